@@ -1,0 +1,70 @@
+"""The only module that asks what time it is.
+
+Two questions are kept apart: *how long* (monotonic: never jumps, meaningless across restarts) and *when* (wall:
+what people read, may jump by years on a board without a battery clock). Durations, deadlines and back-off use the
+first, stamps on records the second.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from. Production uses `SystemClock`, tests that simulate a day use `SimulatedClock`."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary point; never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970-01-01 UTC, as far as this machine knows."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
+
+
+class SimulatedClock:
+    """A clock that moves only when told to, or when somebody sleeps on it.
+
+    Args:
+        wall: where the wall clock starts, seconds since 1970.
+    """
+
+    def __init__(self, wall: float = 1_700_000_000.0) -> None:
+        self._monotonic = 0.0
+        self._wall = wall
+
+    def monotonic(self) -> float:
+        """Seconds advanced so far."""
+        return self._monotonic
+
+    def wall(self) -> float:
+        """Start plus seconds advanced, plus every `jump`."""
+        return self._wall
+
+    def sleep(self, seconds: float) -> None:
+        """Advance by that much at once."""
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on both clocks."""
+        if seconds < 0:
+            raise ValueError("time does not go back; use jump() for the wall clock")
+        self._monotonic += seconds
+        self._wall += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock alone, as NTP or a dead battery does."""
+        self._wall += seconds

@@ -1,0 +1,31 @@
+"""From the bytes of a message to readings. A file each; `Codec` is all that a source knows of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from edge_runtime.message import Reading
+
+
+class Codec(Protocol):
+    """Decodes one message. Pure: no state, no I/O, so the same bytes give the same readings."""
+
+    name: str
+
+    def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
+        """Decode a message.
+
+        Args:
+            key: from the topic; empty where the payload has to name it.
+            payload: the message's bytes.
+            received: wall-clock seconds of arrival, the stamp of readings that carry none.
+
+        Returns:
+            One or more readings; values float32, finite, C-contiguous, (n_samples, n_channels) with the channels the
+            codec was made for.
+
+        Raises:
+            InputError: `reason` is one of ``malformed``, ``wrong_channels``, ``not_finite``, ``bad_time``,
+                ``no_key``, ``too_large``, ``empty``.
+        """
+        ...

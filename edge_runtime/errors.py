@@ -1,0 +1,116 @@
+"""Every error this package raises on purpose, as one tree.
+
+::
+
+    EdgeError
+    ├─ ConfigError                 fix the file or the command line; exit code 2
+    ├─ BundleError                 keep running the old bundle, or do not start
+    │   ├─ ManifestError           the manifest is malformed or asks for something unknown
+    │   ├─ IntegrityError          a size, digest, name or signature is not what the manifest states
+    │   └─ IncompatibleError       no variant of the bundle can run on this machine
+    ├─ InputError                  count it by `reason`, drop the message, carry on; never retry
+    ├─ EngineError                 fall back to the next engine, then stop
+    ├─ StoreError                  the outbox
+    │   ├─ StoreFull               apply the configured policy
+    │   └─ StoreCorrupt            set the file aside, start a new one, say so
+    ├─ CloudError
+    │   ├─ CloudUnavailable        keep the hard case, back off, try again
+    │   └─ CloudRejected           never retry; the hard case goes to the dead letters
+    └─ ConnectionFailed            a broker or server cannot be reached or refuses us
+
+A message says what is wrong and what to do about it, in one line; facts ride as attributes, so nobody parses text.
+"""
+
+from __future__ import annotations
+
+
+class EdgeError(Exception):
+    """Base of all errors raised on purpose by edge-runtime."""
+
+
+class ConfigError(EdgeError):
+    """The configuration or the command line is wrong; the user can fix it."""
+
+
+class BundleError(EdgeError):
+    """A bundle cannot be used."""
+
+
+class ManifestError(BundleError):
+    """The manifest is malformed or asks for something this version does not know."""
+
+
+class IntegrityError(BundleError):
+    """A file of the bundle is not what the manifest says it is."""
+
+
+class IncompatibleError(BundleError):
+    """No variant of the bundle runs here."""
+
+
+class InputError(EdgeError):
+    """A message that cannot become a reading.
+
+    Attributes:
+        reason: short snake_case word under which the refusal is counted, for example ``not_finite``.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class EngineError(EdgeError):
+    """An inference engine is missing, or failed to load or run a model."""
+
+
+class StoreError(EdgeError):
+    """The outbox could not do what was asked; nothing that it acknowledged is affected."""
+
+
+class StoreFull(StoreError):  # noqa: N818 - a state, named as the policy that answers it
+    """The outbox is at its limit and its policy is to reject."""
+
+
+class StoreCorrupt(StoreError):  # noqa: N818
+    """The outbox file is damaged beyond what SQLite can open.
+
+    Attributes:
+        set_aside: where the damaged file was moved to, or None while it is still in place.
+    """
+
+    def __init__(self, message: str, set_aside: str | None = None) -> None:
+        super().__init__(message)
+        self.set_aside = set_aside
+
+
+class CloudError(EdgeError):
+    """The cloud endpoint did not answer a hard case."""
+
+
+class CloudUnavailable(CloudError):  # noqa: N818
+    """A failure that time may heal: network, overload, a server that restarts.
+
+    Attributes:
+        retry_after_s: how long the server asked us to wait, or None.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class CloudRejected(CloudError):  # noqa: N818
+    """A failure that trying again cannot heal: the request itself is refused.
+
+    Attributes:
+        status: HTTP (or gRPC) status code, or None where the answer was unreadable.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ConnectionFailed(EdgeError):  # noqa: N818
+    """A broker or server cannot be reached, or refuses our credentials."""

@@ -1,0 +1,175 @@
+"""From plain dictionaries (TOML, JSON) to frozen dataclasses, and nothing unknown gets through.
+
+One loader serves the configuration, the manifest of a bundle and the cards of the export toolchain, so that all of
+them refuse a typo the same way: by naming the place, the key, and the key that was probably meant.
+
+Supported field types: ``bool int float str Path``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``dict[str, X]``,
+nested dataclasses, and unions of dataclasses told apart by a ``type: Literal[...]`` field. Integers are accepted where
+a float is expected, never the other way round, and a bool is never a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+PathOfKeys = tuple[str | int, ...]
+
+
+class SchemaError(ValueError):
+    """A value does not fit the dataclass it is loaded into.
+
+    Attributes:
+        where: keys and list positions that lead to the place, outermost first.
+    """
+
+    def __init__(self, message: str, where: PathOfKeys) -> None:
+        super().__init__(message)
+        self.where = where
+
+    def dotted(self) -> str:
+        """The place as people write it, for example ``sink[1].topic``."""
+        text = ""
+        for part in self.where:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
+
+
+def load(cls: type[T], data: Any, *, where: PathOfKeys = (), base: Path | None = None) -> T:
+    """Build a dataclass from a mapping, refusing unknown keys, missing keys and wrong types.
+
+    Args:
+        cls: a dataclass type; its ``__post_init__`` may raise ValueError for values that do not make sense.
+        data: what a TOML or JSON parser returned.
+        where: prefix for the place named in errors.
+        base: folder against which relative `Path` fields are resolved; None leaves them as written.
+
+    Raises:
+        SchemaError: the data does not fit; `where` leads to the offending value.
+    """
+    value = _convert(cls, data, where, base)
+    assert isinstance(value, cls)
+    return value
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _dataclass(cls: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    if not isinstance(data, Mapping):
+        raise SchemaError(f"expected a table of settings, got {_describe(data)}", where)
+    hints = _hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    for key in data:
+        if key not in fields:
+            raise SchemaError(_unknown(str(key), list(fields)), (*where, str(key)))
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in data:
+            values[name] = _convert(hints[name], data[name], (*where, name), base)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise SchemaError(f"'{name}' is missing", where)
+    try:
+        return cls(**values)
+    except SchemaError:
+        raise
+    except ValueError as error:
+        raise SchemaError(str(error), where) from error
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    if near:
+        return f"unknown key '{key}'; did you mean '{near[0]}'?"
+    return f"unknown key '{key}'; known here: {', '.join(sorted(known))}"
+
+
+def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _union(get_args(hint), data, where, base)
+    if origin is Literal:
+        return _choice(get_args(hint), data, where)
+    if origin is tuple:
+        if not isinstance(data, list | tuple):
+            raise SchemaError(f"expected a list, got {_describe(data)}", where)
+        (item, _ellipsis) = get_args(hint)
+        return tuple(_convert(item, value, (*where, i), base) for i, value in enumerate(data))
+    if origin is dict:
+        if not isinstance(data, Mapping):
+            raise SchemaError(f"expected a table, got {_describe(data)}", where)
+        (_key, item) = get_args(hint)
+        return {str(key): _convert(item, value, (*where, str(key)), base) for key, value in data.items()}
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint, data, where, base)
+    return _scalar(hint, data, where, base)
+
+
+def _union(members: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    if data is None and type(None) in members:
+        return None
+    members = tuple(member for member in members if member is not type(None))
+    if len(members) == 1:
+        return _convert(members[0], data, where, base)
+    tables = [member for member in members if dataclasses.is_dataclass(member)]
+    if tables and isinstance(data, Mapping):
+        return _tagged(tables, data, where, base)
+    problems: list[SchemaError] = []
+    for member in members:
+        try:
+            return _convert(member, data, where, base)
+        except SchemaError as error:
+            problems.append(error)
+    raise problems[0]
+
+
+def _tagged(tables: list[Any], data: Mapping[Any, Any], where: PathOfKeys, base: Path | None) -> Any:
+    """Pick the dataclass whose ``type`` field names the table's ``type``."""
+    by_tag = {tag: cls for cls in tables for tag in get_args(_hints(cls)["type"])}
+    if "type" not in data:
+        raise SchemaError(f"'type' is missing; one of: {', '.join(sorted(by_tag))}", where)
+    tag = _choice(tuple(by_tag), data["type"], (*where, "type"))
+    return _dataclass(by_tag[tag], data, where, base)
+
+
+def _choice(choices: tuple[Any, ...], data: Any, where: PathOfKeys) -> Any:
+    for choice in choices:
+        if data == choice and type(data) is type(choice):
+            return choice
+    near = difflib.get_close_matches(str(data), [str(choice) for choice in choices], n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise SchemaError(f"must be one of {', '.join(repr(c) for c in choices)}, got {data!r}{hint}", where)
+
+
+def _scalar(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    if hint is Any:
+        return data
+    if hint is float and isinstance(data, int | float) and not isinstance(data, bool):
+        if not math.isfinite(data):
+            raise SchemaError(f"expected a finite number, got {data}", where)
+        return float(data)
+    if hint is int and isinstance(data, int) and not isinstance(data, bool):
+        return data
+    if hint is Path and isinstance(data, str):
+        path = Path(data).expanduser()
+        return path if base is None else base / path
+    if hint in (bool, str) and isinstance(data, hint):
+        return data
+    name = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+    raise SchemaError(f"expected {name.get(hint, str(hint))}, got {_describe(data)}", where)
+
+
+def _describe(data: Any) -> str:
+    names = {bool: "true/false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "a table"}
+    kind = names.get(type(data), type(data).__name__)
+    return f"{kind} ({data!r})" if isinstance(data, bool | int | float | str) and len(repr(data)) <= 40 else kind

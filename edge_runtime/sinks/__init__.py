@@ -1,0 +1,38 @@
+"""Where answers go. A file each; `Sink` is all that the pipeline knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from edge_runtime.loop import Loop
+from edge_runtime.message import Answer
+
+Done = Callable[[], None]
+
+
+class Sink(Protocol):
+    """Something that takes predictions and corrections, on the loop's thread.
+
+    A sink never blocks the loop: one that has to wait (a webhook) owns a bounded queue and a thread that waits.
+    """
+
+    name: str
+
+    def open(self, loop: Loop) -> None:
+        """Get ready. A sink that cannot reach its destination yet keeps trying and says so."""
+        ...
+
+    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+        """Take answers, in order per key.
+
+        Args:
+            answers: what to hand over.
+            done: called once, on the loop's thread, when all of them are handed over (written, or acknowledged where
+                the transport acknowledges) or dropped by the sink's stated policy, and counted. None if nobody waits.
+        """
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Hand over what is queued, within the time given, then let go of everything. May be called twice."""
+        ...

@@ -1,0 +1,405 @@
+"""Hard cases on their way: into the outbox, to the cloud, and back as corrections.
+
+Two threads that mostly wait. The *committer* owns all writes: whatever has been offered meanwhile becomes one
+transaction (group commit), and only then does the loop hear that it is safe. The *forwarder* takes cases from the
+outbox, asks the cloud for many at once, and passes the answers to the loop to publish; a case leaves the outbox when its
+correction is with the sinks, so a crash in between repeats the question, with the same id, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal, Protocol
+
+import numpy as np
+import orjson
+
+from edge_runtime.backoff import BreakerState, CircuitBreaker, Retry
+from edge_runtime.clock import Clock
+from edge_runtime.cloud import CloudClient
+from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, StoreError
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Manifest
+from edge_runtime.message import Correction, Float32
+from edge_runtime.metrics import Metrics
+from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.pipeline import Done, Hard
+from edge_runtime.store import HardCase, Outbox
+
+log = logging.getLogger(__name__)
+
+LIVE, AUDIT = 0, 1  # priorities in the outbox
+
+_FINAL = frozenset({400, 413, 415, 422})
+"""Refusals of the request's content: the same bytes would be refused again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EscalationConfig:
+    """How hard cases are asked and what the cloud's output means."""
+
+    deadline_s: float = 60.0
+    """An answer after this is published all the same, marked late."""
+    max_batch: int = 16
+    """Hard cases in one request."""
+    input: str = ""
+    """Name of the cloud model's input; empty takes its only one."""
+    output: str = ""
+    """Name of the output that holds the answer; empty takes the first."""
+    output_kind: Literal["probabilities", "logits"] = "probabilities"
+    labels: tuple[str, ...] = ()
+    """Labels in the order of the cloud's output; empty means the bundle's."""
+    unreadable_attempts: int = 5
+    """How often a case is tried when the answer makes no sense, before it goes to the dead letters."""
+    commit_attempts: int = 3
+    """How often a commit is tried before its cases are dropped and counted: a full disk must not stop the stream."""
+    max_pending: int = 4096
+    """Cases that may wait for a commit; what comes on top is dropped and counted."""
+
+    def __post_init__(self) -> None:
+        if self.deadline_s <= 0:
+            raise ValueError("deadline_s must be above 0")
+        for name in ("max_batch", "unreadable_attempts", "commit_attempts", "max_pending"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
+
+class Publish(Protocol):
+    """How corrections reach the sinks: `Pipeline.publish`."""
+
+    def __call__(self, corrections: Sequence[Correction], done: Done) -> None:
+        """Hand over; `done` when they are safe."""
+        ...
+
+
+@dataclass(slots=True)
+class _Put:
+    cases: list[HardCase]
+    done: Done | None
+
+
+@dataclass(slots=True)
+class _Settled:
+    ids: list[str]
+
+
+class _Stop:
+    pass
+
+
+class Escalator:
+    """Runs both threads between a pipeline, an outbox and a cloud client.
+
+    Args:
+        config: how cases are asked.
+        manifest: labels and window of the bundle.
+        outbox: where cases wait. Not closed here.
+        client: the cloud. Not closed here.
+        loop: on which `done` callbacks and publishing run.
+        publish: takes corrections, on the loop.
+        metrics: receives counts; the latency of corrections goes to the stage ``cloud``.
+        clock: wall clock for stamps, monotonic for waiting.
+        retry: back-off between failed attempts.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: EscalationConfig,
+        manifest: Manifest,
+        outbox: Outbox,
+        client: CloudClient,
+        loop: Loop,
+        publish: Publish,
+        metrics: Metrics,
+        clock: Clock,
+        retry: Retry | None = None,
+    ) -> None:
+        self._config = config
+        self._outbox = outbox
+        self._client = client
+        self._loop = loop
+        self._publish = publish
+        self._metrics = metrics
+        self._clock = clock
+        self._labels = config.labels or manifest.output.labels
+        self._shape = (len(manifest.input.channels), max(manifest.input.context, manifest.input.window))
+        self._retry = retry or Retry()
+        self._rng = random.Random()  # noqa: S311 - jitter, not a secret
+        self._breaker = CircuitBreaker(retry=self._retry, clock=clock, probe=client.ready, rng=self._rng)
+        self._offered: queue.SimpleQueue[_Put | _Settled | _Stop] = queue.SimpleQueue()
+        self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
+        self._work = threading.Event()
+        self._stopping = threading.Event()
+        self._publishing = threading.Semaphore(64)
+        self._alone: set[str] = set()  # ids whose batch was refused: asked one by one, to find the bad one
+        self._failures: dict[str, int] = {}
+        self._input_name = config.input
+        self._cloud_model = ""
+        self._checked = False
+        self._reachable: bool | None = None
+        self._threads = [
+            threading.Thread(target=self._commit_forever, name="edge-outbox-commit", daemon=True),
+            threading.Thread(target=self._forward_forever, name="edge-cloud-forward", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Start both threads; what an earlier run left in the outbox goes first."""
+        self._work.set()
+        for thread in self._threads:
+            thread.start()
+
+    # -- on the loop's thread ----------------------------------------------------------------------------------------
+
+    def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
+        """Take hard cases (see `edge_runtime.pipeline.Escalation`)."""
+        if self._pending + len(cases) > self._config.max_pending:
+            self._metrics.dropped["outbox_busy"] += len(cases)
+            if done is not None:
+                done()
+            return
+        self._pending += len(cases)
+        wall = self._clock.wall()
+        self._offered.put(_Put([self._case(case, wall) for case in cases], done))
+
+    def _case(self, hard: Hard, wall: float) -> HardCase:
+        p = hard.prediction
+        meta = {"start": p.start, "end": p.end, "label": p.label, "confidence": p.confidence, "hard": p.hard}
+        return HardCase(
+            id=p.id,
+            key=p.key,
+            created=wall,
+            deadline_s=self._config.deadline_s,
+            priority=AUDIT if hard.audit else LIVE,
+            value=1.0 - hard.trust,
+            body=hard.tensor.astype("<f4", copy=False).tobytes(),
+            meta=orjson.dumps(meta),
+        )
+
+    def _committed(self, puts: list[_Put]) -> None:
+        for put in puts:
+            self._pending -= len(put.cases)
+            if put.done is not None:
+                put.done()
+        self._work.set()
+
+    def _publish_on_loop(self, corrections: list[Correction]) -> None:
+        ids = [correction.id for correction in corrections]
+
+        def safe() -> None:
+            self._publishing.release()
+            self._offered.put(_Settled(ids))
+
+        for correction in corrections:
+            self._metrics.stages["cloud"].observe(correction.latency_ms / 1e3)
+            self._metrics.counts["late_total"] += correction.late
+            self._metrics.counts["audit_agreed_total"] += (
+                not correction.hard and correction.label == correction.supersedes
+            )
+        self._publish(corrections, safe)
+
+    # -- the committer -----------------------------------------------------------------------------------------------
+
+    def _commit_forever(self) -> None:
+        while True:
+            jobs = [self._offered.get()]
+            try:
+                while True:
+                    jobs.append(self._offered.get_nowait())
+            except queue.Empty:
+                pass
+            puts = [job for job in jobs if isinstance(job, _Put)]
+            settled = [id_ for job in jobs if isinstance(job, _Settled) for id_ in job.ids]
+            if puts:
+                self._commit([case for put in puts for case in put.cases])
+                self._loop.call_soon_threadsafe(lambda puts=puts: self._committed(puts))  # type: ignore[misc]
+            if settled:
+                self._settle(settled)
+            if any(isinstance(job, _Stop) for job in jobs):
+                return
+
+    def _commit(self, cases: list[HardCase]) -> None:
+        for attempt in range(1, self._config.commit_attempts + 1):
+            try:
+                result = self._outbox.put(cases)
+            except StoreError as error:
+                log.warning("outbox: commit of %d hard cases failed (attempt %d): %s", len(cases), attempt, error)
+                self._stopping.wait(0.1 * attempt)
+            else:
+                for reason in result.refused.values():
+                    self._metrics.dropped[f"outbox_{reason}"] += 1
+                return
+        self._metrics.dropped["outbox_error"] += len(cases)
+
+    def _settle(self, ids: list[str]) -> None:
+        try:
+            self._outbox.delivered(ids)
+        except StoreError as error:
+            # They stay in the outbox and will be asked again, with the same ids: a repeat, not a loss.
+            log.warning("outbox: %d answered cases could not be taken out: %s", len(ids), error)
+        for id_ in ids:
+            self._failures.pop(id_, None)
+            self._alone.discard(id_)
+
+    # -- the forwarder -----------------------------------------------------------------------------------------------
+
+    def _forward_forever(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                worked = self._forward_some()
+            except StoreError as error:
+                log.warning("outbox: %s", error)
+                worked = False
+            if not worked:
+                # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
+                self._work.wait(max(0.05, min(1.0, self._breaker.wait_s() or 1.0)))
+                self._work.clear()
+
+    def _forward_some(self) -> bool:
+        """Ask for one batch; False when there was nothing to do or the cloud is not to be asked now."""
+        limit = 1 if self._breaker.state is not BreakerState.CLOSED or self._alone else self._config.max_batch
+        cases = self._outbox.take(limit, max_bytes=16 * 2**20)
+        if not cases:
+            return False
+        ids = [case.id for case in cases]
+        if not self._breaker.allow():
+            self._outbox.release(ids)
+            return False
+        if not self._publishing.acquire(timeout=1.0):
+            self._outbox.release(ids)  # corrections pile up before the sinks: ask no more until they flow
+            return False
+        if not self._ask(cases):
+            self._publishing.release()
+        return True
+
+    def _ask(self, cases: list[HardCase]) -> bool:
+        ids = [case.id for case in cases]
+        try:
+            probabilities = self._infer(cases)
+        except CloudUnavailable as error:
+            self._breaker.failure(error.retry_after_s)
+            self._say_reachable(False, str(error))
+            self._metrics.counts["cloud_failures_total"] += 1
+            delay = self._retry.delay(1, error.retry_after_s, self._rng)
+            self._outbox.retry(ids, delay, str(error))
+        except (CloudRejected, ConfigError) as error:
+            self._breaker.success()  # it answers; it does not like what we ask
+            if isinstance(error, CloudRejected) and self._checked and error.status != HTTPStatus.NOT_FOUND:
+                self._rejected(cases, error)
+            else:
+                # The model is not there, or does not fit: only people can mend that. Say so, keep the cases, ask rarely.
+                self._say_reachable(False, str(error))
+                self._outbox.retry(ids, self._retry.cap_s / 4, str(error))
+        else:
+            self._breaker.success()
+            self._say_reachable(True, "")
+            corrections = [self._correction(case, row) for case, row in zip(cases, probabilities, strict=True)]
+            self._loop.call_soon_threadsafe(lambda: self._publish_on_loop(corrections))
+            return True
+        return False
+
+    def _infer(self, cases: list[HardCase]) -> Float32:
+        if not self._checked:
+            self._check()
+        expected = 4 * self._shape[0] * self._shape[1]
+        for case in cases:
+            if len(case.body) != expected:
+                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", None)
+        bodies = b"".join(case.body for case in cases)
+        tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
+        name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
+        outputs = self._client.infer({self._input_name: tensor}, request_id=name)
+        answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
+        return self._readable(answer, len(cases))
+
+    def _check(self) -> None:
+        """Before the first case: does the cloud's model take what this device will send?"""
+        theirs = self._client.metadata()
+        self._cloud_model = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
+        if not self._input_name:
+            self._input_name = theirs.inputs[0].name if theirs.inputs else "input"
+        spec = TensorSpec(self._input_name, "FP32", (-1, *self._shape))
+        self._client.check([spec], [self._config.output] if self._config.output else [])
+        self._checked = True
+
+    def _readable(self, answer: Array | None, n: int) -> Float32:
+        """The answer as probabilities, or CloudRejected: nobody acts on nonsense."""
+        if answer is None or answer.shape != (n, len(self._labels)) or answer.dtype.kind not in "fiu":
+            shape = "nothing" if answer is None else f"{answer.dtype} {answer.shape}"
+            raise CloudRejected(f"the cloud answered {shape} where ({n}, {len(self._labels)}) numbers are due", None)
+        rows = answer.astype(np.float32)
+        if self._config.output_kind == "logits":
+            rows = np.exp(rows - rows.max(axis=1, keepdims=True))
+            rows /= rows.sum(axis=1, keepdims=True)
+        if not np.isfinite(rows).all() or rows.min() < -1e-3 or np.abs(rows.sum(axis=1) - 1).max() > 0.02:
+            raise CloudRejected("the cloud answered numbers that are no probabilities; is output_kind right?", None)
+        return rows
+
+    def _rejected(self, cases: list[HardCase], error: CloudRejected) -> None:
+        self._metrics.counts["cloud_rejected_total"] += 1
+        if len(cases) > 1:  # one bad row must not take the others with it
+            self._alone.update(case.id for case in cases)
+            self._outbox.release([case.id for case in cases])
+            return
+        (case,) = cases
+        failures = self._failures[case.id] = self._failures.get(case.id, 0) + 1
+        if error.status in _FINAL or failures >= self._config.unreadable_attempts:
+            log.warning("hard case %s goes to the dead letters: %s", case.id, error)
+            self._outbox.bury([case.id], "rejected", str(error))
+            self._failures.pop(case.id, None)
+            self._alone.discard(case.id)
+        else:
+            self._outbox.retry([case.id], self._retry.delay(failures, None, self._rng), str(error))
+
+    def _correction(self, case: HardCase, row: Float32) -> Correction:
+        meta = orjson.loads(case.meta)
+        waited = max(0.0, self._clock.wall() - case.created)
+        scores = np.round(row.astype(np.float64), 7).tolist()
+        best = int(row.argmax())
+        return Correction(
+            id=case.id,
+            key=case.key,
+            start=meta["start"],
+            end=meta["end"],
+            label=self._labels[best],
+            confidence=scores[best],
+            scores=scores,
+            route="cloud",
+            hard=meta["hard"],
+            model=self._cloud_model,
+            variant="cloud",
+            latency_ms=round(waited * 1e3, 3),
+            supersedes=meta["label"],
+            late=waited > case.deadline_s,
+        )
+
+    def _say_reachable(self, reachable: bool, why: str) -> None:
+        """One line when it changes, not one per attempt."""
+        if reachable != self._reachable:
+            self._reachable = reachable
+            self._metrics.gauges["cloud_reachable"] = float(reachable)
+            if reachable:
+                log.info("cloud: answers")
+            else:
+                log.warning("cloud: does not answer, hard cases wait in the outbox: %s", why)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    def drained(self) -> bool:
+        """Nothing offered is uncommitted; on the loop's thread. Cases in the outbox may wait for the next run."""
+        return self._pending == 0
+
+    def stop(self, timeout_s: float) -> None:
+        """Commit what was offered, finish the request under way, end both threads."""
+        self._stopping.set()
+        self._work.set()
+        self._offered.put(_Stop())
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout_s)

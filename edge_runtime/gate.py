@@ -1,0 +1,196 @@
+"""Is this answer to be trusted? And if not, may we still afford to ask?
+
+`Gate` is a pure function of the model's output: the threshold was set at export, on groups the model never saw,
+for a stated promise. `Budget` keeps what may be spent on the cloud inside the operator's bounds at run time, whatever
+the gate says.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.clock import Clock
+from edge_runtime.manifest import GateSpec
+from edge_runtime.message import Float32
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateConfig:
+    """The operator's bounds on what is sent to the cloud."""
+
+    threshold: float | None = None
+    """Replaces the bundle's threshold; its promise is then void."""
+    max_share: float = 1.0
+    """Largest share of all windows that may be sent, kept over any few hundred windows."""
+    max_calls_per_day: int = 0
+    """Windows sent within any 24 hours; 0 means no bound."""
+    max_bytes_per_day: int = 0
+    """Tensor bytes sent within any 24 hours; 0 means no bound."""
+    audit_share: float = 0.0
+    """Share of trusted answers that is sent all the same, to see whether the trust is deserved."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_share", "audit_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be 0 to 1")
+        for name in ("max_calls_per_day", "max_bytes_per_day"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+
+
+class Verdict(NamedTuple):
+    """What the gate says of a batch."""
+
+    best: npt.NDArray[np.intp]
+    """(batch,) index of the most probable label."""
+    trust: Float32
+    """(batch,) the gate's score, 0 to 1."""
+    hard: npt.NDArray[np.bool_]
+    """(batch,) whether the score lies below the threshold."""
+
+
+class Gate:
+    """Tells hard windows from easy ones by a calibrated score.
+
+    Args:
+        spec: score and threshold from the bundle.
+        threshold: replaces the bundle's one.
+    """
+
+    def __init__(self, spec: GateSpec, threshold: float | None = None) -> None:
+        self._score = _SCORES[spec.score]
+        self._threshold = spec.threshold if threshold is None else threshold
+
+    def judge(self, probabilities: Float32) -> Verdict:
+        """Judge a batch.
+
+        Args:
+            probabilities: (batch, n_labels), rows summing to one. A row with NaN is hard.
+        """
+        best = probabilities.argmax(axis=1)
+        trust = self._score(probabilities)
+        return Verdict(best, trust, ~(trust >= self._threshold))
+
+
+def _confidence(p: Float32) -> Float32:
+    """Highest probability (Hendrycks and Gimpel 2017, arXiv:1610.02136)."""
+    top: Float32 = p.max(axis=1)
+    return top
+
+
+def _margin(p: Float32) -> Float32:
+    """Lead of the first over the second."""
+    two = np.partition(p, p.shape[1] - 2, axis=1)[:, -2:]
+    lead: Float32 = two[:, 1] - two[:, 0]
+    return lead
+
+
+def _entropy(p: Float32) -> Float32:
+    """One minus the entropy over its maximum, log of the number of labels."""
+    logs = np.log(np.maximum(p, 1e-12))
+    certain: Float32 = 1.0 + (p * logs).sum(axis=1) / np.float32(np.log(p.shape[1]))
+    return certain
+
+
+_SCORES = {"confidence": _confidence, "margin": _margin, "entropy": _entropy}
+
+
+def audited(window_id: str, share: float) -> bool:
+    """Whether a trusted answer is checked all the same; the same window gets the same answer on every run."""
+    return share > 0 and zlib.crc32(window_id.encode()) < share * 2**32
+
+
+class _Bucket:
+    """A token bucket that never lets more than `allowance` through within `span`, whatever the pattern.
+
+    A quarter may be spent at once, the rest flows in over the span: burst plus inflow make the allowance. Unlike a
+    counter that is reset at midnight, it neither lets twice the bound through around midnight nor starves an evening.
+    """
+
+    __slots__ = ("at", "burst", "inflow", "level")
+
+    def __init__(self, allowance: float, span: float, at: float) -> None:
+        self.burst = max(1.0, allowance / 4)
+        self.inflow = max(0.0, allowance - self.burst) / span
+        self.level = min(self.burst, allowance)
+        self.at = at
+
+    def fill(self, now: float) -> float:
+        self.level = min(self.burst, self.level + max(0.0, now - self.at) * self.inflow)
+        self.at = now
+        return self.level
+
+
+SHARE_SPAN = 200.0
+"""Windows over which the share is kept: long enough for a burst of hard ones, short against a day."""
+
+
+class Budget:
+    """Run-time bounds on what is sent: share of windows, calls and bytes a day.
+
+    Args:
+        config: the bounds.
+        clock: monotonic time; the level survives a restart through `state` and `restore`.
+    """
+
+    def __init__(self, config: GateConfig, clock: Clock) -> None:
+        self._clock = clock
+        now = clock.monotonic()
+        self._windows = 0.0
+        self._share = _Bucket(config.max_share * SHARE_SPAN, SHARE_SPAN, 0.0) if config.max_share < 1 else None
+        self._calls = _Bucket(config.max_calls_per_day, DAY_S, now) if config.max_calls_per_day else None
+        self._bytes = _Bucket(config.max_bytes_per_day, DAY_S, now) if config.max_bytes_per_day else None
+
+    def seen(self, windows: int) -> None:
+        """Count windows judged, sent or not: the share is taken of these."""
+        self._windows += windows
+
+    def spend(self, size: int) -> str | None:
+        """Pay for one window of `size` tensor bytes.
+
+        Returns:
+            None when it may be sent, else the bound that forbids it: ``share``, ``calls`` or ``bytes``.
+        """
+        now = self._clock.monotonic()
+        prices: list[tuple[str, _Bucket, float]] = []
+        if self._share is not None:
+            self._share.fill(self._windows)
+            prices.append(("share", self._share, 1.0))
+        if self._calls is not None:
+            self._calls.fill(now)
+            prices.append(("calls", self._calls, 1.0))
+        if self._bytes is not None:
+            self._bytes.fill(now)
+            prices.append(("bytes", self._bytes, float(size)))
+        for name, bucket, price in prices:
+            if bucket.level < price:
+                return name
+        for _, bucket, price in prices:
+            bucket.level -= price
+        return None
+
+    def state(self) -> dict[str, float]:
+        """What a restart must not forget: levels of the daily bounds, and when (wall clock) they were read."""
+        now = self._clock.monotonic()
+        levels = {"wall": self._clock.wall()}
+        if self._calls is not None:
+            levels["calls"] = self._calls.fill(now)
+        if self._bytes is not None:
+            levels["bytes"] = self._bytes.fill(now)
+        return levels
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from a saved state. Time that passed meanwhile counts, between nothing and a day: clocks jump."""
+        away = min(max(0.0, self._clock.wall() - state.get("wall", 0.0)), DAY_S)
+        now = self._clock.monotonic()
+        for name, bucket in (("calls", self._calls), ("bytes", self._bytes)):
+            if bucket is not None and name in state:
+                bucket.level = min(bucket.burst, max(0.0, state[name]))
+                bucket.at = now - away

@@ -1,0 +1,258 @@
+"""The streaming path: readings in, predictions to the sinks, hard cases to the escalation. Composition only.
+
+One turn of the loop, for all that arrived in it::
+
+    deliver() ─► windower ─► ready windows      (once per arrival)
+    end_turn() ─► batches ─► engine ─► gate ─► sinks.send ─┐
+                                        └► escalation.offer ┴─► all safe ─► done() ─► the source acknowledges
+
+A source's `done` is called when every sink has handed over the answers of that turn and every hard case is committed,
+so an acknowledged reading has no consequence that a crash could take back (its unfinished window is soft state).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from edge_runtime.batch import Batch, with_context
+from edge_runtime.clock import Clock
+from edge_runtime.engine import Engine
+from edge_runtime.errors import EngineError
+from edge_runtime.gate import Budget, Gate, audited
+from edge_runtime.manifest import Manifest, Variant
+from edge_runtime.message import Correction, Float32, Prediction, Reading, Route
+from edge_runtime.metrics import Metrics
+from edge_runtime.sinks import Sink
+from edge_runtime.window import Window, Windower
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Hard:
+    """A window on its way to the cloud, with the device's own answer."""
+
+    prediction: Prediction
+    tensor: Float32
+    """(channels, history), the window and its context, oldest sample first."""
+    trust: float
+    """The gate's score; the lower, the more there is to gain."""
+    audit: bool
+    """Sent to check an answer that the gate trusted."""
+
+
+class Escalation(Protocol):
+    """Takes hard cases and sees to it that each of them is answered, dropped by a stated policy, or buried."""
+
+    def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
+        """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted."""
+        ...
+
+
+class Join:
+    """Calls several callbacks when a number of others have reported. Single-threaded, like everything on the loop."""
+
+    __slots__ = ("_callbacks", "_missing")
+
+    def __init__(self, missing: int, callbacks: Sequence[Done]) -> None:
+        self._missing = missing
+        self._callbacks = callbacks
+
+    def __call__(self) -> None:
+        """Report once more; the last report calls everything, in order."""
+        self._missing -= 1
+        if self._missing == 0:
+            for callback in self._callbacks:
+                callback()
+
+
+class Pipeline:
+    """From readings to answers, for one bundle.
+
+    Args:
+        manifest: what the bundle promises.
+        variant: which of its files `engine` runs.
+        engine: the loaded model.
+        windower: cuts windows for all keys.
+        gate: tells hard from easy.
+        budget: bounds what is sent.
+        sinks: where answers go, all of them.
+        escalation: where hard cases go; None keeps every answer local.
+        metrics: receives everything that is counted.
+        clock: monotonic time for latencies.
+        max_batch: windows given to the engine in one call.
+        audit_share: share of trusted answers that is sent all the same.
+    """
+
+    def __init__(
+        self,
+        *,
+        manifest: Manifest,
+        variant: Variant,
+        engine: Engine,
+        windower: Windower,
+        gate: Gate,
+        budget: Budget,
+        sinks: Sequence[Sink],
+        escalation: Escalation | None,
+        metrics: Metrics,
+        clock: Clock,
+        max_batch: int = 32,
+        audit_share: float = 0.0,
+    ) -> None:
+        self._manifest = manifest
+        self._model = manifest.model
+        self._variant = variant.name
+        self._labels = manifest.output.labels
+        self._length_s = manifest.input.window / manifest.input.rate_hz
+        self._history = max(manifest.input.context, manifest.input.window)
+        self._engine = engine
+        self._windower = windower
+        self._gate = gate
+        self._budget = budget
+        self._sinks = list(sinks)
+        self._escalation = escalation
+        self._metrics = metrics
+        self._clock = clock
+        self._audit_share = audit_share if escalation is not None else 0.0
+        self._batch = Batch(manifest.input, variant, max_batch)
+        self._ready: list[Window] = []
+        self._waiting: list[Done] = []
+        self._open_turns = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is ready and every answer given so far is safe."""
+        return not self._ready and self._open_turns == 0
+
+    def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
+        """A source's way in (see `edge_runtime.sources.Deliver`)."""
+        counts = self._metrics.counts
+        counts["readings_total"] += len(readings)
+        began = self._clock.monotonic()
+        windows = self._windower.push(readings, received)
+        self._metrics.stages["window"].observe(self._clock.monotonic() - began)
+        if windows:
+            self._ready += windows
+            if done is not None:
+                self._waiting.append(done)
+        elif done is not None:
+            done()  # context alone is soft: nothing waits for it
+
+    def flush(self) -> None:
+        """Use what the windower still holds back for late samples, before stopping."""
+        self._ready += self._windower.flush(self._clock.monotonic())
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """Answer all windows that this turn made ready."""
+        if not self._ready:
+            return
+        windows, self._ready = self._ready, []
+        waiting, self._waiting = self._waiting, []
+        answers: list[Prediction] = []
+        hard: list[Hard] = []
+        step = self._batch.max_batch
+        for at in range(0, len(windows), step):
+            self._answer(windows[at : at + step], answers, hard)
+        self._hand_over(answers, hard, waiting)
+
+    def publish(self, corrections: Sequence[Correction], done: Done) -> None:
+        """Hand corrections to the sinks; `done` is called when all of them have them safe."""
+        self._metrics.counts["corrections_total"] += len(corrections)
+        join = Join(len(self._sinks), [done])
+        for sink in self._sinks:
+            sink.send(corrections, join)
+
+    def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
+        stages, clock = self._metrics.stages, self._clock
+        began = clock.monotonic()
+        try:
+            (probabilities, *_) = self._engine.run(self._batch.gather(windows))
+        except EngineError as error:
+            # The stream goes on: these windows are lost to the device, and are counted so.
+            self._metrics.dropped["engine_error"] += len(windows)
+            log.error("engine failed on %d windows: %s", len(windows), error)  # noqa: TRY400 - one line, no traceback
+            return
+        ended = clock.monotonic()
+        stages["engine"].observe((ended - began) / len(windows), len(windows))
+        best, trust, is_hard = self._gate.judge(probabilities)
+        self._budget.seen(len(windows))
+        # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
+        rows = np.round(probabilities.astype(np.float64), 7).tolist()
+        labels, model, variant, length = self._labels, self._model, self._variant, self._length_s
+        received, latency_ms, run = -1.0, 0.0, 0
+        for window, scores, label, difficult, score in zip(
+            windows, rows, best.tolist(), is_hard.tolist(), trust.tolist(), strict=True
+        ):
+            if window.received != received:  # windows of one arrival share their latency: count them in one go
+                self._observe(received, run, began, ended)
+                received, run = window.received, 0
+                latency_ms = round((ended - received) * 1e3, 3)
+            run += 1
+            start = round(window.start, 6)
+            prediction = Prediction(
+                f"{window.key}@{window.slot}",
+                window.key,
+                start,
+                round(start + length, 6),
+                labels[label],
+                scores[label],
+                scores,
+                "local",
+                difficult,
+                model,
+                variant,
+                latency_ms,
+            )
+            answers.append(prediction)
+            if (difficult or self._audit_share) and self._escalation is not None:
+                self._escalate(window, prediction, score, hard)
+        self._observe(received, run, began, ended)
+        self._metrics.counts["predictions_total"] += len(windows)
+        self._metrics.counts["hard_total"] += int(is_hard.sum())
+
+    def _observe(self, received: float, windows: int, began: float, ended: float) -> None:
+        if windows:
+            self._metrics.stages["wait"].observe(began - received, windows)
+            self._metrics.stages["total"].observe(ended - received, windows)
+
+    def _escalate(self, window: Window, prediction: Prediction, score: float, hard: list[Hard]) -> None:
+        audit = not prediction.hard
+        if audit and not audited(prediction.id, self._audit_share):
+            return
+        self._metrics.counts["audit_total"] += audit
+        refused = self._budget.spend(4 * self._history * window.context.shape[1])
+        if refused is not None:
+            self._metrics.dropped[f"budget_{refused}"] += 1
+            return
+        route: Route = "local" if audit else "provisional"
+        prediction.route = route
+        hard.append(Hard(prediction, with_context(window, self._history), score, audit))
+
+    def _hand_over(self, answers: list[Prediction], hard: list[Hard], waiting: list[Done]) -> None:
+        if not answers and not hard:
+            for done in waiting:
+                done()
+            return
+        escalating = self._escalation is not None and bool(hard)
+        self._open_turns += 1
+        began = self._clock.monotonic()
+        join = Join(len(self._sinks) + escalating + 1, [*waiting, self._turn_ended])
+        if self._escalation is not None and hard:
+            self._escalation.offer(hard, join)
+        for sink in self._sinks:
+            sink.send(answers, join)
+        join()  # the turn itself: with no sink and no hard case there is nobody else to report
+        ended = self._clock.monotonic()
+        self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))
+
+    def _turn_ended(self) -> None:
+        self._open_turns -= 1

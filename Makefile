@@ -1,0 +1,63 @@
+# `make demo` runs the main job, `make test` proves it. Both install what they need into .venv and nowhere else,
+# but for Debian's mosquitto and strace, which the tests drive and which are installed when they are missing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CHECKED := edge_runtime devices export tests benchmarks
+
+.PHONY: demo test check lint types unit format tools bench clean
+
+demo: $(VENV)/.device
+	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
+
+test: $(VENV)/.test tools
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+unit: $(VENV)/.test
+	$(BIN)/python -m pytest tests/edge_runtime tests/contracts $(ARGS)
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test tools
+	$(BIN)/python -m benchmarks
+
+tools:
+	@sh scripts/tools mosquitto strace
+
+clean:
+	rm -rf $(VENV) .venvs build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# -- the environment -------------------------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "edge-runtime needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade "pip>=25.1"
+
+# What a device gets, with both engines.
+$(VENV)/.device: pyproject.toml | $(BIN)/python
+	@echo "installing edge-runtime (once)"
+	@$(PIP) install --editable ".[onnx,tflite]"
+	@touch $@
+
+# What the tests need besides.
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "installing what the tests need (once)"
+	@$(PIP) install --editable ".[onnx,tflite,codecs,parquet,grpc]" --group test
+	@touch $@ $(VENV)/.device

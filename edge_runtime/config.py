@@ -1,0 +1,159 @@
+"""The application's one TOML file, as frozen dataclasses.
+
+Each part's settings are declared in the module that uses them; this one only composes them and finds the line of a
+mistake. Nothing is read from the environment. Secrets are named by the file that holds them.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge_runtime import schema
+from edge_runtime.cloud import CloudConfig
+from edge_runtime.errors import ConfigError
+from edge_runtime.escalate import EscalationConfig
+from edge_runtime.gate import GateConfig
+from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.sinks.jsonl import JsonlSinkConfig
+from edge_runtime.sinks.mqtt import MqttSinkConfig
+from edge_runtime.sinks.stdout import StdoutSinkConfig
+from edge_runtime.sinks.webhook import WebhookSinkConfig
+from edge_runtime.sources.mqtt import MqttSourceConfig
+from edge_runtime.sources.recording import RecordingConfig
+from edge_runtime.sources.stdin import StdinConfig
+from edge_runtime.store import OutboxConfig
+from edge_runtime.window import WindowConfig
+
+SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig
+SinkConfig = MqttSinkConfig | JsonlSinkConfig | StdoutSinkConfig | WebhookSinkConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which model runs, and how."""
+
+    bundle: Path
+    variant: str = "auto"
+    """Name of one of the bundle's variants; ``auto`` takes the best that this machine can run."""
+    threads: int = 1
+    """More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
+    max_batch: int = 32
+    latency_budget_ms: float = 0.0
+    """How long an arrival may wait for others to be handled with it. 0 answers at once; 5 costs a third of the CPU
+    at 10,000 messages a second."""
+    load_timeout_s: float = 60.0
+    """How long the model may take to load in the child process that tries it first."""
+
+    def __post_init__(self) -> None:
+        if self.threads < 1 or self.max_batch < 1:
+            raise ValueError("threads and max_batch must be at least 1")
+        if not 0 <= self.latency_budget_ms <= 10_000:
+            raise ValueError("latency_budget_ms must be 0 to 10,000")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppConfig:
+    """The whole file."""
+
+    model: ModelConfig
+    source: tuple[SourceConfig, ...]
+    sink: tuple[SinkConfig, ...]
+    broker: dict[str, BrokerConfig] = field(default_factory=dict)
+    window: WindowConfig = field(default_factory=WindowConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    cloud: CloudConfig | None = None
+    escalation: EscalationConfig = field(default_factory=EscalationConfig)
+    outbox: OutboxConfig | None = None
+    drain_timeout_s: float = 10.0
+    """How long stopping may take: answers under way are handed over, hard cases committed."""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise ValueError("at least one [[source]] is needed")
+        if not self.sink:
+            raise ValueError("at least one [[sink]] is needed")
+        if self.cloud is not None and self.outbox is None:
+            raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
+        if self.drain_timeout_s < 0:
+            raise ValueError("drain_timeout_s must not be negative")
+        for kind, parts in (("source", self.source), ("sink", self.sink)):
+            for i, part in enumerate(parts):
+                if isinstance(part, MqttSourceConfig | MqttSinkConfig) and part.broker not in self.broker:
+                    known = ", ".join(sorted(self.broker)) or "none"
+                    raise ValueError(
+                        f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
+                    )
+
+
+def load(path: Path) -> AppConfig:
+    """Read and check a configuration file. Relative paths in it are taken from the file's own folder.
+
+    Raises:
+        ConfigError: one line with file, line and what to do.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> AppConfig:
+    """As `load`, for a text that was read already; `path` names it in errors and anchors relative paths."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return schema.load(AppConfig, data, base=path.parent)
+    except schema.SchemaError as error:
+        line = line_of(text, error.where)
+        place = error.dotted()
+        raise ConfigError(f"{path}:{line}: {place}: {error}" if place else f"{path}: {error}") from error
+
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def line_of(text: str, where: schema.PathOfKeys) -> int:
+    """Line of the key that `where` leads to, or of the innermost table around it that the text spells out.
+
+    `tomllib` keeps no positions, so headers and keys are scanned once more; only a table or key that begins a line is
+    seen, and a value inside an inline table is reported at the line of that table.
+    """
+    best, depth = 1, 0
+    table: schema.PathOfKeys = ()
+    entries: dict[schema.PathOfKeys, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _indexed(_parts(header[2]), entries)
+            if header[1] == "[[":
+                entries[table] = entries.get(table, -1) + 1
+                table = (*table, entries[table])
+            place = table
+        elif key := _KEY.match(line):
+            place = (*table, *_parts(key[1]))
+        else:
+            continue
+        if len(place) > depth and where[: len(place)] == place:
+            best, depth = number, len(place)
+    return best
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _indexed(names: tuple[str, ...], entries: dict[schema.PathOfKeys, int]) -> schema.PathOfKeys:
+    """Names of a header with the position in every array of tables on the way to the last one."""
+    place: schema.PathOfKeys = ()
+    for name in names[:-1]:
+        place = (*place, name)
+        if place in entries:
+            place = (*place, entries[place])
+    return (*place, names[-1])

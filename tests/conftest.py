@@ -1,0 +1,19 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real recordings and models that lies beside a development checkout; skips where there is none."""
+    folder = Path(os.environ.get("EDGE_SHARED", _BESIDE))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"no shared data and models in {folder} (set EDGE_SHARED to their folder)")
+    return folder

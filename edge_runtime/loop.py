@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from edge_runtime.clock import Clock, SystemClock
 
-Callback = Callable[[], None]
+Callback = Callable[[], object]
 
 
 class Timer:

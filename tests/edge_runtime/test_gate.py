@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.gate import DAY_S, Budget, Gate, GateConfig, audited
+from edge_runtime.manifest import GateSpec
+
+
+def rows(*probabilities: list[float]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    return np.array(probabilities, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("score", "trust"),
+    [("confidence", [0.7, 0.4, 1 / 3]), ("margin", [0.5, 0.1, 0.0]), ("entropy", [0.2702, 0.0088, 0.0])],
+)
+def test_scores_are_what_the_papers_say(score: str, trust: list[float]) -> None:
+    p = rows([0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [1 / 3, 1 / 3, 1 / 3])
+    verdict = Gate(GateSpec(score=score, threshold=0.5)).judge(p)  # type: ignore[arg-type]
+    assert verdict.best.tolist()[:2] == [0, 1]
+    assert verdict.trust.tolist() == pytest.approx(trust, abs=1e-3)
+
+
+def test_hard_is_strictly_below_the_threshold_and_the_operator_may_move_it() -> None:
+    p = rows([0.75, 0.25], [0.5, 0.5])
+    assert Gate(GateSpec(threshold=0.75)).judge(p).hard.tolist() == [False, True]
+    assert Gate(GateSpec(threshold=0.75), threshold=0.0).judge(p).hard.tolist() == [False, False]
+    assert Gate(GateSpec(threshold=0.75), threshold=1.1).judge(p).hard.tolist() == [True, True]
+
+
+def test_an_answer_that_is_not_a_number_is_hard() -> None:
+    assert Gate(GateSpec(threshold=0.0)).judge(rows([np.nan, np.nan])).hard.tolist() == [True]
+
+
+def test_without_bounds_everything_may_be_sent() -> None:
+    budget = Budget(GateConfig(), SimulatedClock())
+    assert all(budget.spend(10**9) is None for _ in range(10_000))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    share=st.sampled_from([0.01, 0.1, 0.25]),
+    bursts=st.lists(st.tuples(st.integers(1, 400), st.floats(0, 1)), min_size=5, max_size=40),
+)
+def test_the_share_is_kept_over_any_long_stretch(share: float, bursts: list[tuple[int, float]]) -> None:
+    budget = Budget(GateConfig(max_share=share), SimulatedClock())
+    sent: list[bool] = []
+    for windows, hard in bursts:
+        for i in range(windows):
+            budget.seen(1)
+            sent.append(i < hard * windows and budget.spend(100) is None)
+    total = np.concatenate(([0], np.cumsum(sent)))
+    for begin, end in itertools.combinations(range(0, len(sent) + 1, 97), 2):
+        # Burst of a quarter of 200 windows' share (at least one), and the share of what passed.
+        assert total[end] - total[begin] <= max(1.0, share * 50) + share * (end - begin) + 1e-6
+
+
+def test_no_24_hours_see_more_calls_than_allowed_and_all_are_usable() -> None:
+    clock = SimulatedClock()
+    budget = Budget(GateConfig(max_calls_per_day=96), clock)
+    sent: list[float] = []
+    for _ in range(3 * 24 * 60):
+        clock.advance(60)
+        if budget.spend(1) is None:
+            sent.append(clock.monotonic())
+    busiest = max(sum(t <= s < t + DAY_S for s in sent) for t in sent)
+    assert busiest <= 96
+    assert len(sent) >= 3 * 96 * 3 // 4
+
+
+def test_bytes_are_bounded_and_the_refusal_names_the_bound() -> None:
+    budget = Budget(GateConfig(max_bytes_per_day=4000), SimulatedClock())
+    assert [budget.spend(400) for _ in range(3)] == [None, None, "bytes"]
+
+
+def test_a_refused_window_costs_nothing_of_the_other_bounds() -> None:
+    clock = SimulatedClock()
+    budget = Budget(GateConfig(max_calls_per_day=8, max_bytes_per_day=400), clock)
+    assert budget.spend(1000) == "bytes"
+    assert [budget.spend(10) for _ in range(3)] == [None, None, "calls"]
+
+
+@pytest.mark.parametrize(("away", "again"), [(0.0, 0), (-3600.0, 0), (DAY_S, 24), (40 * 365 * DAY_S, 24)])
+def test_a_restart_does_not_refill_the_budget_and_a_jumping_clock_at_most_fills_it(away: float, again: int) -> None:
+    before = SimulatedClock()
+    config = GateConfig(max_calls_per_day=96)
+    first = Budget(config, before)
+    assert sum(first.spend(1) is None for _ in range(96)) == 24
+    second = Budget(config, SimulatedClock(wall=before.wall() + away))
+    second.restore(first.state())
+    assert sum(second.spend(1) is None for _ in range(96)) == again
+
+
+def test_audits_are_the_stated_share_and_the_same_on_every_run() -> None:
+    ids = [f"watch-{i % 7}@{i}" for i in range(20_000)]
+    chosen = [id_ for id_ in ids if audited(id_, 0.05)]
+    assert 0.04 < len(chosen) / len(ids) < 0.06
+    assert chosen == [id_ for id_ in ids if audited(id_, 0.05)]
+    assert not any(audited(id_, 0.0) for id_ in ids)
+    assert all(audited(id_, 1.0) for id_ in ids)
+
+
+@pytest.mark.parametrize("bad", [{"max_share": 1.5}, {"audit_share": -0.1}, {"max_calls_per_day": -1}])
+def test_bounds_that_make_no_sense_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        GateConfig(**bad)  # type: ignore[arg-type]

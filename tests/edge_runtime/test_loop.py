@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    read, write = os.pipe()
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+def test_a_turn_calls_readers_then_timers_then_hooks(loop: Loop, pipe: tuple[int, int]) -> None:
+    calls: list[str] = []
+    loop.watch(pipe[0], lambda: calls.append(f"read {os.read(pipe[0], 9)!r}"))
+    loop.call_soon(lambda: calls.append("soon"))
+    loop.each_turn(lambda: calls.append("pipeline"))
+    loop.each_turn(lambda: calls.append("flush"))
+    os.write(pipe[1], b"x")
+    loop.turn(0)
+    assert calls == ["read b'x'", "soon", "pipeline", "flush"]
+
+
+def test_work_from_other_threads_wakes_a_waiting_loop(loop: Loop) -> None:
+    seen: list[str] = []
+
+    def on_loop() -> None:
+        seen.append(threading.current_thread().name)
+        loop.stop()
+
+    def elsewhere() -> None:
+        time.sleep(0.05)
+        loop.call_soon_threadsafe(on_loop)
+
+    thread = threading.Thread(target=elsewhere)
+    began = time.monotonic()
+    thread.start()
+    loop.run()
+    thread.join()
+    assert seen == [threading.main_thread().name]
+    assert time.monotonic() - began < 5
+
+
+def test_timers_fire_once_in_order_and_can_be_cancelled() -> None:
+    clock = SimulatedClock()
+    loop = Loop(clock=clock)
+    calls: list[str] = []
+    loop.call_later(2, lambda: calls.append("late"))
+    loop.call_later(1, lambda: calls.append("early"))
+    loop.call_later(1.5, lambda: calls.append("never")).cancel()
+    loop.turn(0)
+    assert calls == []
+    clock.advance(3)
+    loop.turn(0)
+    loop.turn(0)
+    assert calls == ["early", "late"]
+    loop.close()
+
+
+def test_a_callback_that_asks_for_another_one_gets_it_next_turn(loop: Loop) -> None:
+    turns: list[int] = []
+
+    def again() -> None:
+        turns.append(len(turns))
+        loop.call_soon(again)
+
+    loop.call_soon(again)
+    loop.turn(0)
+    assert turns == [0]
+    loop.turn(None)  # must not wait: there is work
+    assert turns == [0, 1]
+
+
+def test_lingering_waits_once_for_more_input_unless_in_a_hurry(pipe: tuple[int, int]) -> None:
+    clock = SimulatedClock()
+    loop = Loop(linger_s=0.005, clock=clock)
+    loop.watch(pipe[0], lambda: os.read(pipe[0], 1), lingers=True)
+    os.write(pipe[1], b"abc")
+    loop.turn(0)
+    assert clock.monotonic() == 0.005
+    loop.hurry()
+    loop.turn(0)
+    assert clock.monotonic() == 0.005
+    loop.turn(0)
+    assert clock.monotonic() == 0.010
+    loop.close()
+
+
+def test_a_reader_that_does_not_linger_is_served_at_once(pipe: tuple[int, int]) -> None:
+    clock = SimulatedClock()
+    loop = Loop(linger_s=0.005, clock=clock)
+    loop.watch(pipe[0], lambda: os.read(pipe[0], 1))
+    os.write(pipe[1], b"a")
+    loop.turn(0)
+    assert clock.monotonic() == 0
+    loop.close()
+
+
+def test_unwatching_inside_a_callback_is_safe(loop: Loop, pipe: tuple[int, int]) -> None:
+    calls: list[str] = []
+
+    def read() -> None:
+        calls.append("read")
+        loop.unwatch(pipe[0])
+
+    loop.watch(pipe[0], read)
+
+    def write() -> None:
+        calls.append("write")
+        loop.watch_write(pipe[1], None)
+
+    loop.watch_write(pipe[1], write)
+    os.write(pipe[1], b"a")
+    loop.turn(0)
+    loop.turn(0)
+    assert sorted(calls) == ["read", "write"]
+
+
+def test_a_waiting_loop_uses_no_cpu(loop: Loop) -> None:
+    loop.call_later(0.3, loop.stop)
+    before = time.process_time()
+    loop.run()
+    assert time.process_time() - before < 0.05

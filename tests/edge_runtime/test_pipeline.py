@@ -1,0 +1,289 @@
+"""Order, routes and acknowledgements, with an engine and sinks that the test controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.engine import Array, TensorSpec
+from edge_runtime.errors import EngineError
+from edge_runtime.gate import Budget, Gate, GateConfig
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+from edge_runtime.message import Answer, Prediction, Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.pipeline import Hard, Pipeline
+from edge_runtime.window import Windower
+
+DIGEST = "0" * 64
+
+
+def manifest(layout: str = "NCW", **gate: Any) -> Manifest:
+    return Manifest(
+        schema_version=1,
+        name="bench",
+        version=3,
+        input=InputContract(
+            channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")),
+            rate_hz=10,
+            window=4,
+            hop=2,
+            context=8,
+        ),
+        output=OutputContract(labels=("low", "high")),
+        gate=GateSpec(**({"threshold": 0.8} | gate)),
+        variants=(
+            Variant(
+                name="null",
+                file="variants/null.onnx",
+                format="onnx",
+                precision="fp32",
+                layout=layout,  # type: ignore[arg-type]
+                size=1,
+                sha256=DIGEST,
+                golden="golden/null.npy",
+            ),
+        ),
+        golden_inputs="golden/inputs.npy",
+        files=(File(file="golden/inputs.npy", size=1, sha256=DIGEST),),
+    )
+
+
+class MeanEngine:
+    """P(high) is the mean of channel a over the window, clipped to 0..1: every answer can be told from the input."""
+
+    name = "mean"
+    outputs: tuple[TensorSpec, ...] = (TensorSpec("p", np.dtype(np.float32), (-1, 2)),)
+
+    def __init__(self, channel_axis: int = 1) -> None:
+        self.inputs: tuple[TensorSpec, ...] = (TensorSpec("x", np.dtype(np.float32), (-1, -1, -1)),)
+        self.axis = channel_axis
+        self.batches: list[int] = []
+        self.fail = False
+
+    def run(self, *arrays: Array) -> tuple[Array, ...]:
+        if self.fail:
+            raise EngineError("the accelerator went away")
+        (x,) = arrays
+        self.batches.append(len(x))
+        high = np.clip(x.take(0, axis=self.axis).mean(axis=1), 0, 1).astype(np.float32)
+        return (np.stack([1 - high, high], axis=1),)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class HeldSink:
+    """Keeps `done` callbacks until the test lets go of them."""
+
+    name: str = "held"
+    answers: list[Answer] = field(default_factory=list)
+    held: list[Callable[[], None]] = field(default_factory=list)
+
+    def open(self, loop: Loop) -> None:
+        pass
+
+    def send(self, answers: Sequence[Answer], done: Callable[[], None] | None) -> None:
+        self.answers += answers
+        if done is not None:
+            self.held.append(done)
+
+    def close(self, timeout_s: float) -> None:
+        pass
+
+    def let_go(self) -> None:
+        held, self.held = self.held, []
+        for done in held:
+            done()
+
+
+@dataclass
+class HeldEscalation:
+    cases: list[Hard] = field(default_factory=list)
+    held: list[Callable[[], None]] = field(default_factory=list)
+
+    def offer(self, cases: Sequence[Hard], done: Callable[[], None] | None) -> None:
+        self.cases += cases
+        if done is not None:
+            self.held.append(done)
+
+
+@dataclass
+class Bench:
+    pipeline: Pipeline
+    engine: MeanEngine
+    sink: HeldSink
+    escalation: HeldEscalation
+    metrics: Metrics
+    clock: SimulatedClock
+
+
+def bench(
+    m: Manifest | None = None, *, config: GateConfig | None = None, max_batch: int = 32, cloud: bool = True
+) -> Bench:
+    m = m or manifest()
+    config = config or GateConfig()
+    clock, metrics, sink, escalation = SimulatedClock(), Metrics(), HeldSink(), HeldEscalation()
+    engine = MeanEngine(channel_axis=1 if m.variants[0].layout == "NCW" else 2)
+    pipeline = Pipeline(
+        manifest=m,
+        variant=m.variants[0],
+        engine=engine,
+        windower=Windower(m.input, metrics=metrics),
+        gate=Gate(m.gate),
+        budget=Budget(config, clock),
+        sinks=[sink],
+        escalation=escalation if cloud else None,
+        metrics=metrics,
+        clock=clock,
+        max_batch=max_batch,
+        audit_share=config.audit_share,
+    )
+    return Bench(pipeline, engine, sink, escalation, metrics, clock)
+
+
+def reading(key: str, t: float, *levels: float) -> Reading:
+    return Reading(key, t, np.array([[level, -1.0] for level in levels], np.float32))
+
+
+def predictions(b: Bench) -> list[Prediction]:
+    return [answer for answer in b.sink.answers if isinstance(answer, Prediction)]
+
+
+@pytest.mark.parametrize("layout", ["NCW", "NWC"])
+def test_a_prediction_says_everything_a_consumer_needs(layout: str) -> None:
+    b = bench(manifest(layout))
+    b.pipeline.deliver([reading("k", 1000.0, 0.9, 0.9, 0.9, 0.9)], b.clock.monotonic(), None)
+    b.clock.advance(0.25)
+    b.pipeline.end_turn()
+    (p,) = predictions(b)
+    assert (p.id, p.key, p.start, p.end) == ("k@10000", "k", 1000.0, 1000.4)
+    assert (p.label, p.route, p.hard, p.model, p.variant) == ("high", "local", False, "bench/3", "null")
+    assert p.scores == pytest.approx([0.1, 0.9], abs=1e-6)
+    assert p.confidence == p.scores[1]
+    assert p.latency_ms == 250.0
+    assert p.to_json().startswith(
+        b'{"id":"k@10000","key":"k","start":1000.0,"end":1000.4,"label":"high","confidence":0.9'
+    )
+
+
+def test_a_hard_window_is_answered_at_once_and_offered_with_its_context() -> None:
+    b = bench()
+    b.pipeline.deliver([reading("k", 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)], 0.0, None)
+    b.pipeline.end_turn()
+    assert [p.route for p in predictions(b)] == ["provisional", "provisional"]
+    first, second = b.escalation.cases
+    assert first.tensor.tolist() == [pytest.approx([0.1] * 5 + [0.2, 0.3, 0.4]), [-1.0] * 8]
+    assert second.tensor[0].tolist() == pytest.approx([0.1, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert not first.audit
+    assert first.trust == pytest.approx(0.75)
+    assert b.metrics.counts["hard_total"] == 2
+
+
+def test_without_a_cloud_hard_answers_stay_local_and_are_marked() -> None:
+    b = bench(cloud=False)
+    b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5, 0.5, 0.5)], 0.0, None)
+    b.pipeline.end_turn()
+    assert [(p.route, p.hard) for p in predictions(b)] == [("local", True)]
+
+
+def test_done_waits_for_every_sink_and_the_commit() -> None:
+    b = bench()
+    done: list[str] = []
+    b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5, 0.5, 0.5)], 0.0, lambda: done.append("a"))
+    assert done == []
+    b.pipeline.end_turn()
+    b.sink.let_go()
+    assert done == []
+    assert not b.pipeline.idle
+    b.escalation.held.pop()()
+    assert done == ["a"]
+    assert b.pipeline.idle
+
+
+def test_a_reading_that_completes_no_window_is_done_at_once() -> None:
+    b = bench()
+    done: list[str] = []
+    b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5)], 0.0, lambda: done.append("a"))
+    assert done == ["a"]
+
+
+def test_windows_of_all_keys_share_batches_and_keep_their_order_per_key() -> None:
+    b = bench(max_batch=8)
+    rng = np.random.default_rng(5)
+    for step in range(10):
+        keys = [f"k{i}" for i in rng.permutation(6)]
+        b.pipeline.deliver([reading(key, step * 0.4, *[0.9] * 4) for key in keys], 0.0, None)
+    b.pipeline.end_turn()
+    assert sum(b.engine.batches) == len(predictions(b)) == 6 * 19
+    assert set(b.engine.batches[:-1]) == {8}
+    for i in range(6):
+        starts = [p.start for p in predictions(b) if p.key == f"k{i}"]
+        assert starts == sorted(starts)
+        assert len(starts) == 19
+
+
+def test_answers_do_not_depend_on_the_batch_size() -> None:
+    results = []
+    for max_batch in (1, 3, 32):
+        b = bench(max_batch=max_batch)
+        levels = np.random.default_rng(1).random(200).tolist()
+        b.pipeline.deliver([reading("k", 0.0, *levels)], 0.0, None)
+        b.pipeline.end_turn()
+        results.append([p.to_json() for p in predictions(b)])
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_spent_budget_keeps_hard_answers_local_and_counts_them() -> None:
+    b = bench(config=GateConfig(max_calls_per_day=4))
+    b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
+    b.pipeline.end_turn()
+    assert [p.route for p in predictions(b)] == ["provisional"] + ["local"] * 8
+    assert all(p.hard for p in predictions(b))
+    assert b.metrics.dropped == {"budget_calls": 8}
+    assert b.metrics.counts["hard_total"] == len(b.escalation.cases) + 8
+
+
+def test_audits_are_sent_without_changing_the_answer() -> None:
+    b = bench(config=GateConfig(audit_share=1.0))
+    b.pipeline.deliver([reading("k", 0.0, *[0.95] * 4)], 0.0, None)
+    b.pipeline.end_turn()
+    (p,) = predictions(b)
+    assert (p.route, p.hard) == ("local", False)
+    assert [case.audit for case in b.escalation.cases] == [True]
+    assert b.metrics.counts["audit_total"] == 1
+    assert b.metrics.counts["hard_total"] == 0
+
+
+def test_a_failing_engine_is_counted_and_the_stream_goes_on() -> None:
+    b = bench()
+    done: list[str] = []
+    b.engine.fail = True
+    b.pipeline.deliver([reading("k", 0.0, *[0.9] * 4)], 0.0, lambda: done.append("a"))
+    b.pipeline.end_turn()
+    assert done == ["a"]
+    assert b.metrics.dropped["engine_error"] == 1
+    b.engine.fail = False
+    b.pipeline.deliver([reading("k", 0.4, *[0.9] * 2)], 0.0, lambda: done.append("b"))
+    b.pipeline.end_turn()
+    b.sink.let_go()
+    assert done == ["a", "b"]
+    assert len(predictions(b)) == 1
+
+
+def test_every_window_is_accounted_for() -> None:
+    b = bench(max_batch=4)
+    for i in range(50):
+        b.pipeline.deliver([reading("k", i * 0.3, 0.2, 0.9, 0.9)], 0.0, None)
+        b.pipeline.end_turn()
+        b.sink.let_go()
+    counts = b.metrics.counts
+    assert counts["windows_total"] == counts["predictions_total"] == len(predictions(b)) == 74
+    assert counts["hard_total"] == len(b.escalation.cases)
+    assert b.metrics.stages["total"].count == 74

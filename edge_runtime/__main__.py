@@ -1,0 +1,7 @@
+"""``python -m edge_runtime`` is the command ``edge-runtime``."""
+
+import sys
+
+from edge_runtime.cli import main
+
+sys.exit(main())

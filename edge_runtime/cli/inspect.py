@@ -1,0 +1,52 @@
+"""``edge-runtime inspect``: what a bundle says of itself."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edge_runtime.bundle import open_bundle
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "inspect",
+        help="show what a bundle eats, answers and promises",
+        description="Show what a bundle says of itself, after its sizes and digests have been checked. Loads no model.",
+        epilog="example: edge-runtime inspect examples/exercise-watch/watch.edge",
+    )
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the description."""
+    description = open_bundle(options.bundle).describe()
+    if options.json:
+        print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
+    else:
+        print("\n".join(_lines(description)))
+    return 0
+
+
+def _lines(value: Any, indent: str = "") -> list[str]:
+    """Nested data as indented text: short lists on one line, tables below their name."""
+    lines: list[str] = []
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(item, dict) and item:
+            lines += [f"{indent}{key}:", *_lines(item, indent + "  ")]
+        elif isinstance(item, list | tuple) and item and isinstance(item[0], dict):
+            lines.append(f"{indent}{key}:")
+            for entry in item:
+                first, *rest = _lines(entry, indent + "    ")
+                lines += [f"{indent}  - {first.strip()}", *rest]
+        elif isinstance(item, list | tuple):
+            lines.append(f"{indent}{key}: {', '.join(map(str, item))}")
+        else:
+            lines.append(f"{indent}{key}: {item}")
+    return lines

@@ -1,0 +1,453 @@
+"""One connection to a broker: paho's client, and how messages pass it by.
+
+`Connection` is what `Link` sees: connect (in a thread of its own, it blocks), then read, send, acknowledge and close on
+the loop's thread. `BatchedConnection` parses messages itself, `edge_runtime.mqtt.fallback` lets paho do it.
+
+paho's callbacks run while paho holds a lock, so they only take notes; the notes are acted upon when the call into paho
+has returned.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from edge_runtime.mqtt.config import BrokerConfig, Secrets
+from edge_runtime.mqtt.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    Item,
+    MalformedPacket,
+    Packet,
+    Publish,
+    decode_ack,
+)
+from edge_runtime.mqtt.session import WINDOW_311, Acks, Limits, Message, Outgoing
+from edge_runtime.mqtt.transport import OVERSIZE, Transport, decode_oversize, set_nodelay
+from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER
+
+OUT_BUFFER_BYTES: Final = 2**20
+"""How much a connection buffers when the kernel takes no more; the rest stays in the bounded queue."""
+
+CAN_BATCH: Final = callable(getattr(paho.Client, "_create_socket", None))
+"""Whether this paho still lets a subclass give it its socket."""
+
+_ACKS: Final = frozenset({PUBACK, PUBREC, PUBCOMP, PUBREL})
+_UNSUPPORTED_VERSION: Final = 0x84
+_KEEP_ALIVE_TIMEOUT: Final = 0x8D
+
+
+class Accepted(NamedTuple):
+    """CONNACK said yes."""
+
+    session_present: bool
+    limits: Limits
+    keepalive_s: int
+
+
+class Refused(NamedTuple):
+    """CONNACK said no."""
+
+    reason: str
+    unsupported_version: bool
+    credentials: bool
+
+
+class Granted(NamedTuple):
+    """SUBACK."""
+
+    packet_id: int
+    codes: list[tuple[int, str]]
+    """Per filter: granted QoS, or 0x80 and above for a refusal; and the same in words."""
+
+
+_BAD_CREDENTIALS: Final = frozenset({0x86, 0x87, 0x8A, 0x8C})  # user or password, not authorised, banned, bad method
+
+
+class Listener(Protocol):
+    """Who hears what a connection reads; `Link` is one."""
+
+    def on_accepted(self, accepted: Accepted) -> None:
+        """The broker took us."""
+
+    def on_refused(self, refused: Refused) -> None:
+        """The broker did not."""
+
+    def on_granted(self, granted: Granted) -> None:
+        """The broker answered SUBSCRIBE."""
+
+    def on_publishes(self, publishes: list[Publish]) -> None:
+        """Messages, in the order of the wire."""
+
+    def on_oversize(self, publish: Publish) -> None:
+        """A message larger than we take was skipped; its payload is missing."""
+
+    def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP."""
+
+    def on_socket_close(self, fd: int) -> None:
+        """The socket is about to be closed."""
+
+
+class Identity(NamedTuple):
+    """Who we are towards the broker, for one connection."""
+
+    client_id: str
+    version: int
+    clean_start: bool
+    will: Message | None
+
+
+def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity) -> paho.Client:
+    """A paho client that is set up and connected to nothing."""
+    address = config.address()
+    version5 = identity.version == V5
+    client = cls(
+        CallbackAPIVersion.VERSION2,
+        client_id=identity.client_id,
+        clean_session=None if version5 else identity.clean_start,
+        protocol=paho.MQTTv5 if version5 else paho.MQTTv311,
+        transport="tcp" if address.websocket_path is None else "websockets",
+        reconnect_on_failure=False,  # True lets paho block in reconnect() to try MQTT 3.1
+        manual_ack=True,
+    )
+    client.connect_timeout = config.connect_timeout_s
+    client.max_inflight_messages_set(0)  # no limit: the window is kept by `Outgoing`
+    if address.websocket_path is not None:
+        client.ws_set_options(address.websocket_path)
+    if identity.will is not None:
+        client.will_set(identity.will.topic.decode(), identity.will.payload, identity.will.qos, identity.will.retain)
+    if version5:
+        properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = 0 if identity.clean_start else config.session_expiry_s
+        properties.ReceiveMaximum = config.receive_maximum
+        properties.MaximumPacketSize = config.max_packet_bytes
+        client.connect_async(
+            address.host, address.port, config.keepalive_s, clean_start=identity.clean_start, properties=properties
+        )
+    else:
+        client.connect_async(address.host, address.port, config.keepalive_s)
+    return client
+
+
+class Connection:
+    """What both kinds of connection share.
+
+    Args:
+        client: made by `make_client`.
+        config: for timeouts and limits.
+        identity: the one that `client` was made with.
+        listener: hears what is read.
+
+    Attributes:
+        failure: why the connection is lost, in words; empty while it stands.
+    """
+
+    def __init__(self, client: paho.Client, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
+        self._client = client
+        self._config = config
+        self.identity = identity
+        self._listener = listener
+        self._notes: list[Callable[[], None]] = []
+        self.failure = ""
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_disconnect = self._on_disconnect
+        client.on_socket_close = self._on_socket_close
+
+    # -- for the thread that connects ----------------------------------------------------------------------------
+
+    def connect(self, secrets: Secrets) -> None:
+        """Resolve, connect, shake hands. Blocks; nothing else may be called meanwhile.
+
+        Raises:
+            OSError: not reached, or TLS failed.
+            ValueError: the host name is none, or the certificate is not the host's.
+        """
+        client = self._client
+        self.failure = ""
+        password = secrets.password.value() if secrets.password else None
+        username = secrets.username.value() if secrets.username else self._config.username or None
+        client.username_pw_set(username, password)
+        if secrets.tls is not None:
+            self._use_tls(secrets.tls.context())
+        client.reconnect()
+
+    def _use_tls(self, context: ssl.SSLContext) -> None:
+        self._client.tls_set_context(context)
+
+    # -- for the loop --------------------------------------------------------------------------------------------
+
+    def is_open(self) -> bool:
+        """There is a socket."""
+        return self._client.socket() is not None
+
+    def fileno(self) -> int:
+        """The socket's."""
+        sock = self._client.socket()
+        if sock is None:
+            raise OSError("the connection is closed")
+        return sock.fileno()
+
+    def subscribe(self, filters: Sequence[tuple[str, int]]) -> int:
+        """Send SUBSCRIBE for filters and their QoS; returns its packet id."""
+        if self.identity.version == V5:
+            # 1: what is retained comes once, not again with each connection that finds its session gone.
+            wanted: Any = [(one, SubscribeOptions(qos=qos, retainHandling=1)) for one, qos in filters]
+        else:
+            wanted = list(filters)
+        _, packet_id = self._client.subscribe(wanted)
+        return packet_id or 0
+
+    def keep_alive(self) -> None:
+        """Ping when it is due, give up when the last ping was not answered. To be called a few times per period."""
+        self._client.loop_misc()
+        self._after_paho()
+
+    def disconnect(self) -> None:
+        """Say good-bye and close; the broker drops the will."""
+        self._client.disconnect()
+        if self.is_open():
+            self._client.loop_write()
+
+    def silence(self) -> None:
+        """Tell the listener nothing any more."""
+        self._client.on_socket_close = None
+
+    def abort(self, failure: str) -> None:
+        """Close without good-bye; the broker publishes the will."""
+        raise NotImplementedError
+
+    def read(self) -> bool:
+        """Read what is there and tell the listener; returns whether more may be waiting already."""
+        raise NotImplementedError
+
+    @property
+    def hides(self) -> bool:
+        """Bytes may wait inside (decrypted, unframed), where no selector sees them."""
+        raise NotImplementedError
+
+    def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
+        """Send acknowledgements and what is outgoing, as far as broker and kernel take it; report what was written.
+
+        Returns:
+            Whether nothing is left that waits for the kernel. A failure shows as `failure`.
+        """
+        raise NotImplementedError
+
+    def _after_paho(self) -> None:
+        """Act on what the callbacks noted."""
+        while self._notes:
+            self._notes.pop(0)()
+        if not self.is_open() and not self.failure:
+            self.failure = "the connection was lost"
+
+    # -- paho's callbacks ----------------------------------------------------------------------------------------
+
+    def _on_connect(self, _client: Any, _userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        if code.is_failure:
+            said = _words(code, properties)
+            refused = Refused(said, code.value == _UNSUPPORTED_VERSION, code.value in _BAD_CREDENTIALS)
+            self.failure = f"it refuses us: {said}"
+            self._notes.append(partial(self._listener.on_refused, refused))
+            return
+        config = self._config
+        version5 = self.identity.version == V5
+        limits = Limits(
+            version=self.identity.version,
+            window=min(config.max_inflight, getattr(properties, "ReceiveMaximum", 65_535) if version5 else WINDOW_311),
+            max_packet_bytes=getattr(properties, "MaximumPacketSize", MAX_VARIABLE_INTEGER + 5),
+            max_qos=getattr(properties, "MaximumQoS", 2),
+            retain=bool(getattr(properties, "RetainAvailable", 1)),
+        )
+        keepalive_s = getattr(properties, "ServerKeepAlive", config.keepalive_s)
+        accepted = Accepted(flags.session_present, limits, keepalive_s)
+        self._notes.append(partial(self._listener.on_accepted, accepted))
+
+    def _on_subscribe(
+        self, _client: Any, _userdata: Any, packet_id: int, codes: list[ReasonCode], _properties: Any
+    ) -> None:
+        granted = Granted(packet_id, [(code.value, code.getName().lower()) for code in codes])
+        self._notes.append(partial(self._listener.on_granted, granted))
+
+    def _on_disconnect(self, _client: Any, _userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        if self.failure:
+            return
+        if flags.is_disconnect_packet_from_server:
+            self.failure = f"the broker ended it: {_words(code, properties)}"
+        elif code.value == _KEEP_ALIVE_TIMEOUT:
+            self.failure = "the broker has not answered for a whole keep-alive period"
+        elif code.is_failure:
+            self.failure = "the connection was lost"
+
+    def _on_socket_close(self, _client: Any, _userdata: Any, sock: Any) -> None:
+        self._listener.on_socket_close(sock.fileno())
+
+
+def _words(code: ReasonCode, properties: Any) -> str:
+    said = getattr(properties, "ReasonString", "")
+    return code.getName().lower() + (f" ({said[:200]!r})" if said else "")
+
+
+class _Client(paho.Client):
+    """A paho client that reads and writes through a socket of our making."""
+
+    dial: Callable[[], Transport]
+
+    def _create_socket(self) -> Any:
+        # The one private hook: paho puts its own wrapper for websockets into the same place.
+        return self.dial()
+
+
+class BatchedConnection(Connection):
+    """Messages and their acknowledgements never reach paho; everything else does."""
+
+    def __init__(self, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
+        client = cast("_Client", make_client(_Client, config, identity))
+        client.dial = self._dial
+        super().__init__(client, config, identity, listener)
+        self._tls: ssl.SSLContext | None = None
+        self._transport: Transport | None = None
+
+    def _use_tls(self, context: ssl.SSLContext) -> None:
+        self._tls = context
+
+    def _dial(self) -> Transport:
+        address = self._config.address()
+        sock = socket.create_connection((address.host, address.port), self._config.connect_timeout_s)
+        try:
+            set_nodelay(sock.fileno())
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_hostname=address.host)
+        except BaseException:
+            sock.close()
+            raise
+        self._transport = Transport(sock, self.identity.version, self._config.max_packet_bytes)
+        return self._transport
+
+    @property
+    def transport(self) -> Transport:
+        """The socket that paho believes to own."""
+        if self._transport is None:
+            raise OSError("the connection is closed")
+        return self._transport
+
+    @property
+    def hides(self) -> bool:
+        return self._tls is not None
+
+    def read(self) -> bool:
+        items: list[Item] = []
+        more = False
+        try:
+            items, more = self.transport.read()
+        except MalformedPacket as error:
+            items = error.parsed
+            self.failure = f"the broker sent what MQTT forbids: {error}"
+            self._dispatch(items)
+            self._refuse(error.reason_code)
+            return False
+        except OSError as error:
+            self.abort(describe(error, self._config))
+            return False
+        self._dispatch(items)
+        return more
+
+    def _dispatch(self, items: list[Item]) -> None:
+        if not items:
+            return
+        others = [item for item in items if len(item) == 2]
+        if not others:
+            self._listener.on_publishes(cast("list[Publish]", items))
+        elif len(others) == len(items):
+            self._control(others)
+        else:
+            for size, run in groupby(items, len):
+                if size == 2:
+                    self._control(cast("list[Packet]", list(run)))
+                else:
+                    self._listener.on_publishes(cast("list[Publish]", list(run)))
+
+    def _control(self, packets: list[Packet]) -> None:
+        version = self.identity.version
+        on_ack = self._listener.on_ack
+        for packet in packets:
+            first, body = packet
+            if first == OVERSIZE:
+                self._listener.on_oversize(decode_oversize(body))
+            elif first not in _ACKS:
+                self._to_paho(packet)
+            elif len(body) == 2:
+                on_ack(first, body[0] << 8 | body[1], 0)
+            else:
+                try:
+                    on_ack(*decode_ack(first, body, version))
+                except MalformedPacket as error:
+                    self.failure = f"the broker sent what MQTT forbids: {error}"
+                    self._refuse(error.reason_code)
+                    return
+
+    def _to_paho(self, packet: Packet) -> None:
+        if not self.is_open():
+            return
+        self.transport.hand_over(packet)
+        self._client.loop_read()
+        if self.is_open() and self._client.want_write():
+            self._client.loop_write()
+        self._after_paho()
+
+    def _refuse(self, reason_code: int) -> None:
+        """End a connection whose bytes make no sense; MQTT 5 tells the broker why (section 4.13)."""
+        if self.is_open() and self.identity.version == V5:
+            self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=reason_code))
+        self.abort(self.failure)
+
+    def abort(self, failure: str) -> None:
+        self.failure = self.failure or failure
+        if self.is_open():
+            self.transport.end()
+            self._client.loop_read()
+
+    def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
+        transport = self.transport
+        if acks is not None:
+            transport.write(acks.encode())
+        for packet in outgoing.pump(transport.offered, OUT_BUFFER_BYTES - transport.unsent):
+            transport.write(packet)
+        try:
+            empty = transport.flush()
+        except OSError as error:
+            self.abort(describe(error, self._config))
+            return True
+        outgoing.written(transport.written)
+        return empty
+
+
+def describe(error: Exception, config: BrokerConfig) -> str:
+    """Why a connection failed, in words a user can act on."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message.rstrip('.')}; see ca_file"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        return f"TLS failed: {reason}"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {config.connect_timeout_s:g} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there"
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return str(error)

@@ -1,0 +1,525 @@
+"""A connection to one broker that stays: shared by the sources and sinks that use this broker.
+
+::
+
+    waiting ─► connecting (a thread: names, TCP, TLS) ─► greeting (CONNECT sent) ─► connected ─┐
+       ▲                  └────────────── failed ──────────────┴────────── lost ───────────────┤
+       └──────────────────────────────────────────────────────────────────────────────────────┘
+
+All of it but the connecting thread runs on the loop. What arrived together is handed over together; acknowledgements
+and own messages leave joined, at the end of the turn.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import selectors
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from edge_runtime._version import __version__
+from edge_runtime.backoff import Retry
+from edge_runtime.loop import Loop, Timer
+from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.dialler import Dialler
+from edge_runtime.mqtt.packets import PUBREL, V5, V311, Publish, topic_matches
+from edge_runtime.mqtt.recent import Recent
+from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
+
+if TYPE_CHECKING:
+    from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused
+
+logger = logging.getLogger(__name__)
+
+Receive = Callable[[list[Publish], float, Done | None], None]
+"""Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""
+
+HURRY_AT: Final = 16
+"""With this many messages unacknowledged the latency budget is not waited for. A broker with a window of 20, which is
+mosquitto's default, would wait for us while we wait for more from it."""
+
+STABLE_S: Final = 5.0
+"""A connection that lived this long was a good one: the next failure begins with short waits again."""
+
+_ROUTES: Final = 16_384
+
+
+class Subscriber:
+    """Who gets the messages of some topic filters."""
+
+    __slots__ = ("filters", "plain", "receive")
+
+    def __init__(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
+        self.filters = list(filters)
+        self.plain = [one.encode() for one, _ in filters]
+        self.receive = receive
+
+    def wants(self, topic: bytes) -> bool:
+        """One of the filters covers this topic."""
+        return any(topic_matches(one, topic) for one in self.plain)
+
+
+class Link:
+    """Keeps one broker connected.
+
+    Args:
+        config: which broker, and how.
+        name: its name in the configuration; for messages, metrics and the default client id.
+        metrics: counts drops, and shows ``connected{broker="NAME"}``.
+        retry: waits between attempts.
+        rng: jitter, and where packet ids begin.
+
+    Raises:
+        ConfigError: a file that the configuration names is missing or unusable.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        name: str,
+        metrics: Metrics,
+        *,
+        retry: Retry | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        self.name = name
+        self._metrics = metrics
+        self._retry = retry or Retry()
+        self._rng = rng or random.Random()  # noqa: S311 - jitter
+        self._secrets = config.secrets()
+        self._address = config.address()
+        self._hurry_at = min(HURRY_AT, max(1, config.receive_maximum * 4 // 5))
+        self._gauge = f'connected{{broker="{name}"}}'
+        self._version = V311 if config.protocol == "3.1.1" else V5
+        self._subscribers: list[Subscriber] = []
+        self._routes: Recent[bytes, Subscriber | None] = Recent(self._route, _ROUTES)
+        self._subscribing: dict[int, list[tuple[str, int]]] = {}
+        self._subscribed = False
+        self._users = 0
+        self._paused = False
+        self._loop: Loop | None = None
+        self._outgoing: Outgoing | None = None
+        self._incoming = Incoming()
+        self._batched = config.receive == "batched" and self._address.websocket_path is None
+        self._kept: Connection | None = None  # the fallback's, which outlives its sockets
+        self._connection: Connection | None = None  # greeting or connected
+        self._connected = False
+        self._connected_at = 0.0
+        self._keepalive_s = float(config.keepalive_s)
+        self._watched = -1  # the descriptor that the loop watches for reading
+        self._writing = -1  # and for writing
+        self._held: deque[list[Publish]] = deque()
+        self._held_bytes = 0
+        self._failures = 0
+        self._said = ""
+        self._refused: Refused | None = None
+        self._settled = False  # the broker has accepted this version
+        self._switched = False  # both versions were tried since the last connection
+        self._timer: Timer | None = None
+        self._dialler = Dialler(name)
+        self._received_at = 0.0
+        self._closed = False
+        metrics.gauges[self._gauge] = 0.0
+
+    # -- what sources and sinks use ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """`V5` or `V311`: of the connection, or of the next attempt."""
+        return self._version
+
+    @property
+    def connected(self) -> bool:
+        """The broker has accepted us, and nothing has ended that yet."""
+        return self._connected
+
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
+        """Ask for messages, now and after each reconnection. A message goes to the first one that asked for it."""
+        subscriber = Subscriber(filters, receive)
+        self._subscribers.append(subscriber)
+        self._routes.clear()
+        if self._connected:
+            self._send_subscribe(subscriber.filters)
+
+    def publish(self, messages: Sequence[Message], done: Done | None = None) -> None:
+        """Queue messages. They leave at the end of the turn, or when the broker is back.
+
+        Args:
+            messages: in order; topics are valid.
+            done: called when all are handed over (QoS 0: written to the socket; QoS 1 and 2: acknowledged), or dropped
+                by the queue's policy and counted.
+        """
+        assert self._outgoing is not None, "open() comes first"
+        self._outgoing.offer(messages, done)
+
+    def open(self, loop: Loop) -> None:
+        """Begin to connect in the loop's next turn, when all have subscribed. Each user calls it once."""
+        self._users += 1
+        if self._loop is not None:
+            return
+        self._loop = loop
+        self._outgoing = self._make_outgoing()
+        loop.each_turn(self._end_turn)
+        loop.call_soon(self._connect)
+
+    def pause(self) -> None:
+        """Hand over no more messages; what comes now stays unacknowledged, for the broker to keep. The rest goes on."""
+        self._paused = True
+
+    def close(self, timeout_s: float) -> None:
+        """Hand over what is queued, say ``offline``, disconnect; when the last user calls it."""
+        self._users -= 1
+        if self._users > 0 or self._closed:
+            return
+        self._paused = self._closed = True
+        self._cancel_timer()
+        self._dialler.cancel()
+        if self._connected and self._loop is not None and self._outgoing is not None:
+            if self.config.status_topic:
+                self._outgoing.offer([self._status("offline", "stopped")], None)
+            self._drain(self._loop, self._outgoing, timeout_s)
+        if self._connection is not None:
+            if self._connected and self._connection.is_open():
+                self._connection.disconnect()
+            if self._connection.is_open():
+                self._connection.abort("closed")
+            self._connection = None
+        if self._connected:
+            self._show(connected=False)
+            logger.info("broker %s: disconnected", self.name)
+        lost = self._outgoing.abandon() if self._outgoing is not None else 0
+        if lost:
+            self._metrics.dropped["publish_not_sent"] += lost
+            logger.warning("broker %s: %d messages were not handed over before the end", self.name, lost)
+
+    def _drain(self, loop: Loop, outgoing: Outgoing, timeout_s: float) -> None:
+        """Wait for what is on its way; the loop may not be turning any more."""
+        until = loop.clock.monotonic() + timeout_s
+        self._end_turn()
+        with selectors.DefaultSelector() as selector:
+            connection = self._connection
+            if connection is None or not connection.is_open():
+                return
+            fd = connection.fileno()
+            selector.register(fd, selectors.EVENT_READ)
+            while self._connected and (outgoing.waiting or self._writing >= 0):
+                left = until - loop.clock.monotonic()
+                if left <= 0:
+                    return
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._writing >= 0 else 0)
+                selector.modify(fd, events)
+                selector.select(left)
+                self._read()
+                self._end_turn()
+
+    # -- connecting ----------------------------------------------------------------------------------------------
+
+    def _make_outgoing(self) -> Outgoing:
+        # Here and below: paho is loaded when a connection is wanted, not when a configuration is read.
+        from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
+
+        if self._batched and not connection.CAN_BATCH:
+            logger.warning("broker %s: this paho-mqtt cannot be batched; receiving through its callbacks", self.name)
+            self._batched = False
+        if not self._batched:
+            self._incoming = Incoming(keeps_ids=False)
+        config = self.config
+        return (Outgoing if self._batched else fallback.FallbackOutgoing)(
+            config.queue_messages,
+            config.queue_bytes,
+            drop_oldest=config.when_full == "drop_oldest",
+            dropped=self._metrics.dropped,
+            rng=self._rng,
+        )
+
+    def _make_connection(self) -> Connection:
+        from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
+
+        config = self.config
+        keeps = any(qos for subscriber in self._subscribers for _, qos in subscriber.filters)
+        identity = connection.Identity(
+            client_id=config.session_name(self.name),
+            version=self._version,
+            clean_start=not keeps if config.clean_start is None else config.clean_start,
+            will=self._status("offline", "connection lost") if config.status_topic else None,
+        )
+        if self._batched:
+            return connection.BatchedConnection(config, identity, self)
+        if self._kept is None or self._kept.identity != identity:
+            if self._kept is not None and self._outgoing is not None:
+                self._outgoing.requeue()  # the client that goes takes its session with it
+            self._kept = fallback.FallbackConnection(config, identity, self)
+        return self._kept
+
+    def _connect(self) -> None:
+        if self._loop is not None and not self._closed:
+            self._refused = None
+            self._dialler.dial(self._make_connection(), self._secrets, self._loop, self._on_dialled)
+
+    def _on_dialled(self, connection: Connection, error: Exception | None) -> None:
+        from edge_runtime.mqtt.connection import describe  # noqa: PLC0415
+
+        assert self._loop is not None
+        if error is not None:
+            self._lost(f"cannot connect: {describe(error, self.config)}")
+            return
+        self._connection = connection
+        self._watch(connection)
+        self._timer = self._loop.call_later(self.config.connect_timeout_s, self._no_answer)
+
+    def _no_answer(self) -> None:
+        if self._connection is not None and not self._connected:
+            self._connection.abort("it does not answer as an MQTT broker")
+            self._check()
+
+    def on_accepted(self, accepted: Accepted) -> None:
+        """The broker took us."""
+        connection, loop, outgoing = self._connection, self._loop, self._outgoing
+        if connection is None or loop is None or outgoing is None:
+            return
+        self._cancel_timer()
+        self._settled, self._switched, self._said = True, False, ""
+        self._connected_at = loop.clock.monotonic()
+        self._show(connected=True)
+        self._incoming.begin(session_present=accepted.session_present)
+        outgoing.begin(accepted.limits, session_present=accepted.session_present)
+        if self.config.status_topic:
+            outgoing.offer_first(self._status("online", ""))
+        # The first time always: this run may ask for other topics than the one that left the session.
+        if self._subscribers and not (accepted.session_present and self._subscribed):
+            self._send_subscribe([one for subscriber in self._subscribers for one in subscriber.filters])
+            self._subscribed = True
+        self._keepalive_s = float(accepted.keepalive_s) or 60.0
+        self._timer = loop.call_later(self._keepalive_s / 4, self._keep_alive)
+        logger.info(
+            "broker %s: connected to %s with MQTT %s as %r%s",
+            self.name,
+            self._address,
+            _NAMES[self._version],
+            connection.identity.client_id,
+            ", session resumed" if accepted.session_present else "",
+        )
+
+    def on_refused(self, refused: Refused) -> None:
+        """The broker did not take us; paho closes the connection."""
+        self._refused = refused
+
+    def on_granted(self, granted: Granted) -> None:
+        """The broker answered SUBSCRIBE."""
+        wanted = self._subscribing.pop(granted.packet_id, [])
+        for (one, qos), (code, reason) in zip(wanted, granted.codes, strict=False):
+            if code >= 0x80:
+                self._metrics.dropped["subscription_refused"] += 1
+                logger.error("broker %s: subscription to %r refused: %s", self.name, one, reason)
+            elif code < qos:
+                logger.warning("broker %s: subscription to %r granted with QoS %d, not %d", self.name, one, code, qos)
+
+    def _send_subscribe(self, filters: list[tuple[str, int]]) -> None:
+        if self._connection is not None:
+            self._subscribing[self._connection.subscribe(filters)] = filters
+
+    def _keep_alive(self) -> None:
+        connection = self._connection
+        if connection is not None and self._loop is not None:
+            self._timer = self._loop.call_later(self._keepalive_s / 4, self._keep_alive)
+            connection.keep_alive()
+            self._check()
+
+    # -- losing it -----------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Notice that the connection is gone; to be called after calls into it."""
+        connection = self._connection
+        if connection is not None and not connection.is_open():
+            self._connection = None
+            self._lost(connection.failure)
+
+    def _lost(self, why: str) -> None:
+        loop, outgoing = self._loop, self._outgoing
+        assert loop is not None
+        assert outgoing is not None
+        self._cancel_timer()
+        self._subscribing.clear()
+        outgoing.end()
+        if self._held:
+            self._metrics.dropped["connection_lost"] += sum(not one[3] for held in self._held for one in held)
+        self._held.clear()
+        self._held_bytes = 0
+        greeted = self._connected
+        if greeted:
+            self._show(connected=False)
+            if loop.clock.monotonic() - self._connected_at >= STABLE_S:
+                self._failures = 0
+        if self._closed:
+            return
+        if not greeted and self._try_other_version(why):
+            self._timer = loop.call_later(0.0, self._connect)
+            return
+        self._failures += 1
+        slowly = self._retry.cap_s / 2 if self._refused is not None and self._refused.credentials else None
+        if why != self._said:
+            self._said = why
+            logger.warning("broker %s at %s: %s; trying again until it works", self.name, self._address, why)
+        self._timer = loop.call_later(self._retry.delay(self._failures, slowly, self._rng), self._connect)
+
+    def _try_other_version(self, why: str) -> bool:
+        """Go from MQTT 5 to 3.1.1 or back, where the broker may mean that; True: at once, it is the first time."""
+        if self.config.protocol != "auto" or why.startswith("cannot connect"):
+            return False
+        if not (self._refused.unsupported_version if self._refused is not None else not self._settled):
+            return False  # some brokers close on a version that they do not know, instead of saying so
+        old, self._version = self._version, V311 if self._version == V5 else V5
+        first, self._switched = not self._switched, True
+        if first:
+            logger.info("broker %s: no answer to MQTT %s, trying %s", self.name, _NAMES[old], _NAMES[self._version])
+        return first
+
+    def _show(self, *, connected: bool) -> None:
+        self._connected = connected
+        self._metrics.gauges[self._gauge] = float(connected)
+
+    def _status(self, status: str, reason: str) -> Message:
+        told = {"status": status, "runtime": __version__} | ({"reason": reason} if reason else {})
+        return Message(self.config.status_topic.encode(), json.dumps(told).encode(), b"", 1, retain=True)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    def _watch(self, connection: Connection) -> None:
+        if self._loop is not None:
+            self._watched = connection.fileno()
+            self._loop.watch(self._watched, self._read, lingers=bool(self._subscribers))
+
+    def on_socket_close(self, fd: int) -> None:
+        """The descriptor is about to be closed, and will soon name something else."""
+        if self._loop is not None:
+            self._loop.unwatch(fd)
+        self._watched = self._writing = -1
+
+    def _read(self) -> None:
+        connection, loop = self._connection, self._loop
+        if connection is None or loop is None or self._watched < 0:
+            return
+        self._received_at = loop.clock.monotonic()
+        if connection.read():
+            loop.hurry()
+            if connection.hides:
+                loop.call_soon(self._read)
+        self._check()
+
+    def on_publishes(self, publishes: list[Publish]) -> None:
+        """Messages came, in this order."""
+        if not self._connected:
+            if self._connection is not None:
+                self._connection.abort("it sent a message before it answered CONNECT")
+        elif self._paused:
+            self._metrics.dropped["paused"] += sum(not one[3] for one in publishes)
+        elif self._held or self._incoming.unacked >= self.config.receive_maximum:
+            self._hold(publishes)
+        else:
+            self._deliver(publishes)
+
+    def on_oversize(self, publish: Publish) -> None:
+        """A message over the limit was skipped; it is acknowledged, or the broker would send it for ever."""
+        self._metrics.dropped["too_large"] += 1
+        logger.warning(
+            "broker %s: a message on %r is over max_packet_bytes (%d) and was skipped",
+            self.name,
+            publish[0].decode(errors="replace")[:200],
+            self.config.max_packet_bytes,
+        )
+        _, delivery = self._incoming.receive([publish])
+        if delivery is not None:
+            delivery.wait_for(0)
+
+    def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """PUBACK, PUBREC, PUBREL or PUBCOMP came."""
+        if kind == PUBREL:
+            self._incoming.released(packet_id)
+        elif self._outgoing is not None:
+            self._outgoing.acknowledged(kind, packet_id, reason_code)
+
+    def _deliver(self, publishes: list[Publish]) -> None:
+        publishes, delivery = self._incoming.receive(publishes)
+        if len(self._subscribers) == 1:
+            parts = {self._subscribers[0]: publishes} if publishes else {}
+        else:
+            parts = self._sort(publishes)
+        done = None
+        if delivery is not None:
+            delivery.wait_for(len(parts))
+            done = delivery.done
+        for subscriber, part in parts.items():
+            subscriber.receive(part, self._received_at, done)
+
+    def _sort(self, publishes: list[Publish]) -> dict[Subscriber, list[Publish]]:
+        parts: dict[Subscriber, list[Publish]] = {}
+        for publish in publishes:
+            subscriber = self._routes[publish[0]]
+            if subscriber is None:
+                self._metrics.dropped["unexpected_topic"] += 1
+            else:
+                parts.setdefault(subscriber, []).append(publish)
+        return parts
+
+    def _route(self, topic: bytes) -> Subscriber | None:
+        return next((subscriber for subscriber in self._subscribers if subscriber.wants(topic)), None)
+
+    def _hold(self, publishes: list[Publish]) -> None:
+        """Keep messages until earlier ones are acknowledged; beyond a bound, leave the rest in the network."""
+        self._held.append(publishes)
+        self._held_bytes += sum([len(one[1]) + 200 for one in publishes])
+        if self._held_bytes > self.config.max_held_bytes and self._watched >= 0 and self._loop is not None:
+            fd, self._watched = self._watched, -1
+            self._loop.unwatch(fd)
+            if self._writing >= 0:
+                self._loop.watch_write(fd, _awake)
+
+    def _release_held(self) -> None:
+        while self._held and self._incoming.unacked < self.config.receive_maximum:
+            publishes = self._held.popleft()
+            self._held_bytes -= sum([len(one[1]) + 200 for one in publishes])
+            self._deliver(publishes)
+        if not self._held and self._watched < 0 and self._connection is not None:
+            self._watch(self._connection)
+            self._read()
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def _end_turn(self) -> None:
+        connection, outgoing, loop = self._connection, self._outgoing, self._loop
+        if outgoing is None or loop is None:
+            return
+        incoming = self._incoming
+        while True:
+            self._check()
+            if connection is not None and connection is self._connection:
+                empty = connection.send(incoming.take_acks() if self._connected else None, outgoing)
+                if connection.is_open() and empty != (self._writing < 0):
+                    self._writing = -1 if empty else connection.fileno()
+                    loop.watch_write(connection.fileno(), None if empty else _awake)
+            finished = outgoing.take_finished()
+            if not finished:
+                break
+            for done in finished:
+                done()
+        if self._held and incoming.unacked < self.config.receive_maximum:
+            loop.call_soon(self._release_held)
+        if incoming.unacked >= self._hurry_at or (self._connected and outgoing.queued):
+            loop.hurry()
+
+
+def _awake() -> None:
+    """The kernel takes bytes again; the end of this turn sends them."""
+
+
+_NAMES: Final = {V5: "5", V311: "3.1.1"}

@@ -1,0 +1,447 @@
+"""What is in flight between us and the broker, both ways; no sockets, no time.
+
+`Incoming` keeps the order of acknowledgements and recognises QoS 2 messages that come twice; `Outgoing` keeps our own
+messages until the broker has them. Both outlive the connection: `begin` and `end` mark its span.
+
+Source: MQTT 5 sections 4.3 (QoS), 4.4 (redelivery), 4.6 (order), 4.9 (flow control); 3.1.1 agrees where it has them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from edge_runtime.mqtt.packets import (
+    PUBACK,
+    PUBREC,
+    PUBREL,
+    V5,
+    Publish,
+    encode_ack,
+    encode_publish,
+)
+
+Done = Callable[[], None]
+
+FIRST_PACKET_ID: Final = 256
+"""Ours begin here: paho numbers its SUBSCRIBE packets from 1, afresh for each connection, and never gets this far."""
+_PACKET_IDS: Final = 65_536 - FIRST_PACKET_ID
+WINDOW_311: Final = 20
+"""MQTT 3.1.1 has no receive maximum; this is mosquitto's and paho's default for the same thing."""
+
+
+class Delivery:
+    """Messages of QoS 1 and 2 that arrived together and are acknowledged together.
+
+    Args:
+        incoming: told when all have finished.
+        pubacks: packet ids of the QoS 1 messages, in order of receipt.
+        pubrecs: the same of QoS 2.
+    """
+
+    __slots__ = ("_followers", "_incoming", "_waiting", "finished", "pubacks", "pubrecs")
+
+    def __init__(self, incoming: Incoming, pubacks: list[int], pubrecs: list[int]) -> None:
+        self._incoming = incoming
+        self.pubacks = pubacks
+        self.pubrecs = pubrecs
+        self._waiting = 0
+        self._followers: list[Delivery] = []
+        self.finished = False
+
+    def wait_for(self, parties: int) -> None:
+        """That many calls of `done` must come first; with 0 it may finish now."""
+        self._waiting += parties
+        if not self._waiting:
+            self._finish()
+
+    def follow(self, earlier: Delivery) -> None:
+        """Finish not before another one: it holds the first copy of a message that came again."""
+        if not earlier.finished and self not in earlier._followers:
+            earlier._followers.append(self)
+            self._waiting += 1
+
+    def done(self) -> None:
+        """One party has made its messages safe."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._incoming.advance()
+        for follower in self._followers:
+            follower.done()
+
+
+class Acks(NamedTuple):
+    """Packet ids to acknowledge, each list in the order of receipt."""
+
+    pubacks: list[int]
+    pubrecs: list[int]
+    pubcomps: list[int]
+
+    def encode(self) -> bytes:
+        """All of them in one piece."""
+        puback, pubrec, pubcomp = self
+        out = encode_ack(PUBACK, puback) if puback else b""
+        if pubrec:
+            out += encode_ack(PUBREC, pubrec)
+        if pubcomp:
+            out += encode_ack(0x70, pubcomp)
+        return out
+
+
+class Incoming:
+    """Messages that the broker waits to see acknowledged.
+
+    QoS 2 goes by method B of MQTT 5 figure 4.3: a message is delivered when its PUBLISH comes, and its packet id is
+    remembered until PUBREL, so that a second copy is not delivered. This survives a reconnection to the same session,
+    not a restart of the program.
+
+    Args:
+        keeps_ids: False where paho does that part; acknowledgements of QoS 2 are then owed over a reconnection too,
+            because paho never shows such a message twice.
+
+    Attributes:
+        unacked: QoS 1 and 2 messages received and not yet acknowledged.
+    """
+
+    def __init__(self, *, keeps_ids: bool = True) -> None:
+        self._keeps_ids = keeps_ids
+        self._deliveries: deque[Delivery] = deque()
+        self._first_copy: dict[int, Delivery] = {}
+        self._acks = Acks([], [], [])
+        self.unacked = 0
+
+    def begin(self, *, session_present: bool) -> None:
+        """A connection stands. What the last one left unacknowledged, the broker sends again."""
+        kept = self._deliveries if session_present and not self._keeps_ids else deque[Delivery]()
+        self._deliveries = deque(one for one in kept if one.pubrecs)
+        for one in self._deliveries:
+            one.pubacks = []
+        self.unacked = sum(len(one.pubrecs) for one in self._deliveries)
+        self._acks = Acks([], [], [])
+        if not session_present:
+            self._first_copy.clear()
+        self.advance()
+
+    def receive(self, publishes: list[Publish]) -> tuple[list[Publish], Delivery | None]:
+        """Take note of messages that arrived together.
+
+        Returns:
+            Those to deliver (without the second copies of QoS 2), and what to call when they are safe; None where
+            nothing among them asks for an acknowledgement.
+        """
+        pubacks = [publish[2] for publish in publishes if publish[3] == 1]
+        if len(pubacks) == len(publishes):
+            return publishes, self._note(pubacks, [])
+        pubrecs = [publish[2] for publish in publishes if publish[3] == 2]
+        if not pubrecs:
+            return publishes, self._note(pubacks, []) if pubacks else None
+        delivery = self._note(pubacks, pubrecs)
+        if not self._keeps_ids:
+            return publishes, delivery
+        fresh = []
+        for publish in publishes:
+            if publish[3] == 2:
+                earlier = self._first_copy.setdefault(publish[2], delivery)
+                if earlier is not delivery:
+                    delivery.follow(earlier)
+                    continue
+            fresh.append(publish)
+        return fresh, delivery
+
+    def _note(self, pubacks: list[int], pubrecs: list[int]) -> Delivery:
+        delivery = Delivery(self, pubacks, pubrecs)
+        self._deliveries.append(delivery)
+        self.unacked += len(pubacks) + len(pubrecs)
+        return delivery
+
+    def released(self, packet_id: int) -> None:
+        """PUBREL came: the packet id is free again, and PUBCOMP says so."""
+        self._first_copy.pop(packet_id, None)
+        self._acks.pubcomps.append(packet_id)
+
+    def advance(self) -> None:
+        """Acknowledge in the order of receipt (section 4.6), as far as everything up to there is safe."""
+        deliveries = self._deliveries
+        acks = self._acks
+        while deliveries and deliveries[0].finished:
+            first = deliveries.popleft()
+            acks.pubacks.extend(first.pubacks)
+            acks.pubrecs.extend(first.pubrecs)
+            self.unacked -= len(first.pubacks) + len(first.pubrecs)
+
+    def take_acks(self) -> Acks | None:
+        """What may be acknowledged now, once; None if nothing."""
+        acks = self._acks
+        if not (acks.pubacks or acks.pubrecs or acks.pubcomps):
+            return None
+        self._acks = Acks([], [], [])
+        return acks
+
+
+class Message(NamedTuple):
+    """Something to publish."""
+
+    topic: bytes
+    payload: bytes
+    properties: bytes = b""
+    """Encoded, without length; left out where the connection speaks 3.1.1."""
+    qos: int = 0
+    retain: bool = False
+
+
+class Batch:
+    """Counts down the messages that were offered together."""
+
+    __slots__ = ("done", "waiting")
+
+    def __init__(self, waiting: int, done: Done | None) -> None:
+        self.waiting = waiting
+        self.done = done
+
+
+class Limits(NamedTuple):
+    """What the broker said in CONNACK (MQTT 5), or what 3.1.1 leaves us to assume."""
+
+    version: int
+    window: int
+    """Messages of QoS 1 and 2 on the way at a time."""
+    max_packet_bytes: int
+    max_qos: int
+    retain: bool
+
+
+Entry = tuple[Message, Batch]
+
+
+class Outgoing:
+    """Our own messages: a bounded queue, then in flight until the broker has acknowledged them.
+
+    Args:
+        max_messages: the queue's bound; what is in flight is bounded by the window.
+        max_bytes: the same in bytes of topic and payload.
+        drop_oldest: what leaves when it is full: the oldest, or else the newest.
+        dropped: reasons are counted here.
+        rng: where packet ids begin. A session that the broker kept may remember ids of QoS 2 messages that an earlier
+            run of this program left half sent; beginning at 1 each time would meet them.
+    """
+
+    def __init__(
+        self, max_messages: int, max_bytes: int, *, drop_oldest: bool, dropped: Counter[str], rng: random.Random
+    ) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._drop_oldest = drop_oldest
+        self._dropped = dropped
+        self._next_id = FIRST_PACKET_ID + rng.randrange(_PACKET_IDS)
+        self._queue: deque[Entry] = deque()
+        self._queue_bytes = 0
+        self._inflight: dict[int, Entry] = {}  # in order of sending; PUBLISH is to be acknowledged
+        self._released: dict[int, Entry] = {}  # QoS 2, PUBREC came; PUBCOMP is to come
+        self._again: deque[int] = deque()  # ids in `_inflight` that this connection has not sent yet
+        self._pubrels: list[int] = []
+        self._unwritten: deque[tuple[int, Entry]] = deque()  # QoS 0, and where it ends in the stream
+        self._finished: list[Done] = []
+        self._limits: Limits | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are queued or not yet acknowledged."""
+        return len(self._queue) + self.inflight + len(self._unwritten)
+
+    @property
+    def inflight(self) -> int:
+        """Messages of QoS 1 and 2 that are not yet acknowledged."""
+        return len(self._inflight) + len(self._released)
+
+    @property
+    def queued(self) -> int:
+        """Messages that are not yet sent for the first time."""
+        return len(self._queue)
+
+    def offer(self, messages: Sequence[Message], done: Done | None) -> None:
+        """Queue messages; `done` is among `take_finished` when all are handed over, or dropped and counted."""
+        if not messages:
+            if done is not None:
+                self._finished.append(done)
+            return
+        batch = Batch(len(messages), done)
+        size = sum([len(message.topic) + len(message.payload) for message in messages])
+        if len(self._queue) + len(messages) <= self._max_messages and self._queue_bytes + size <= self._max_bytes:
+            self._queue.extend([(message, batch) for message in messages])
+            self._queue_bytes += size
+            return
+        for message in messages:
+            self._queue.append((message, batch))
+            self._queue_bytes += len(message.topic) + len(message.payload)
+            while len(self._queue) > self._max_messages or self._queue_bytes > self._max_bytes:
+                entry = self._queue.popleft() if self._drop_oldest else self._queue.pop()
+                self._queue_bytes -= len(entry[0].topic) + len(entry[0].payload)
+                self._drop(entry, "publish_queue_full")
+
+    def offer_first(self, message: Message) -> None:
+        """Queue a message before all others, beyond the bound."""
+        self._put_back((message, Batch(1, None)))
+
+    def begin(self, limits: Limits, *, session_present: bool) -> None:
+        """A connection stands: send again what the last one left open (section 4.4).
+
+        The same session gets the same packet ids, marked as duplicates. A new session has never seen them, so they go
+        out as new messages, before everything else.
+        """
+        self._limits = limits
+        entries = [*self._released.values(), *self._inflight.values()]
+        if session_present and all(message.qos <= limits.max_qos for message, _ in entries):
+            self._again = deque(self._inflight)
+            self._pubrels = list(self._released)
+        else:
+            self.requeue()
+
+    def requeue(self) -> None:
+        """Nothing of what is in flight is known to the broker any more: queue it again, before everything else."""
+        for entry in reversed([*self._released.values(), *self._inflight.values()]):
+            self._put_back(entry)
+        self._released.clear()
+        self._inflight.clear()
+        self._again.clear()
+        self._pubrels.clear()
+
+    def end(self) -> None:
+        """The connection is gone, and with it what of QoS 0 had not reached the kernel."""
+        self._limits = None
+        while self._unwritten:
+            self._drop(self._unwritten.popleft()[1], "publish_connection_lost")
+
+    def pump(self, offered: int, room: int) -> list[bytes]:
+        """Move messages onto the wire, as far as the window and the room allow.
+
+        Args:
+            offered: where in the stream the packets will begin; `written` compares against it.
+            room: bytes that the connection is willing to buffer; the last packet may exceed it.
+
+        Returns:
+            Packets in the order in which they must be sent.
+        """
+        limits = self._limits
+        if limits is None:
+            return []
+        out: list[bytes] = []
+        start = offered
+        if self._pubrels:
+            out.append(encode_ack(PUBREL, self._pubrels))
+            offered += len(out[0])
+            self._pubrels.clear()
+        inflight = self._inflight
+        free = limits.window - self.inflight + len(self._again)
+        while self._again and free > 0 and offered - start < room:
+            packet_id = self._again.popleft()
+            entry = inflight[packet_id]
+            packet = self._encode(entry[0], limits, packet_id, dup=True)
+            if len(packet) > limits.max_packet_bytes:
+                del inflight[packet_id]
+                self._drop(entry, "publish_too_large")
+                continue
+            out.append(packet)
+            offered += len(packet)
+            free -= 1
+        queue = self._queue
+        while queue and offered - start < room and not self._again:
+            entry = queue[0]
+            message = entry[0]
+            packet_id = 0
+            if message.qos and limits.max_qos:
+                if free <= 0:
+                    break
+                packet_id = self._free_id()
+            queue.popleft()
+            self._queue_bytes -= len(message.topic) + len(message.payload)
+            packet = self._encode(message, limits, packet_id, dup=False)
+            if len(packet) > limits.max_packet_bytes:
+                self._drop(entry, "publish_too_large")
+                continue
+            out.append(packet)
+            offered += len(packet)
+            if packet_id:
+                inflight[packet_id] = entry
+                free -= 1
+            else:
+                self._unwritten.append((offered, entry))
+        return out
+
+    def written(self, position: int) -> None:
+        """The kernel has taken the stream up to there: QoS 0 is handed over."""
+        unwritten = self._unwritten
+        while unwritten and unwritten[0][0] <= position:
+            self._complete(unwritten.popleft()[1])
+
+    def acknowledged(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """PUBACK, PUBREC or PUBCOMP came; what we do not know (an earlier run's) is let go."""
+        if kind == PUBREC and reason_code < 0x80:
+            entry = self._inflight.pop(packet_id, None)
+            if entry is not None:
+                self._released[packet_id] = entry
+            self._pubrels.append(packet_id)
+            return
+        entry = (self._inflight if kind in {PUBACK, PUBREC} else self._released).pop(packet_id, None)
+        if entry is None:
+            return
+        if reason_code >= 0x80:
+            self._drop(entry, "publish_refused")
+        else:
+            self._complete(entry)
+
+    def take_finished(self) -> list[Done]:
+        """Callbacks of batches that are through, once."""
+        finished = self._finished
+        if finished:
+            self._finished = []
+        return finished
+
+    def abandon(self) -> int:
+        """Forget everything without calling back; returns how many messages that were. For the end of the program."""
+        count = self.waiting
+        self._queue.clear()
+        self._inflight.clear()
+        self._released.clear()
+        self._unwritten.clear()
+        self._finished.clear()
+        return count
+
+    def _encode(self, message: Message, limits: Limits, packet_id: int, *, dup: bool) -> bytes:
+        version5 = limits.version == V5
+        return encode_publish(
+            message.topic,
+            message.payload,
+            min(message.qos, limits.max_qos),
+            packet_id,
+            message.retain and limits.retain,
+            dup,
+            limits.version,
+            message.properties if version5 else b"",
+        )
+
+    def _free_id(self) -> int:
+        while True:
+            packet_id = self._next_id
+            self._next_id = packet_id + 1 if packet_id < 65_535 else FIRST_PACKET_ID
+            if packet_id not in self._inflight and packet_id not in self._released:
+                return packet_id
+
+    def _put_back(self, entry: Entry) -> None:
+        self._queue.appendleft(entry)
+        self._queue_bytes += len(entry[0].topic) + len(entry[0].payload)
+
+    def _drop(self, entry: Entry, reason: str) -> None:
+        self._dropped[reason] += 1
+        self._complete(entry)
+
+    def _complete(self, entry: Entry) -> None:
+        batch = entry[1]
+        batch.waiting -= 1
+        if not batch.waiting and batch.done is not None:
+            self._finished.append(batch.done)

@@ -1,0 +1,356 @@
+"""The link against real mosquitto and the embedded broker: what it promises to those who use it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edge_runtime.mqtt.broker import Broker
+from edge_runtime.mqtt.packets import V5, V311, decode_properties, encode_message_properties
+from edge_runtime.mqtt.session import Message
+from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug, unique
+from tests.mosquitto import Mosquitto, free_port, needs_mosquitto
+
+protocols = pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+receives = pytest.mark.parametrize("receive", ["batched", "paho"])
+each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
+
+
+@pytest.fixture(params=["embedded", pytest.param("mosquitto", marks=needs_mosquitto)], scope="module")
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    running: Any = Mosquitto() if request.param == "mosquitto" else Broker()
+    with running:
+        yield running.url
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with Bench() as running:
+        yield running
+
+
+@protocols
+@receives
+@each_qos
+def test_messages_come_complete_and_in_order(url: str, bench: Bench, protocol: str, receive: str, qos: int) -> None:
+    inbox, topic = Inbox(), unique("order")
+    link = bench.connected(url, inbox, (f"{topic}/+", qos), protocol=protocol, receive=receive)
+    handed_over: list[bool] = []
+    link.publish(messages(600, qos, f"{topic}/x".encode(), size=100), lambda: handed_over.append(True))
+    bench.until(lambda: len(inbox.got) == 600 and handed_over)
+    assert numbers(inbox.payloads) == list(range(600))
+    assert {publish[3] for publish in inbox.got} == {qos}
+    assert handed_over == [True]
+    assert link.version == (V5 if protocol == "5" else V311)
+
+
+@each_qos
+@protocols
+def test_both_ways_of_receiving_give_the_same_messages(url: str, bench: Bench, protocol: str, qos: int) -> None:
+    ours, theirs, topic = Inbox(), Inbox(), unique("parity")
+    bench.connected(url, ours, (f"{topic}/#", qos), protocol=protocol)
+    bench.connected(url, theirs, (f"{topic}/#", qos), protocol=protocol, receive="paho")
+    sender = bench.connected(url, protocol=protocol)
+    sizes = [0, 1, 126, 127, 128, 16_380, 16_384, 70_000]
+    sent = [Message(f"{topic}/{i % 5}/ü".encode(), bytes([i]) * sizes[i % len(sizes)], b"", qos) for i in range(80)]
+    sender.publish(sent)
+    bench.until(lambda: len(ours.got) == len(theirs.got) == len(sent))
+    assert [publish[:2] for publish in ours.got] == [(one.topic, one.payload) for one in sent]
+    assert [(*publish[:2], publish[3], publish[4]) for publish in ours.got] == [
+        (*publish[:2], publish[3], publish[4]) for publish in theirs.got
+    ]
+
+
+@protocols
+@pytest.mark.parametrize(("receive", "qos"), [("batched", 1), ("batched", 2), ("paho", 1)])
+def test_what_was_not_done_comes_again(url: str, bench: Bench, protocol: str, receive: str, qos: int) -> None:
+    inbox, topic = Inbox(ack=False), unique("again")
+    options: dict[str, Any] = {"client_id": unique("keeper"), "protocol": protocol, "receive": receive}
+    link = bench.connected(url, inbox, (topic, qos), **options)
+    sender = bench.connected(url, protocol=protocol)
+    sender.publish(messages(10, qos, topic.encode()))
+    bench.until(lambda: len(inbox.got) == 10)
+    pull_the_plug(link)
+    bench.until(lambda: not link.connected)
+    assert len(inbox.got) == 10
+    bench.until(lambda: link.connected)
+    if qos == 1:
+        bench.until(lambda: len(inbox.got) == 20)
+        assert sorted(numbers(inbox.payloads[10:])) == list(range(10))
+    else:  # known by their packet ids: not delivered twice, and acknowledged once they are safe
+        bench.turns(0.1)
+        assert len(inbox.got) == 10
+    inbox.ack = True
+    inbox.ack_all()
+    bench.until(lambda: link._incoming.unacked == 0)
+    bench.turns(0.1)
+    count = len(inbox.got)
+    pull_the_plug(link)
+    bench.until(lambda: not link.connected)
+    bench.until(lambda: link.connected)
+    bench.turns(0.1)
+    assert len(inbox.got) == count
+
+
+@receives
+def test_a_message_waits_in_the_session_while_we_are_away(url: str, bench: Bench, receive: str) -> None:
+    topic, client_id = unique("away"), unique("sleeper")
+    with Bench() as first:
+        first.connected(url, Inbox(), (topic, 1), client_id=client_id)
+    bench.connected(url).publish(messages(5, 1, topic.encode()))
+    bench.turns(0.1)
+    inbox = Inbox()
+    bench.link(url, inbox, (topic, 1), client_id=client_id, receive=receive)
+    bench.until(lambda: len(inbox.got) == 5)
+    assert numbers(inbox.payloads) == list(range(5))
+
+
+@protocols
+def test_properties_travel_with_mqtt_5_and_stay_out_of_311(url: str, bench: Bench, protocol: str) -> None:
+    inbox, topic = Inbox(), unique("properties")
+    link = bench.connected(url, inbox, (topic, 1), protocol=protocol)
+    raw = encode_message_properties(correlation_data=b"id-1", user_properties=[("route", "local")])
+    link.publish([Message(topic.encode(), b"{}", raw, 1)])
+    bench.until(lambda: inbox.got)
+    if protocol == "5":
+        found = decode_properties(inbox.got[0][5], 0x30)
+        assert found["correlation_data"] == b"id-1"
+        assert found["user_properties"] == [("route", "local")]
+    else:
+        assert inbox.got[0][5] is None
+
+
+@receives
+def test_status_is_retained_and_the_will_says_offline(url: str, bench: Bench, receive: str) -> None:
+    inbox, topic = Inbox(), unique("status")
+    link = bench.connected(url, status_topic=topic, receive=receive)
+    bench.turns(0.05)
+    bench.connected(url, inbox, (topic, 1))
+    bench.until(lambda: inbox.got)
+    assert json.loads(inbox.payloads[0])["status"] == "online"
+    assert inbox.got[0][4] & 1, "it is retained"
+    pull_the_plug(link)
+    bench.until(lambda: len(inbox.got) == 3)
+    assert [json.loads(payload)["status"] for payload in inbox.payloads[1:]] == ["offline", "online"]
+    assert json.loads(inbox.payloads[1])["reason"] == "connection lost"
+    link.close(1.0)
+    bench.until(lambda: len(inbox.got) == 4)
+    assert json.loads(inbox.payloads[3]) == {**json.loads(inbox.payloads[0]), "status": "offline", "reason": "stopped"}
+
+
+@receives
+def test_a_shared_subscription_gives_each_message_to_one_of_two(url: str, bench: Bench, receive: str) -> None:
+    one, two, topic = Inbox(), Inbox(), unique("shared")
+    for inbox in (one, two):
+        bench.connected(url, inbox, (f"$share/group/{topic}/+", 1), receive=receive)
+    bench.connected(url).publish(messages(200, 1, f"{topic}/x".encode()))
+    bench.until(lambda: len(one.got) + len(two.got) == 200)
+    bench.turns(0.05)
+    assert sorted(numbers(one.payloads + two.payloads)) == list(range(200))
+    assert one.got
+    assert two.got
+
+
+def test_two_subscribers_of_one_link_get_their_own_topics(url: str, bench: Bench) -> None:
+    first, second, topic = Inbox(ack=False), Inbox(ack=False), unique("two")
+    link = bench.link(url, first, (f"{topic}/a/+", 1))
+    link.subscribe([(f"$share/g/{topic}/b/#", 1)], second)
+    bench.until(lambda: link.connected and not link._subscribing)
+    for i in range(20):
+        link.publish(messages(1, 1, f"{topic}/{'ab'[i % 2]}/x".encode(), start=i))
+    bench.until(lambda: len(first.got) + len(second.got) == 20)
+    assert numbers(first.payloads) == list(range(0, 20, 2))
+    assert numbers(second.payloads) == list(range(1, 20, 2))
+    first.ack_all()
+    bench.turns(0.05)
+    assert link._incoming.unacked > 0, "messages that came together are acknowledged when both have finished"
+    second.ack_all()
+    bench.until(lambda: link._incoming.unacked == 0)
+
+
+@pytest.mark.parametrize("size", [200_000, 900_000])
+def test_large_messages_pass_in_both_directions(url: str, bench: Bench, size: int) -> None:
+    inbox, topic = Inbox(), unique("large")
+    link = bench.connected(url, inbox, (topic, 1))
+    link.publish(messages(8, 1, topic.encode(), size))
+    bench.until(lambda: len(inbox.got) == 8)
+    assert numbers(inbox.payloads) == list(range(8))
+    assert {len(payload) for payload in inbox.payloads} == {size + 6}
+
+
+def test_larger_messages_than_we_take_are_kept_by_the_broker(url: str, bench: Bench) -> None:
+    inbox, topic = Inbox(), unique("too-large")
+    link = bench.connected(url, inbox, (topic, 1), max_packet_bytes=1000)
+    bench.connected(url).publish([*messages(1, 1, topic.encode(), 5000), *messages(1, 1, topic.encode(), 10, start=1)])
+    bench.until(lambda: inbox.got)
+    assert numbers(inbox.payloads) == [1]
+    assert link.connected
+
+
+@protocols
+@receives
+def test_a_broker_with_20_in_flight_does_not_wait_for_the_latency_budget(url: str, protocol: str, receive: str) -> None:
+    # 5 ms for every 20 messages would be 0.75 s for 3,000; without hurrying it takes at least that.
+    with Bench(linger_s=0.005) as slow, Bench() as fast:
+        inbox, topic = Inbox(), unique("flood")
+        slow.connected(url, inbox, (topic, 1), protocol=protocol, receive=receive)
+        sent = threading.Event()
+        sender = fast.connected(url, protocol="5")
+        sender.publish(messages(1000, 1, topic.encode()), sent.set)
+
+        def send() -> None:
+            fast.until(sent.is_set)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        sleeps = 0
+        real = slow.loop.clock.sleep
+
+        class Counting:
+            monotonic = staticmethod(slow.loop.clock.monotonic)
+            wall = staticmethod(slow.loop.clock.wall)
+
+            @staticmethod
+            def sleep(seconds: float) -> None:
+                nonlocal sleeps
+                sleeps += 1
+                real(seconds)
+
+        slow.loop.clock = Counting()
+        slow.until(lambda: len(inbox.got) == 1000)
+        thread.join()
+        assert numbers(inbox.payloads) == list(range(1000))
+        if receive == "batched":
+            assert sleeps < 50 * 3, "at most a few times as often as the window of 20 was filled"
+
+
+@receives
+def test_nothing_is_lost_when_the_broker_restarts_in_traffic(receive: str, tmp_path: Any) -> None:
+    persistent = ("persistence true", f"persistence_location {tmp_path}/", "max_queued_messages 0")
+    with Mosquitto(*persistent) as mosquitto, Bench() as bench:
+        inbox, topic = Inbox(), unique("restart")
+        bench.connected(mosquitto.url, inbox, (topic, 1), receive=receive)
+        sender = bench.connected(mosquitto.url, clean_start=False, receive=receive)
+        handed_over: list[int] = []
+        sent = 0
+        for _ in range(3):
+            for _ in range(20):
+                sender.publish(messages(25, 1, topic.encode(), start=sent), lambda: handed_over.append(1))
+                sent += 25
+                bench.loop.turn(0.002)
+            mosquitto.restart()
+        bench.until(lambda: len(handed_over) == 60 and len(set(inbox.payloads)) == sent, 20)
+        assert set(numbers(inbox.payloads)) == set(range(sent))
+        assert not bench.metrics.dropped
+
+
+def test_a_broker_that_is_not_there_is_tried_until_it_comes(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "edge_runtime.mqtt")
+    port = free_port()
+    inbox, topic = Inbox(), unique("late")
+    link = bench.link(f"mqtt://127.0.0.1:{port}", inbox, (topic, 1))
+    handed_over: list[bool] = []
+    link.publish(messages(3, 1, topic.encode()), lambda: handed_over.append(True))
+    bench.turns(0.5)
+    assert not handed_over
+    assert [record.getMessage() for record in caplog.records] == [
+        f"broker {link.name} at 127.0.0.1:{port}: cannot connect: nothing listens there; trying again until it works"
+    ]
+    with Mosquitto(port=port):
+        bench.until(lambda: handed_over)
+        assert len(inbox.got) in {0, 3}, "sent before or after the subscription was granted"
+        assert len(caplog.records) == 2
+        assert bench.metrics.gauges[f'connected{{broker="{link.name}"}}'] == 1
+        link.close(1)
+    assert bench.metrics.gauges[f'connected{{broker="{link.name}"}}'] == 0
+
+
+@needs_mosquitto
+@protocols
+@receives
+def test_a_wrong_password_is_said_once_and_tried_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture, tmp_path: Any, protocol: str, receive: str
+) -> None:
+    caplog.set_level(logging.INFO, "edge_runtime.mqtt")
+    (tmp_path / "users").write_text("device:" + _mosquitto_hash("open sesame") + "\n")
+    (tmp_path / "password").write_text("canary-secret\n")
+    with Mosquitto("allow_anonymous false", f"password_file {tmp_path}/users") as mosquitto:
+        link = bench.link(
+            mosquitto.url,
+            username="device",
+            password_file=tmp_path / "password",
+            protocol=protocol,
+            receive=receive,
+        )
+        bench.until(lambda: link._failures >= 3)
+        assert len(caplog.records) == 1
+        assert "refuses us: " in caplog.text
+        assert "not authorized" in caplog.text or "bad user name" in caplog.text
+        (tmp_path / "password").write_text("open sesame\n")
+        bench.until(lambda: link.connected)
+    assert "canary-secret" not in caplog.text
+    assert "canary-secret" not in repr(link.config) + repr(link._secrets)
+
+
+def _mosquitto_hash(password: str) -> str:
+    """As mosquitto_passwd writes it: PBKDF2 with SHA-512, 101 rounds."""
+    import base64  # noqa: PLC0415
+    import hashlib  # noqa: PLC0415
+
+    salt = b"salt-of-12-b"
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 101)
+    return f"$7$101${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def test_a_slow_broker_fills_the_queue_and_not_the_memory(bench: Bench) -> None:
+    with ScriptedBroker(bench) as scripted:
+        link = bench.link(scripted.url, queue_messages=100, protocol="3.1.1")
+        scripted.welcome(subscribe=False)
+        bench.until(lambda: link.connected)
+        handed_over: list[int] = []
+        for i in range(300):
+            link.publish(messages(1, 0, size=100_000, start=i), lambda: handed_over.append(1))
+            bench.loop.turn(0)
+        dropped = bench.metrics.dropped["publish_queue_full"]
+        assert 50 < dropped < 299, "the kernel, the out-buffer and the queue took the others"
+        assert link._connection.transport.unsent < 2 * 2**20  # type: ignore[union-attr]
+        bench.until(lambda: len(scripted.read()) == 300 - dropped)
+        bench.until(lambda: len(handed_over) == 300)
+        got = numbers([item[1] for item in scripted.items])
+        assert got == sorted(got), "order is kept"
+        assert got[-1] == 299, "the oldest were dropped"
+
+
+def test_closing_hands_over_what_is_queued(url: str) -> None:
+    inbox, topic = Inbox(), unique("drain")
+    with Bench() as receiver:
+        receiver.connected(url, inbox, (topic, 1))
+        with Bench() as bench:
+            link = bench.connected(url)
+            handed_over: list[bool] = []
+            link.publish(messages(500, 1, topic.encode()), lambda: handed_over.append(True))
+            link.close(5.0)
+            assert handed_over == [True]
+            link.close(5.0)  # a second time does nothing
+        receiver.until(lambda: len(inbox.got) == 500)
+        assert not receiver.metrics.dropped
+
+
+def test_pausing_leaves_messages_to_the_broker(url: str) -> None:
+    topic, client_id = unique("pause"), unique("pauser")
+    with Bench() as bench:
+        inbox = Inbox()
+        link = bench.connected(url, inbox, (topic, 1), client_id=client_id)
+        link.pause()
+        bench.connected(url).publish(messages(5, 1, topic.encode()))
+        bench.turns(0.2)
+        assert not inbox.got
+    with Bench() as later:
+        inbox = Inbox()
+        later.link(url, inbox, (topic, 1), client_id=client_id)
+        later.until(lambda: len(inbox.got) == 5)

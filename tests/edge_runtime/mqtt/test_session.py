@@ -1,0 +1,325 @@
+"""What is in flight, without sockets."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.mqtt.packets import (
+    DUP,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    V311,
+    Parser,
+    Publish,
+    encode_ack,
+)
+from edge_runtime.mqtt.session import FIRST_PACKET_ID, Acks, Delivery, Incoming, Limits, Message, Outgoing
+
+MIB = 2**20
+
+
+def publish(packet_id: int, qos: int) -> Publish:
+    return b"t", b"p", packet_id, qos, 0, None
+
+
+def limits(window: int = 20, version: int = V311, **changes: Any) -> Limits:
+    return Limits(version, window, MIB, 2, retain=True)._replace(**changes)
+
+
+class Sender:
+    """An `Outgoing` with what it sent, parsed again."""
+
+    def __init__(self, *, messages: int = 1000, size: int = MIB, drop_oldest: bool = True, seed: int = 0) -> None:
+        self.dropped: Counter[str] = Counter()
+        self.outgoing = Outgoing(messages, size, drop_oldest=drop_oldest, dropped=self.dropped, rng=random.Random(seed))
+        self.finished: list[int] = []
+        self.offered = 0
+        self.version = V311
+
+    def offer(self, *payloads: bytes, qos: int = 1, name: int = 0) -> None:
+        self.outgoing.offer([Message(b"t", one, b"", qos) for one in payloads], lambda: self.finished.append(name))
+
+    def begin(self, of: Limits, *, session_present: bool = False) -> None:
+        self.offered = 0
+        self.version = of.version
+        self.outgoing.begin(of, session_present=session_present)
+
+    def pump(self, room: int = MIB) -> list[Any]:
+        parts = self.outgoing.pump(self.offered, room)
+        self.offered += sum(map(len, parts))
+        return Parser(self.version).feed(b"".join(parts))
+
+    def settle(self) -> list[int]:
+        for done in self.outgoing.take_finished():
+            done()
+        finished, self.finished = self.finished, []
+        return finished
+
+
+# -- incoming ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_acknowledgements_leave_in_the_order_of_receipt_whatever_finishes_first(data: st.DataObject) -> None:
+    incoming = Incoming()
+    incoming.begin(session_present=False)
+    deliveries: list[Delivery] = []
+    sent: dict[int, list[int]] = {1: [], 2: []}
+    packet_id = 0
+    for size in data.draw(st.lists(st.integers(1, 4), max_size=12)):
+        publishes = []
+        for _ in range(size):
+            packet_id += 1
+            qos = data.draw(st.integers(0, 2))
+            publishes.append(publish(packet_id if qos else 0, qos))
+            if qos:
+                sent[qos].append(packet_id)
+        fresh, delivery = incoming.receive(publishes)
+        assert fresh == publishes
+        assert (delivery is None) == all(not one[3] for one in publishes)
+        if delivery is not None:
+            delivery.wait_for(1)
+            deliveries.append(delivery)
+    acknowledged = Acks([], [], [])
+    for delivery in data.draw(st.permutations(deliveries)):
+        delivery.done()
+        acks = incoming.take_acks()
+        if acks is not None:
+            acknowledged.pubacks.extend(acks.pubacks)
+            acknowledged.pubrecs.extend(acks.pubrecs)
+        prefix = [one for one in deliveries if one.finished]
+        first_open = next((i for i, one in enumerate(deliveries) if not one.finished), len(deliveries))
+        safe = [i for one in deliveries[:first_open] for i in one.pubacks]
+        assert acknowledged.pubacks == safe, "everything before the first open one, and nothing behind it"
+        assert incoming.unacked == sum(len(sent[q]) for q in (1, 2)) - len(safe) - len(acknowledged.pubrecs)
+        assert prefix
+    assert acknowledged.pubacks == sent[1]
+    assert acknowledged.pubrecs == sent[2]
+    assert incoming.unacked == 0
+
+
+def test_encoded_acknowledgements_are_all_kinds_in_one_piece() -> None:
+    assert Acks([1, 2], [3], [4]).encode() == b"".join(
+        (encode_ack(PUBACK, [1, 2]), encode_ack(PUBREC, [3]), encode_ack(PUBCOMP, [4]))
+    )
+
+
+def test_a_second_copy_of_qos_2_waits_for_the_first() -> None:
+    incoming = Incoming()
+    incoming.begin(session_present=False)
+    _, first = incoming.receive([publish(1, 2)])
+    assert first is not None
+    first.wait_for(1)
+    incoming.begin(session_present=True)
+    fresh, second = incoming.receive([publish(1, 2)])
+    assert fresh == []
+    assert second is not None
+    second.wait_for(0)
+    assert incoming.take_acks() is None
+    first.done()
+    assert incoming.take_acks() == Acks([], [1], [])
+    incoming.released(1)
+    assert incoming.take_acks() == Acks([], [], [1])
+    assert incoming.receive([publish(1, 2)])[0], "after PUBREL the packet id names a new message"
+
+
+def test_a_copy_of_a_safe_message_is_acknowledged_at_once() -> None:
+    incoming = Incoming()
+    incoming.begin(session_present=False)
+    _, first = incoming.receive([publish(1, 2)])
+    assert first is not None
+    first.wait_for(1)
+    first.done()
+    incoming.begin(session_present=True)
+    _, second = incoming.receive([publish(1, 2)])
+    assert second is not None
+    second.wait_for(0)
+    assert incoming.take_acks() == Acks([], [1], [])
+
+
+def test_where_paho_keeps_the_ids_qos_2_is_owed_over_a_reconnection() -> None:
+    incoming = Incoming(keeps_ids=False)
+    incoming.begin(session_present=False)
+    _, delivery = incoming.receive([publish(1, 1), publish(2, 2)])
+    assert delivery is not None
+    delivery.wait_for(1)
+    incoming.begin(session_present=True)
+    delivery.done()
+    assert incoming.take_acks() == Acks([], [2], [])
+    assert incoming.unacked == 0
+
+
+# -- outgoing ----------------------------------------------------------------------------------------------------------
+
+
+def test_qos_0_is_handed_over_when_its_last_byte_is_written() -> None:
+    sender = Sender()
+    sender.begin(limits())
+    sender.offer(b"one", b"two", qos=0)
+    assert len(sender.pump()) == 2
+    sender.outgoing.written(sender.offered - 1)
+    assert sender.settle() == []
+    sender.outgoing.written(sender.offered)
+    assert sender.settle() == [0]
+
+
+def test_nothing_to_hand_over_is_handed_over() -> None:
+    sender = Sender()
+    sender.offer(name=3)
+    assert sender.settle() == [3]
+
+
+def test_packet_ids_wrap_around_and_skip_those_in_flight() -> None:
+    sender = Sender(messages=10**6, size=10**9)
+    sender.begin(limits(window=60_000))
+    sender.offer(b"stays")
+    stays = sender.pump()[0][2]
+    seen = Counter[int]()
+    for _ in range(3):
+        sender.offer(*[b"x"] * 30_000)
+        ids = [one[2] for one in sender.pump()]
+        seen.update(ids)
+        assert stays not in ids
+        assert min(ids) >= FIRST_PACKET_ID
+        for packet_id in ids:
+            sender.outgoing.acknowledged(PUBACK, packet_id, 0)
+    assert len(seen) == 65_536 - FIRST_PACKET_ID - 1
+    assert sender.outgoing.inflight == 1
+
+
+def test_packet_ids_begin_elsewhere_in_each_run() -> None:
+    first = set()
+    for seed in range(20):
+        sender = Sender(seed=seed)
+        sender.begin(limits())
+        sender.offer(b"x")
+        first.add(sender.pump()[0][2])
+    assert len(first) > 10
+
+
+@pytest.mark.parametrize("drop_oldest", [True, False])
+def test_a_full_queue_drops_by_policy_and_counts(drop_oldest: bool) -> None:
+    sender = Sender(messages=3, drop_oldest=drop_oldest)
+    for i in range(5):
+        sender.offer(b"%d" % i, name=i)
+    assert sender.dropped == {"publish_queue_full": 2}
+    assert sender.settle() == ([0, 1] if drop_oldest else [3, 4])
+    sender.begin(limits())
+    assert [one[1] for one in sender.pump()] == ([b"2", b"3", b"4"] if drop_oldest else [b"0", b"1", b"2"])
+
+
+def test_the_queue_is_bounded_in_bytes_too() -> None:
+    sender = Sender(size=1000)
+    sender.offer(*[bytes(300)] * 10)
+    assert sender.outgoing.queued == 3
+    assert sender.dropped == {"publish_queue_full": 7}
+    sender.offer(bytes(5000), name=1)
+    assert sender.outgoing.queued == 0, "one that never fits pushes out the others, and goes too"
+    assert sorted(sender.settle()) == [0, 1]
+
+
+def test_a_connection_that_goes_takes_unwritten_qos_0_with_it() -> None:
+    sender = Sender()
+    sender.begin(limits())
+    sender.offer(b"one", b"two", qos=0)
+    sender.pump()
+    sender.outgoing.end()
+    assert sender.dropped == {"publish_connection_lost": 2}
+    assert sender.settle() == [0]
+    assert sender.pump() == []
+
+
+def test_a_smaller_window_after_a_reconnection_is_kept() -> None:
+    sender = Sender()
+    sender.begin(limits(window=10))
+    sender.offer(*[b"%d" % i for i in range(12)])
+    assert len(sender.pump()) == 10
+    sender.outgoing.end()
+    sender.begin(limits(window=4), session_present=True)
+    again = sender.pump()
+    assert [one[1] for one in again] == [b"0", b"1", b"2", b"3"]
+    assert {one[4] for one in again} == {DUP}
+    assert sender.pump() == []
+    sender.outgoing.acknowledged(PUBACK, again[0][2], 0)
+    assert [one[1] for one in sender.pump()] == [b"4"]
+
+
+def test_unknown_acknowledgements_are_let_go() -> None:
+    sender = Sender()
+    sender.begin(limits())
+    sender.outgoing.acknowledged(PUBACK, 7, 0)
+    sender.outgoing.acknowledged(PUBCOMP, 7, 0)
+    assert sender.pump() == []
+    sender.outgoing.acknowledged(PUBREC, 7, 0)
+    assert sender.pump() == [(PUBREL, b"\x00\x07")], "so that the broker can forget it"
+
+
+def test_room_is_a_bound_on_what_the_connection_buffers() -> None:
+    sender = Sender()
+    sender.begin(limits(window=100))
+    sender.offer(*[bytes(1000)] * 10, qos=0)
+    assert len(sender.pump(room=2500)) == 3
+    assert sender.pump(room=0) == []
+    assert sender.outgoing.queued == 7
+
+
+def test_abandoning_calls_nobody_back() -> None:
+    sender = Sender()
+    sender.begin(limits(window=1))
+    sender.offer(b"one", b"two")
+    sender.pump()
+    assert sender.outgoing.abandon() == 2
+    assert sender.settle() == []
+
+
+@given(st.data())
+def test_every_message_is_completed_once_and_in_order_whatever_happens(data: st.DataObject) -> None:
+    """A broker that may lose the connection, its session, or acknowledgements sees each message at least once."""
+    sender = Sender(seed=data.draw(st.integers(0, 3)))
+    count = data.draw(st.integers(1, 25))
+    qos = data.draw(st.sampled_from([1, 2]))
+    version = data.draw(st.sampled_from([V311, V5]))
+    for i in range(count):
+        sender.offer(b"%d" % i, qos=qos, name=i)
+    seen: list[int] = []
+    finished: list[int] = []
+    open_ids: dict[int, str] = {}
+    sender.begin(limits(data.draw(st.integers(1, 5)), version))
+    for step in range(200):
+        # The last steps have no faults, so that it must come to its end.
+        fault = data.draw(st.integers(0, 9)) if step < 40 else 9
+        if fault == 0:
+            sender.outgoing.end()
+            keeps = data.draw(st.booleans())
+            if not keeps:
+                open_ids.clear()
+            sender.begin(limits(data.draw(st.integers(1, 5)), version), session_present=keeps)
+        for item in sender.pump():
+            if len(item) == 6:
+                seen.append(int(item[1]))
+                open_ids[item[2]] = "published"
+            else:
+                open_ids[int.from_bytes(item[1], "big")] = "released"
+        for packet_id, state in list(open_ids.items()):
+            if fault > 2:
+                kind = PUBACK if qos == 1 else PUBREC if state == "published" else PUBCOMP
+                if kind != PUBREC:
+                    del open_ids[packet_id]
+                sender.outgoing.acknowledged(kind, packet_id, 0)
+        finished += sender.settle()
+        if len(finished) == count and not sender.outgoing.waiting:
+            break
+    assert sorted(finished) == list(range(count))
+    assert set(seen) == set(range(count))
+    firsts = list(dict.fromkeys(seen))
+    assert firsts == sorted(firsts), "the first copies are in order"
+    assert not sender.dropped

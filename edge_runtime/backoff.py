@@ -14,7 +14,6 @@ from email.utils import parsedate_to_datetime
 from enum import Enum
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import ConfigError
 
 _MAX_EXPONENT = 32  # 2**32 is far past every cap; keeps the power from growing without end
 
@@ -24,7 +23,7 @@ class Retry:
     """How long to wait before attempt n + 1: uniform in [0, min(cap, base * 2**n)], or what the server asked for.
 
     Raises:
-        ConfigError: a value makes no sense.
+        ValueError: a value makes no sense.
     """
 
     base_s: float = 0.5
@@ -34,7 +33,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if not 0 < self.base_s <= self.cap_s or self.retry_after_cap_s < 0:
-            raise ConfigError(
+            raise ValueError(
                 f"retry: need 0 < base_s <= cap_s and retry_after_cap_s >= 0, got {self.base_s}, {self.cap_s}, "
                 f"{self.retry_after_cap_s}"
             )
@@ -110,7 +109,7 @@ class CircuitBreaker:
         rng: random.Random,
     ) -> None:
         if threshold < 1:
-            raise ConfigError(f"circuit breaker: threshold must be at least 1, got {threshold}")
+            raise ValueError(f"circuit breaker: threshold must be at least 1, got {threshold}")
         self._threshold = threshold
         self._retry = retry
         self._clock = clock

@@ -22,15 +22,25 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.errors import CloudError, CloudRejected, ConfigError
+from edge_runtime.errors import CloudRejected, ConfigError
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
 
 _PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 8001}  # 8001: the port Triton, MLServer and KServe use
 _ENCRYPTED = ("https", "grpcs")
 # Set by the client itself, or secret: the first group would break the framing, the second belongs into a file.
 _OWN_HEADERS = frozenset(
-    "connection content-encoding content-length content-type expect inference-header-content-length te trailer "
-    "transfer-encoding upgrade".split()
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "inference-header-content-length",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
 )
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
@@ -85,9 +95,9 @@ class CloudConfig:
         if parts.query or parts.fragment or not self.url.isascii() or not self.url.isprintable() or " " in self.url:
             raise ValueError(f"url: {self.url!r} must be plain ASCII without spaces, query and fragment")
         try:
-            _ = parts.port
+            _ = parts.port, parts.hostname.encode("idna")
         except ValueError:
-            raise ValueError(f"url: {self.url!r} has a port that is not between 0 and 65535") from None
+            raise ValueError(f"url: {self.url!r} has a port outside 0 to 65535, or no valid host name") from None
         if parts.path.strip("/") and parts.scheme in ("grpc", "grpcs"):
             raise ValueError(f"url: {self.url!r}: gRPC has no path")
         if not self.model or self.version == "":
@@ -312,7 +322,7 @@ class CloudClient(ABC):
         if not response.outputs:
             raise CloudRejected(f"{self._where} answered without any output", 200)
         specs = {} if self._known is None else {spec.name: spec for spec in self._known.outputs}
-        rows = {array.shape[:1] for array in inputs.values()}
+        rows = {array.shape[:1] for array in inputs.values()} - {()}
         for name, array in response.outputs.items():
             spec = specs.get(name)
             if spec is not None and not (spec.accepts(array.shape) and spec.dtype == array.dtype):
@@ -322,7 +332,7 @@ class CloudClient(ABC):
             batched = spec is None or spec.shape[:1] == (-1,)
             if batched and len(rows) == 1 and array.shape[:1] not in rows:
                 raise CloudRejected(
-                    f"{self._where} answered {name!r} for {array.shape[:1]} windows, {next(iter(rows))} were sent", 200
+                    f"{self._where} answered {name!r} of shape {array.shape} to {next(iter(rows))[0]} windows", 200
                 )
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise CloudRejected(f"{self._where} answered NaN or infinity in {name!r}", 200)
@@ -342,6 +352,3 @@ def connect(config: CloudConfig, clock: Clock | None = None) -> CloudClient:
     from edge_runtime.cloud_http import HttpClient  # noqa: PLC0415 - keeps ssl and zlib out of `import edge_runtime`
 
     return HttpClient(config, clock)
-
-
-__all__ = ["CloudClient", "CloudConfig", "CloudError", "ModelMetadata", "connect"]

@@ -17,18 +17,10 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.escalate import EscalationConfig
 from edge_runtime.gate import GateConfig
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.sinks.jsonl import JsonlSinkConfig
-from edge_runtime.sinks.mqtt import MqttSinkConfig
-from edge_runtime.sinks.stdout import StdoutSinkConfig
-from edge_runtime.sinks.webhook import WebhookSinkConfig
-from edge_runtime.sources.mqtt import MqttSourceConfig
-from edge_runtime.sources.recording import RecordingConfig
-from edge_runtime.sources.stdin import StdinConfig
+from edge_runtime.sinks.build import SinkConfig
+from edge_runtime.sources.build import SourceConfig
 from edge_runtime.store import OutboxConfig
 from edge_runtime.window import WindowConfig
-
-SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig
-SinkConfig = MqttSinkConfig | JsonlSinkConfig | StdoutSinkConfig | WebhookSinkConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +73,7 @@ class AppConfig:
             raise ValueError("drain_timeout_s must not be negative")
         for kind, parts in (("source", self.source), ("sink", self.sink)):
             for i, part in enumerate(parts):
-                if isinstance(part, MqttSourceConfig | MqttSinkConfig) and part.broker not in self.broker:
+                if part.type == "mqtt" and part.broker not in self.broker:
                     known = ", ".join(sorted(self.broker)) or "none"
                     raise ValueError(
                         f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"

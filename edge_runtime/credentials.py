@@ -5,6 +5,7 @@ Nothing here keeps a secret where ``repr``, a log line or an error message could
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import ssl
@@ -50,22 +51,17 @@ class SecretFile:
     def value(self) -> str:
         """The secret as the file has it now; the last good one while the file cannot be read (a rotation under way)."""
         with self._lock:
-            try:
+            with contextlib.suppress(OSError, ConfigError):
                 if _stamp(self._path) != self._stamp:
                     self._read()
-            except (OSError, ConfigError):
-                pass
             return self._value
 
-    def reread(self) -> bool:
-        """Read the file whatever its time stamp says; True when the secret is another one now."""
+    def reread(self) -> str:
+        """As `value`, but reads the file whatever its time stamp says."""
         with self._lock:
-            before = self._value
-            try:
+            with contextlib.suppress(ConfigError):
                 self._read()
-            except ConfigError:
-                return False
-            return self._value != before
+            return self._value
 
     def matches(self, candidate: str) -> bool:
         """Whether a caller presented this secret, in a time that does not depend on where they differ."""
@@ -145,6 +141,23 @@ def server_context(cert_file: Path, key_file: Path | None, client_ca_file: Path 
     except (OSError, ValueError) as error:
         raise ConfigError(_complaint(error, (cert_file, key_file, client_ca_file))) from None
     return context
+
+
+def read_pem(path: Path | None, what: str) -> bytes | None:
+    """The bytes of a certificate or key file, for libraries that take no file names; None without a path.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not PEM.
+    """
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what}: cannot read {path}: {error.strerror or error}") from None
+    if b"-----BEGIN " not in data:
+        raise ConfigError(f"{what}: {path} is not a PEM file")
+    return data
 
 
 def _no_password() -> str:

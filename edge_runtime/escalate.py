@@ -2,8 +2,8 @@
 
 Two threads that mostly wait. The *committer* owns all writes: whatever has been offered meanwhile becomes one
 transaction (group commit), and only then does the loop hear that it is safe. The *forwarder* takes cases from the
-outbox, asks the cloud for many at once, and passes the answers to the loop to publish; a case leaves the outbox when its
-correction is with the sinks, so a crash in between repeats the question, with the same id, and loses nothing.
+outbox, asks the cloud for many at once, and passes the answers to the loop to publish; a case leaves the outbox when
+its correction is with the sinks, so a crash in between repeats the question, with the same id, and loses nothing.
 """
 
 from __future__ import annotations
@@ -89,6 +89,12 @@ class _Settled:
     ids: list[str]
 
 
+@dataclass(slots=True)
+class _Remember:
+    name: str
+    value: bytes
+
+
 class _Stop:
     pass
 
@@ -133,7 +139,7 @@ class Escalator:
         self._retry = retry or Retry()
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
         self._breaker = CircuitBreaker(retry=self._retry, clock=clock, probe=client.ready, rng=self._rng)
-        self._offered: queue.SimpleQueue[_Put | _Settled | _Stop] = queue.SimpleQueue()
+        self._offered: queue.SimpleQueue[_Put | _Settled | _Remember | _Stop] = queue.SimpleQueue()
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
         self._work = threading.Event()
         self._stopping = threading.Event()
@@ -167,6 +173,10 @@ class Escalator:
         self._pending += len(cases)
         wall = self._clock.wall()
         self._offered.put(_Put([self._case(case, wall) for case in cases], done))
+
+    def remember(self, name: str, value: bytes) -> None:
+        """Write a small value down beside the cases, for the next start; a failure costs no more than the value."""
+        self._offered.put(_Remember(name, value))
 
     def _case(self, hard: Hard, wall: float) -> HardCase:
         p = hard.prediction
@@ -208,7 +218,7 @@ class Escalator:
 
     def _commit_forever(self) -> None:
         while True:
-            jobs = [self._offered.get()]
+            jobs: list[_Put | _Settled | _Remember | _Stop] = [self._offered.get()]
             try:
                 while True:
                     jobs.append(self._offered.get_nowait())
@@ -221,6 +231,9 @@ class Escalator:
                 self._loop.call_soon_threadsafe(lambda puts=puts: self._committed(puts))  # type: ignore[misc]
             if settled:
                 self._settle(settled)
+            for job in jobs:
+                if isinstance(job, _Remember):
+                    self._write_down(job)
             if any(isinstance(job, _Stop) for job in jobs):
                 return
 
@@ -234,6 +247,7 @@ class Escalator:
             else:
                 for reason in result.refused.values():
                     self._metrics.dropped[f"outbox_{reason}"] += 1
+                self._metrics.dropped["outbox_evicted"] += len(result.evicted)
                 return
         self._metrics.dropped["outbox_error"] += len(cases)
 
@@ -246,6 +260,12 @@ class Escalator:
         for id_ in ids:
             self._failures.pop(id_, None)
             self._alone.discard(id_)
+
+    def _write_down(self, job: _Remember) -> None:
+        try:
+            self._outbox.put_state(job.name, job.value)
+        except StoreError as error:
+            log.warning("outbox: the %s could not be saved: %s", job.name, error)
 
     # -- the forwarder -----------------------------------------------------------------------------------------------
 
@@ -293,7 +313,7 @@ class Escalator:
             if isinstance(error, CloudRejected) and self._checked and error.status != HTTPStatus.NOT_FOUND:
                 self._rejected(cases, error)
             else:
-                # The model is not there, or does not fit: only people can mend that. Say so, keep the cases, ask rarely.
+                # The model is not there, or does not fit: only people can mend that. Keep the cases, ask rarely.
                 self._say_reachable(False, str(error))
                 self._outbox.retry(ids, self._retry.cap_s / 4, str(error))
         else:
@@ -314,6 +334,8 @@ class Escalator:
         bodies = b"".join(case.body for case in cases)
         tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
         name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
+        self._metrics.counts["cloud_requests_total"] += 1
+        self._metrics.counts["cloud_bytes_total"] += len(bodies)
         outputs = self._client.infer({self._input_name: tensor}, request_id=name)
         answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
         return self._readable(answer, len(cases))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import select
 import socket
+import ssl
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from edge_runtime.oip import Buffer, excerpt
 MAX_HEAD_BYTES = 32 * 1024  # first line and headers together; Apache and nginx are in the same range
 _MAX_CHUNK_LINE = 256
 _RECEIVE_BYTES = 64 * 1024
-_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# Name, colon, value, end of line: no white space before the colon, no bare CR, LF or NUL in the value, and a line that
+# begins with a space (folding) does not match.
+_HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)(?:\r\n|\Z)")
 _DIGITS = re.compile(r"[0-9]{1,15}")
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,12}")
 _JOIN_BELOW = 256 * 1024  # parts below this go out as one piece: one system call, one packet where it fits
@@ -65,6 +68,8 @@ class Stream:
         self._buffer = bytearray()
         self._deadline = 0.0
         self._silence_s = 0.0
+        self._last_raw = b""
+        self._last_head = Head(("", "", ""), {})
         self.received = 0
         """Bytes read off the socket so far."""
 
@@ -82,6 +87,8 @@ class Stream:
         """Whether an idle connection is of no more use: the peer closed it, or sent what nobody asked for."""
         if self._buffer or self._sock.fileno() < 0:
             return True
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True  # decrypted already, so the system's poll does not see it
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(0))
@@ -136,9 +143,12 @@ class Stream:
             self._more()
         if end > MAX_HEAD_BYTES:
             raise InputError("too_large", f"headers are over {MAX_HEAD_BYTES} bytes")
-        head = parse_head(bytes(self._buffer[:end]), response=response)
+        raw = bytes(self._buffer[:end])
         del self._buffer[: end + 4]
-        return head
+        if raw != self._last_raw:  # on a kept connection the next head is mostly the same bytes
+            self._last_head = parse_head(raw, response=response)
+            self._last_raw = raw
+        return self._last_head
 
     def read_body(self, head: Head, max_bytes: int, *, response: bool) -> Buffer:
         """Read the body that belongs to a head.
@@ -147,21 +157,33 @@ class Stream:
             InputError: malformed or over `max_bytes`.
             OSError: see the module.
         """
-        encoding = head.headers.get("transfer-encoding")
-        length = head.headers.get("content-length")
-        if encoding is not None:
-            if length is not None or encoding.lower() != "chunked":
-                raise InputError(
-                    "http", f"Transfer-Encoding {encoding[:40]!r} (with a length or not alone) is not accepted"
-                )
+        length = self.check_length(head, max_bytes)
+        if "transfer-encoding" in head.headers:
             return self._read_chunks(max_bytes)
         if length is not None:
-            if not _DIGITS.fullmatch(length):
-                raise InputError("http", f"Content-Length {length[:40]!r} is not one number")
-            if int(length) > max_bytes:
-                raise InputError("too_large", f"a body of {length} bytes is over the limit of {max_bytes}")
-            return self._take(int(length))
+            return self._take(length)
         return self._read_to_end(max_bytes) if response else b""
+
+    @staticmethod
+    def check_length(head: Head, max_bytes: int) -> int | None:
+        """The length of the body as the headers say it, before any of it is read; None when they do not.
+
+        Raises:
+            InputError: malformed, contradictory, or over `max_bytes`.
+        """
+        encoding = head.headers.get("transfer-encoding")
+        length = head.headers.get("content-length")
+        if encoding is not None and (length is not None or encoding.lower() != "chunked"):
+            raise InputError(
+                "http", f"Transfer-Encoding {encoding[:40]!r}, with a length or not alone, is not accepted"
+            )
+        if length is None:
+            return None
+        if not _DIGITS.fullmatch(length):
+            raise InputError("http", f"Content-Length {length[:40]!r} is not one number")
+        if int(length) > max_bytes:
+            raise InputError("too_large", f"a body of {length} bytes is over the limit of {max_bytes}")
+        return int(length)
 
     def discard(self, max_bytes: int) -> None:
         """Read and forget, until the peer closes, the deadline passes, or `max_bytes` came."""
@@ -254,9 +276,8 @@ def parse_head(data: bytes, *, response: bool) -> Head:
     Raises:
         InputError: malformed.
     """
-    first, *lines = data.split(b"\r\n")
-    if b"\n" in data.replace(b"\r\n", b"") or b"\r" in data.replace(b"\r\n", b"") or b"\0" in data:
-        raise InputError("http", "a header holds a bare line break or a NUL")
+    end = data.find(b"\r\n")
+    first = data if end < 0 else data[:end]
     words = first.decode("latin-1").split(" ", 2)
     if len(words) == 2 and response:
         words.append("")  # "HTTP/1.1 200": the reason is optional, and some servers leave out the space as well
@@ -266,12 +287,14 @@ def parse_head(data: bytes, *, response: bool) -> Head:
     if response and not (len(words[1]) == 3 and words[1].isascii() and words[1].isdigit()):
         raise InputError("http", f"status {words[1][:20]!r} is not a number of three digits")
     headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or not _TOKEN.fullmatch(name):
-            raise InputError("http", f"malformed header {excerpt(line)}")
-        key = name.decode("ascii").lower()
-        text = value.decode("latin-1").strip(" \t")
+    at = len(first) + 2
+    while at < len(data):
+        found = _HEADER.match(data, at)
+        if found is None:
+            raise InputError("http", f"malformed header {excerpt(data[at : at + 60])}")
+        at = found.end()
+        key = found[1].decode("ascii").lower()
+        text = found[2].decode("latin-1").rstrip(" \t")
         if key in headers:
             if key == "content-length":
                 if headers[key] != text:
@@ -309,3 +332,51 @@ def compress(body: bytes) -> bytes:
     """A body for `Content-Encoding: gzip`; level 1, since sensor windows gain little from more."""
     deflate = zlib.compressobj(level=1, wbits=zlib.MAX_WBITS | 16)
     return deflate.compress(body) + deflate.flush()
+
+
+def handshake(
+    sock: socket.socket,
+    context: ssl.SSLContext,
+    clock: Clock,
+    deadline: float,
+    *,
+    server_hostname: str | None = None,
+) -> ssl.SSLSocket:
+    """Put TLS on a connected socket; `server_hostname` makes us the client, its absence the server.
+
+    The deadline holds for the handshake as a whole, however slowly the peer sends its pieces.
+
+    Raises:
+        TimeoutError: the deadline passed.
+        OSError: the peer is gone, or TLS failed (ssl.SSLError).
+    """
+    sock.setblocking(False)
+    secure = context.wrap_socket(
+        sock,
+        server_side=server_hostname is None,
+        server_hostname=server_hostname,
+        do_handshake_on_connect=False,
+    )
+    try:
+        _shake(secure, clock, deadline)
+    except BaseException:
+        secure.close()
+        raise
+    return secure
+
+
+def _shake(secure: ssl.SSLSocket, clock: Clock, deadline: float) -> None:
+    while True:
+        try:
+            secure.do_handshake()
+        except ssl.SSLWantReadError:
+            event = select.POLLIN
+        except ssl.SSLWantWriteError:
+            event = select.POLLOUT
+        else:
+            return
+        left = deadline - clock.monotonic()
+        poll = select.poll()
+        poll.register(secure, event)
+        if left <= 0 or not poll.poll(left * 1000):
+            raise TimeoutError("the TLS handshake took too long")

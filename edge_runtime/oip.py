@@ -20,6 +20,7 @@ Sources: the Open Inference Protocol specification (kserve/open-inference-protoc
 from __future__ import annotations
 
 import math
+import reprlib
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class TensorSpec:
         if self.datatype not in WIRE_DTYPES:
             raise InputError(
                 "datatype",
-                f"tensor {self.name!r} has datatype {self.datatype!r}; known are {', '.join(WIRE_DTYPES)}",
+                f"tensor {self.name!r} has datatype {self.datatype[:20]!r}; known are {', '.join(WIRE_DTYPES)}",
             )
         if any(size < -1 for size in self.shape):
             raise InputError(
@@ -174,19 +175,29 @@ class Body:
         return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], bytes) else b"".join(self.parts)
 
 
-def datatype_of(array: Array) -> str:
-    """The OIP datatype of an array.
+def datatype_of(dtype: np.dtype[Any]) -> str:
+    """The OIP datatype of a numpy dtype.
 
     Raises:
         InputError: OIP has none, for instance for complex numbers.
     """
-    kind = array.dtype.kind
-    name = "BYTES" if kind in "OSU" else _NAMES.get(array.dtype.str[1:])
+    name = "BYTES" if dtype.kind in "OSU" else _NAMES.get(dtype.str[1:])
     if name is None:
-        raise InputError(
-            "datatype", f"numpy dtype {array.dtype} has no OIP datatype; convert it, for instance to float32"
-        )
+        raise InputError("datatype", f"numpy dtype {dtype} has no OIP datatype; convert it, for instance to float32")
     return name
+
+
+def json_length(header: str | None) -> int | None:
+    """The value of `JSON_LENGTH_HEADER`; None where the header is missing, and all of the body is JSON.
+
+    Raises:
+        InputError: it is not a number.
+    """
+    if header is None:
+        return None
+    if not (header.isascii() and header.isdigit() and len(header) < 16):
+        raise InputError("size", f"{JSON_LENGTH_HEADER} is {header[:40]!r}, which is not a number of bytes")
+    return int(header)
 
 
 # -- encoding ----------------------------------------------------------------------------------------------------------
@@ -251,7 +262,7 @@ def encode_response(
 
 def tensor_bytes(array: Array) -> Buffer:
     """The bytes of an array as OIP sends them; BYTES elements each follow their length (4 bytes, little-endian)."""
-    datatype = datatype_of(array)
+    datatype = datatype_of(array.dtype)
     if datatype == "BYTES":
         elements = [_element_bytes(element) for element in array.ravel()]
         return b"".join(piece for data in elements for piece in (struct.pack("<I", len(data)), data))
@@ -268,7 +279,7 @@ def _encode_tensors(tensors: Mapping[str, Array], binary: Collection[str]) -> tu
     entries: list[dict[str, Any]] = []
     blobs: list[Buffer] = []
     for name, array in tensors.items():
-        entry: dict[str, Any] = {"name": name, "datatype": datatype_of(array), "shape": list(array.shape)}
+        entry: dict[str, Any] = {"name": name, "datatype": datatype_of(array.dtype), "shape": list(array.shape)}
         if name in binary:
             blob = tensor_bytes(array)
             entry["parameters"] = {"binary_data_size": len(blob)}
@@ -398,8 +409,9 @@ def array_from_bytes(spec: TensorSpec, blob: Buffer) -> Array:
     """
     count = math.prod(spec.shape)
     if spec.datatype == "BYTES":
-        array: Array = np.empty(count, dtype=object)
-        array[:] = _split_elements(spec, blob, count)
+        elements = _split_elements(spec, blob, count)
+        array: Array = np.empty(count, dtype=object)  # only now: the shape may have promised billions
+        array[:] = elements
     else:
         wire = WIRE_DTYPES[spec.datatype]
         if len(blob) != count * wire.itemsize:
@@ -429,6 +441,8 @@ def array_from_json(spec: TensorSpec, data: Any) -> Array:
     else:
         try:
             raw = np.asarray(data)
+            if spec.datatype == "UINT64" and raw.dtype.kind == "f":
+                raw = np.asarray(data, dtype=object)  # numpy makes floats of small and huge integers in one list
         except (ValueError, OverflowError):
             raise InputError("shape", f"tensor {spec} has a ragged list under 'data'") from None
         if raw.ndim != 1 and raw.shape != spec.shape:
@@ -444,7 +458,8 @@ def _cast(spec: TensorSpec, raw: Array) -> Array:
     if raw.size == 0:
         return np.empty(0, dtype=target)
     allowed = {"f": "iuf", "b": "biu"}.get(target.kind, "iu")
-    if raw.dtype.kind not in allowed:
+    integers = raw.dtype.kind == "O" and target.kind == "u" and all(type(value) is int for value in raw.flat)
+    if raw.dtype.kind not in allowed and not integers:
         raise InputError("value", f"tensor {spec} holds something else than numbers of its datatype (null, text, ...)")
     if target.kind == "f":
         with np.errstate(over="ignore"):
@@ -514,7 +529,7 @@ def _decode_tensors(document: Mapping[str, Any], key: str, blob: memoryview, lim
         elif "data" in entry:
             raise InputError("size", f"tensor {spec} has both 'data' and 'binary_data_size'")
         elif type(size) is not int or not 0 <= size <= len(blob) - at:
-            raise InputError("size", f"tensor {spec} says {size!r} bytes, {len(blob) - at} are left")
+            raise InputError("size", f"tensor {spec} says {reprlib.repr(size)} bytes, {len(blob) - at} are left")
         else:
             arrays[spec.name] = array_from_bytes(spec, blob[at : at + size])
             at += size
@@ -558,15 +573,23 @@ def _optional_text(document: Mapping[str, Any], key: str, limits: Limits) -> str
 
 
 def _shape(entry: Mapping[str, Any], limits: Limits, *, wildcard: bool = False) -> tuple[int, ...]:
-    """The shape of a tensor, small enough that its element count can be trusted with an allocation.
+    return check_shape(str(entry.get("name")), entry.get("shape"), limits, wildcard=wildcard)
+
+
+def check_shape(
+    name: str, shape: object, limits: Limits = DEFAULT_LIMITS, *, wildcard: bool = False
+) -> tuple[int, ...]:
+    """The shape of tensor `name`, small enough that its element count can be trusted with an allocation.
 
     Every dimension is below 2**31 and the product of the non-zero ones below 2**40, so no later product overflows; the
     number of *bytes* is held against what really came before anything is allocated.
+
+    Raises:
+        InputError: it is not a list of sizes (-1 among them only with `wildcard`), or absurd.
     """
-    shape = entry.get("shape")
     low = -1 if wildcard else 0
     if not isinstance(shape, list) or not all(type(size) is int and low <= size < 2**31 for size in shape):
-        raise InputError("shape", f"tensor {entry.get('name')!r} needs a 'shape' of sizes, not {str(shape)[:60]}")
+        raise InputError("shape", f"tensor {name!r} needs a 'shape' of sizes, not {reprlib.repr(shape)}")
     if len(shape) > limits.max_dims or math.prod(size for size in shape if size > 0) >= 2**40:
-        raise InputError("shape", f"tensor {entry.get('name')!r} has an absurd shape {str(shape)[:60]}")
+        raise InputError("shape", f"tensor {name!r} has an absurd shape {reprlib.repr(shape)}")
     return tuple(shape)

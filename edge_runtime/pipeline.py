@@ -12,6 +12,7 @@ so an acknowledged reading has no consequence that a crash could take back (its 
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -187,22 +188,15 @@ class Pipeline:
         self._budget.seen(len(windows))
         # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
         rows = np.round(probabilities.astype(np.float64), 7).tolist()
-        labels, model, variant, length = self._labels, self._model, self._variant, self._length_s
-        received, latency_ms, run = -1.0, 0.0, 0
-        for window, scores, label, difficult, score in zip(
-            windows, rows, best.tolist(), is_hard.tolist(), trust.tolist(), strict=True
-        ):
-            if window.received != received:  # windows of one arrival share their latency: count them in one go
-                self._observe(received, run, began, ended)
-                received, run = window.received, 0
-                latency_ms = round((ended - received) * 1e3, 3)
-            run += 1
-            start = round(window.start, 6)
-            prediction = Prediction(
-                f"{window.key}@{window.slot}",
-                window.key,
+        labels, model, variant = self._labels, self._model, self._variant
+        keys, slots, starts, _, _, received = zip(*windows, strict=True)
+        begins = np.round(np.array(starts), 6)
+        made = [
+            Prediction(
+                f"{key}@{slot}",
+                key,
                 start,
-                round(start + length, 6),
+                end,
                 labels[label],
                 scores[label],
                 scores,
@@ -212,17 +206,36 @@ class Pipeline:
                 variant,
                 latency_ms,
             )
-            answers.append(prediction)
-            if (difficult or self._audit_share) and self._escalation is not None:
-                self._escalate(window, prediction, score, hard)
-        self._observe(received, run, began, ended)
+            for key, slot, start, end, label, scores, difficult, latency_ms in zip(
+                keys,
+                slots,
+                begins.tolist(),
+                np.round(begins + self._length_s, 6).tolist(),
+                best.tolist(),
+                rows,
+                is_hard.tolist(),
+                self._latencies_ms(received, began, ended),
+                strict=True,
+            )
+        ]
+        answers += made
+        n_hard = int(np.count_nonzero(is_hard))
+        if self._escalation is not None and (n_hard or self._audit_share):
+            for window, prediction, score in zip(windows, made, trust.tolist(), strict=True):
+                if prediction.hard or self._audit_share:
+                    self._escalate(window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
-        self._metrics.counts["hard_total"] += int(is_hard.sum())
+        self._metrics.counts["hard_total"] += n_hard
 
-    def _observe(self, received: float, windows: int, began: float, ended: float) -> None:
-        if windows:
-            self._metrics.stages["wait"].observe(began - received, windows)
-            self._metrics.stages["total"].observe(ended - received, windows)
+    def _latencies_ms(self, received: Sequence[float], began: float, ended: float) -> list[float]:
+        """Milliseconds from arrival to answer of each window; windows of one arrival are counted in one go."""
+        latencies: list[float] = []
+        for arrived, together in itertools.groupby(received):
+            n = len(list(together))
+            self._metrics.stages["wait"].observe(began - arrived, n)
+            self._metrics.stages["total"].observe(ended - arrived, n)
+            latencies += [round((ended - arrived) * 1e3, 3)] * n
+        return latencies
 
     def _escalate(self, window: Window, prediction: Prediction, score: float, hard: list[Hard]) -> None:
         audit = not prediction.hard

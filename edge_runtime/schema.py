@@ -4,8 +4,8 @@ One loader serves the configuration, the manifest of a bundle and the cards of t
 them refuse a typo the same way: by naming the place, the key, and the key that was probably meant.
 
 Supported field types: ``bool int float str Path``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``dict[str, X]``,
-nested dataclasses, and unions of dataclasses told apart by a ``type: Literal[...]`` field. Integers are accepted where
-a float is expected, never the other way round, and a bool is never a number.
+nested dataclasses, and `OneOf` several dataclasses, told apart by a ``type: Literal[...]`` field. Integers are accepted
+where a float is expected, never the other way round, and a bool is never a number.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import importlib
 import math
 import types
 from collections.abc import Mapping
@@ -20,6 +21,35 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+
+class OneOf:
+    """One of several dataclasses, chosen by the table's ``type``; only the chosen one's module is imported.
+
+    A board pays for every import with a few milliseconds at start-up, so an application that reads MQTT and writes
+    MQTT does not import webhooks and Parquet. Type checkers are given the union of the classes instead.
+
+    Args:
+        modules: ``module:Class`` by the value of ``type``.
+    """
+
+    def __init__(self, **modules: str) -> None:
+        self.modules = modules
+
+    def __call__(self) -> None:
+        """Makes it acceptable as a type argument (``tuple[X, ...]``); never called."""
+
+    def __or__(self, other: Any) -> Any:
+        """``OneOf(...) | None``, as for a class."""
+        return Union[self, other]  # noqa: UP007 - that spelling is what this method defines
+
+    def load(self, tag: str) -> type:
+        """Import the class for a value of ``type``."""
+        module, _, name = self.modules[tag].partition(":")
+        cls = getattr(importlib.import_module(module), name)
+        assert isinstance(cls, type)
+        return cls
+
 
 PathOfKeys = tuple[str | int, ...]
 
@@ -110,6 +140,8 @@ def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
             raise SchemaError(f"expected a table, got {_describe(data)}", where)
         (_key, item) = get_args(hint)
         return {str(key): _convert(item, value, (*where, str(key)), base) for key, value in data.items()}
+    if isinstance(hint, OneOf):
+        return _one_of(hint, data, where, base)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, data, where, base)
     return _scalar(hint, data, where, base)
@@ -121,9 +153,6 @@ def _union(members: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | 
     members = tuple(member for member in members if member is not type(None))
     if len(members) == 1:
         return _convert(members[0], data, where, base)
-    tables = [member for member in members if dataclasses.is_dataclass(member)]
-    if tables and isinstance(data, Mapping):
-        return _tagged(tables, data, where, base)
     problems: list[SchemaError] = []
     for member in members:
         try:
@@ -133,13 +162,13 @@ def _union(members: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | 
     raise problems[0]
 
 
-def _tagged(tables: list[Any], data: Mapping[Any, Any], where: PathOfKeys, base: Path | None) -> Any:
-    """Pick the dataclass whose ``type`` field names the table's ``type``."""
-    by_tag = {tag: cls for cls in tables for tag in get_args(_hints(cls)["type"])}
+def _one_of(choice: OneOf, data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    if not isinstance(data, Mapping):
+        raise SchemaError(f"expected a table of settings, got {_describe(data)}", where)
     if "type" not in data:
-        raise SchemaError(f"'type' is missing; one of: {', '.join(sorted(by_tag))}", where)
-    tag = _choice(tuple(by_tag), data["type"], (*where, "type"))
-    return _dataclass(by_tag[tag], data, where, base)
+        raise SchemaError(f"'type' is missing; one of: {', '.join(sorted(choice.modules))}", where)
+    tag = _choice(tuple(choice.modules), data["type"], (*where, "type"))
+    return _dataclass(choice.load(tag), data, where, base)
 
 
 def _choice(choices: tuple[Any, ...], data: Any, where: PathOfKeys) -> Any:

@@ -154,26 +154,38 @@ class Windower:
     def push(self, readings: Iterable[Reading], received: float = 0.0) -> list[Window]:
         """Take readings in the order of arrival; return the windows they completed, in order per key."""
         windows: list[Window] = []
-        keys = self._keys
-        snap, period, fast = self._snap, self._period, self._fast
+        state_of, refresh = self._keys.get, self._keys.move_to_end
+        snap, period, fast, n = self._snap, self._period, self._fast, self._n
         samples = 0
         for reading in readings:
             name, t, values, step = reading
-            samples += len(values)
-            state = keys.get(name)
+            count = len(values)
+            samples += count
+            state = state_of(name)
             if state is None:
                 state = self._new_key(name)
             else:
-                keys.move_to_end(name)
+                refresh(name)
             segment = state.segment
-            # The common case by far: one stamp, the model's own rate, and the samples that the grid expects next.
-            if fast and segment is not None and state.suspect is None and type(t) is float and step in (0.0, period):
-                off = t - (segment.anchor + segment.filled * period)
-                if -snap <= off <= snap:
-                    self._append(segment, values)
-                    segment.last_t = state.newest = t + (len(values) - 1) * period
+            # The common case by far: one stamp, the model's own rate, and the samples that the grid expects next. It
+            # is written out here, `_append` included: calls and repeated look-ups would be a fifth of its time.
+            if (
+                fast
+                and segment is not None
+                and state.suspect is None
+                and type(t) is float
+                and (step == 0.0 or step == period)  # noqa: PLR1714 - a tuple would be built each time
+            ):
+                filled = segment.filled
+                if -snap <= t - (segment.anchor + filled * period) <= snap:
+                    at = filled - segment.first
+                    if at + count > len(segment.buffer):
+                        at = self._renew(segment, count)
+                    segment.buffer[at : at + count] = values
+                    segment.filled = filled = filled + count
+                    segment.last_t = state.newest = t + (count - 1) * period
                     segment.tail = None
-                    if segment.filled >= segment.next_window + self._n:
+                    if filled >= segment.next_window + n:
                         self._cut(name, segment, windows, received)
                     continue
             self._push_slow(name, state, _stamps(reading, period), values, windows, received)
@@ -389,14 +401,14 @@ class Windower:
 
     def _renew(self, segment: _Segment, n: int) -> int:
         """Move the part that windows still need to a fresh buffer; views of the old one stay as they are."""
-        needed = min(segment.next_window + self._n - self._history, segment.filled)
-        first = max(needed, segment.first)
-        kept = segment.buffer[first - segment.first : segment.filled - segment.first]
-        buffer = np.empty((max(self._capacity, len(kept) + n), self._channels), np.float32)
-        buffer[: len(kept)] = kept
+        held = segment.first
+        first = max(held, min(segment.next_window + self._n - self._history, segment.filled))
+        kept = segment.filled - first
+        buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
+        buffer[:kept] = segment.buffer[first - held : segment.filled - held]
         segment.buffer = buffer
         segment.first = first
-        return len(kept)
+        return kept
 
     # -- rule 4 with a mean -------------------------------------------------------------------------------------------
 
@@ -430,21 +442,14 @@ class Windower:
     # -- rule 5 ------------------------------------------------------------------------------------------------------
 
     def _cut(self, name: str, segment: _Segment, windows: list[Window], received: float) -> None:
-        start, n = segment.next_window, self._n
-        while segment.filled >= start + n:
-            at = start - segment.first
-            end = at + n
-            buffer = segment.buffer
-            windows.append(
-                Window(
-                    name,
-                    segment.base + start,
-                    segment.anchor + start * self._period,
-                    buffer[at:end],
-                    buffer[max(0, end - self._history) : end],
-                    received,
-                ),
-            )
+        start, n, history = segment.next_window, self._n, self._history
+        buffer, first, filled = segment.buffer, segment.first, segment.filled
+        while filled >= start + n:
+            end = start - first + n
+            samples = buffer[end - n : end]
+            context = samples if history == n else buffer[max(0, end - history) : end]
+            stamp = segment.anchor + start * self._period
+            windows.append(Window(name, segment.base + start, stamp, samples, context, received))
             start += self._hop
         segment.next_window = start
 

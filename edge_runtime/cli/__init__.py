@@ -1,7 +1,7 @@
 """The command ``edge-runtime``. A file for each subcommand; this one parses, and turns errors into one line each.
 
-Exit codes: 0 done; 1 the work failed (a bundle that does not verify, a server that cannot be reached); 2 wrong use, be it
-of the command line or of the configuration file; 130 interrupted before there was anything to drain.
+Exit codes: 0 done; 1 the work failed (a bundle that does not verify, a server that cannot be reached); 2 wrong use, be
+it of the command line or of the configuration file; 130 interrupted before there was anything to drain.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output went away (`edge-runtime inspect ... | head`): nothing is wrong, nothing is left to say.
+        # The reader of our output went away (`edge-runtime inspect ... | head`): nothing is wrong, nothing left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     assert isinstance(code, int)

@@ -1,0 +1,292 @@
+"""One running application: everything that the configuration names, built, opened, run, drained and closed.
+
+The order matters and is kept in one place: what can fail because of a wrong file or a missing library fails before
+anything connects; the pipeline's end-of-turn hook comes before those of the links, which send what it produced; and
+stopping goes the way of the data, from the sources to the sinks, within the time that `drain_timeout_s` states.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import orjson
+
+from edge_runtime import cloud
+from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
+from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.escalate import Escalator
+from edge_runtime.gate import Budget, Gate
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Manifest, Variant
+from edge_runtime.message import Correction
+from edge_runtime.metrics import Metrics
+from edge_runtime.pipeline import Done, Pipeline
+from edge_runtime.sinks import Sink
+from edge_runtime.sinks.build import SinkConfig, build_sink
+from edge_runtime.sources import Source
+from edge_runtime.sources.build import SourceConfig, build_source
+from edge_runtime.store import Outbox
+from edge_runtime.window import Windower
+
+if TYPE_CHECKING:
+    from edge_runtime.mqtt.link import Link
+
+log = logging.getLogger(__name__)
+
+SAVE_BUDGET_S = 60.0
+"""How often the daily budget is written down: a crash forgets at most this much of what was spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A bundle with one of its variants, loaded and proven on this machine."""
+
+    bundle: Bundle
+    variant: Variant
+    engine: Engine
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says of itself."""
+        return self.bundle.manifest
+
+    def close(self) -> None:
+        """Free the model and the file."""
+        self.engine.close()
+        self.bundle.close()
+
+
+def load_model(config: ModelConfig) -> Model:
+    """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
+
+    Raises:
+        BundleError, EngineError: the bundle cannot be trusted, or nothing of it runs here; says what to do.
+    """
+    bundle = open_bundle(config.bundle)
+    try:
+        variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
+        options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
+        engine = load_engine(bundle, variant.name, options)
+    except BaseException:
+        bundle.close()
+        raise
+    log.info("model %s: variant %s on %s", bundle.manifest.model, variant.name, engine.name)
+    return Model(bundle, variant, engine)
+
+
+class App:
+    """Builds everything; connects to nothing before `run`.
+
+    Args:
+        config: the whole of it.
+        metrics: receives everything that is counted.
+        clock: where time comes from.
+        model: loaded already; None loads the one that the configuration names.
+
+    Raises:
+        EdgeError: something that the configuration names is missing, unusable or refused.
+    """
+
+    def __init__(
+        self,
+        config: AppConfig,
+        *,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        model: Model | None = None,
+    ) -> None:
+        self.config = config
+        self.metrics = metrics or Metrics()
+        self.clock: Clock = clock or SystemClock()
+        self._stopping = False
+        self._drained = True
+        with ExitStack() as stack:
+            self.model = model or load_model(config.model)
+            stack.callback(self.model.close)
+            manifest = self.model.manifest
+            self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
+            stack.callback(self.loop.close)
+            self._links = _links(config, self.metrics)
+            self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
+            self.sinks = [self._sink(i, part) for i, part in enumerate(config.sink)]
+            self.outbox = self._open_outbox(stack)
+            self.budget = Budget(config.gate, self.clock)
+            self._restore_budget()
+            self.escalator = self._escalator(stack)
+            self.pipeline = Pipeline(
+                manifest=manifest,
+                variant=self.model.variant,
+                engine=self.model.engine,
+                windower=Windower(manifest.input, config.window, self.metrics),
+                gate=Gate(manifest.gate, config.gate.threshold),
+                budget=self.budget,
+                sinks=self.sinks,
+                escalation=self.escalator,
+                metrics=self.metrics,
+                clock=self.clock,
+                max_batch=config.model.max_batch,
+                audit_share=config.gate.audit_share,
+            )
+            self._resources = stack.pop_all()
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def _source(self, position: int, config: SourceConfig) -> Source:
+        return build_source(
+            config,
+            name=f"source[{position}]",
+            contract=self.model.manifest.input,
+            links=self._links,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    def _sink(self, position: int, config: SinkConfig) -> Sink:
+        return build_sink(config, name=f"sink[{position}]", links=self._links, metrics=self.metrics, clock=self.clock)
+
+    def _open_outbox(self, stack: ExitStack) -> Outbox | None:
+        if self.config.outbox is None or self.config.cloud is None:
+            return None
+        return stack.enter_context(Outbox(self.config.outbox, self.clock))
+
+    def _escalator(self, stack: ExitStack) -> Escalator | None:
+        if self.outbox is None or self.config.cloud is None:
+            return None
+        client = cloud.connect(self.config.cloud, self.clock)
+        stack.callback(client.close)
+        return Escalator(
+            config=self.config.escalation,
+            manifest=self.model.manifest,
+            outbox=self.outbox,
+            client=client,
+            loop=self.loop,
+            publish=self._publish,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    def _publish(self, corrections: Sequence[Correction], done: Done) -> None:
+        self.pipeline.publish(corrections, done)
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop taking readings and drain. Safe from a signal handler and from any thread."""
+        self._stopping = True
+        self.loop.stop()
+
+    def run(self) -> bool:
+        """Run until `stop` is called or every source has finished, then drain and close everything.
+
+        Returns:
+            Whether everything was handed over within `drain_timeout_s`.
+
+        Raises:
+            EdgeError: a source or sink cannot be opened, and waiting would not help.
+        """
+        try:
+            self.loop.each_turn(self.pipeline.end_turn)
+            for sink in self.sinks:
+                sink.open(self.loop)
+            if self.escalator is not None:
+                self.escalator.start()
+                self._save_budget_regularly()
+            for source in self.sources:
+                source.open(self.loop, self.pipeline.deliver)
+            self.loop.each_turn(self._stop_when_finished)
+            if not self._stopping:
+                self.loop.run()
+            self._drain()
+        finally:
+            self.close()
+        return self._drained
+
+    def close(self) -> None:
+        """Let go of everything at once, without draining. May be called twice."""
+        for source in self.sources:
+            source.close()
+        if self.escalator is not None:
+            self.escalator.stop(1.0)
+        for sink in self.sinks:
+            sink.close(0.0)
+        self._resources.close()
+
+    def _stop_when_finished(self) -> None:
+        if all(source.finished for source in self.sources):
+            self.loop.stop()
+
+    def _drain(self) -> None:
+        """What was accepted goes its way: windows answered, answers handed over, hard cases committed."""
+        until = self.clock.monotonic() + self.config.drain_timeout_s
+        for source in self.sources:
+            source.pause()
+        self.pipeline.flush()
+        while not self._settled() and self.clock.monotonic() < until:
+            self.loop.turn(0.05)
+        self._drained = self._settled()
+        if self.escalator is not None:
+            self._save_budget()
+            self.escalator.stop(max(0.1, until - self.clock.monotonic()))
+            self.loop.turn(0)  # corrections and commits that came in meanwhile
+        for source in self.sources:
+            source.close()
+        for sink in self.sinks:  # last: a link that both use stays until its queue is out
+            sink.close(max(0.1, until - self.clock.monotonic()))
+        if not self._drained:
+            log.warning(
+                "stopped after %g s with answers not handed over; raise drain_timeout_s if this matters",
+                self.config.drain_timeout_s,
+            )
+
+    def _settled(self) -> bool:
+        return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
+
+    # -- the budget outlives a restart -------------------------------------------------------------------------------
+
+    def _restore_budget(self) -> None:
+        if self.outbox is not None and (saved := self.outbox.get_state("budget")) is not None:
+            self.budget.restore(orjson.loads(saved))
+
+    def _save_budget_regularly(self) -> None:
+        self._save_budget()
+        self.loop.call_later(SAVE_BUDGET_S, self._save_budget_regularly)
+
+    def _save_budget(self) -> None:
+        if self.escalator is not None:
+            self.escalator.remember("budget", orjson.dumps(self.budget.state()))
+
+
+def _links(config: AppConfig, metrics: Metrics) -> dict[str, Link]:
+    """A link to each broker; MQTT is not imported where there is none."""
+    if not config.broker:
+        return {}
+    from edge_runtime.mqtt.link import Link  # noqa: PLC0415
+
+    return {name: Link(broker, name, metrics) for name, broker in config.broker.items()}
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Within, SIGINT and SIGTERM call `stop` once; a second one ends the process as usual."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        stop()
+
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])

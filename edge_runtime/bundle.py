@@ -1,0 +1,442 @@
+"""The bundle: the one file that passes from export to a device, opened with suspicion.
+
+`open_bundle` reads every byte of the file once and refuses it, before any model library sees anything, unless the
+archive has the one accepted form (`edge_runtime.archive`), the manifest is understood, every file is listed with its
+size and SHA-256 and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the
+model files are whole in themselves. What is handed out later is read again and hashed again, so a file that is
+swapped or edited while it is open is refused too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+import stat
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime import engines, manifest, model_files, npy
+from edge_runtime.archive import Archive, Limits, safe_name
+from edge_runtime.clock import Clock
+from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.errors import BundleError, EngineError, IncompatibleError, InputError, IntegrityError, ManifestError
+from edge_runtime.manifest import File, Manifest, Variant
+
+Floats = npt.NDArray[np.float32]
+
+MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"
+"""Reserved for a DSSE envelope over the manifest (OpenSSF Model Signing); the manifest does not list it."""
+
+# Golden vectors that are replayed one by one too.
+_ALONE = 8
+
+_MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "armv8l": "armv7l"}
+
+
+class Bundle:
+    """A bundle that has been verified. Made by `open_bundle`; a context manager, closed when it is collected.
+
+    Attributes:
+        path: where it was opened.
+        manifest: what it says of itself.
+        digest: SHA-256 of the whole file, hexadecimal.
+    """
+
+    def __init__(self, path: Path, archive: Archive, fd: int, contents: Manifest) -> None:
+        self.path = path
+        self.manifest = contents
+        self.digest = archive.digest
+        self._archive = archive
+        self._finalizer = weakref.finalize(self, os.close, fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; may be called twice. The manifest stays readable."""
+        self._finalizer()
+
+    @property
+    def signature(self) -> str:
+        """``unsigned``, or ``signed (not verified yet)`` where a signature is present that nothing has checked."""
+        return "signed (not verified yet)" if SIGNATURE in self._archive.entries else "unsigned"
+
+    def variant(self, name: str) -> Variant:
+        """The variant of this name.
+
+        Raises:
+            IncompatibleError: there is none.
+        """
+        for variant in self.manifest.variants:
+            if variant.name == name:
+                return variant
+        names = ", ".join(variant.name for variant in self.manifest.variants)
+        raise IncompatibleError(f"{self.path.name} has no variant '{name}'; it has: {names}")
+
+    def read_variant(self, name: str) -> bytes:
+        """The model file of a variant: exactly the bytes whose digest the manifest states.
+
+        Raises:
+            IncompatibleError: no such variant.
+            IntegrityError: the file was changed since the bundle was opened.
+        """
+        return self._read(self.variant(name).file)
+
+    def golden(self, name: str) -> tuple[Floats, Floats]:
+        """Golden vectors of a variant.
+
+        Returns:
+            Inputs (n, channels, samples) and the expected probabilities (n, labels).
+        """
+        return npy.parse(self._read(self.manifest.golden_inputs)), npy.parse(self._read(self.variant(name).golden))
+
+    def file(self, name: str) -> bytes:
+        """Any file that the manifest lists, for example the model card.
+
+        Raises:
+            BundleError: the bundle holds no such file.
+        """
+        if name not in self._archive.entries:
+            raise BundleError(f"{self.path.name} holds no file '{name}'")
+        return self._read(name)
+
+    def expired(self, clock: Clock) -> bool:
+        """Whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""
+        if not self.manifest.expires:
+            return False
+        today = datetime.fromtimestamp(clock.wall(), UTC).date()
+        return today > date.fromisoformat(self.manifest.expires)
+
+    def describe(self) -> dict[str, Any]:
+        """What ``inspect`` shows, as plain values that become JSON."""
+        manifest_ = dataclasses.asdict(self.manifest)
+        for variant in manifest_["variants"]:
+            variant["runs_here"] = not refusals(self.variant(variant["name"]))
+        return {
+            "path": str(self.path),
+            "size": sum(entry.size for entry in self._archive.entries.values()),
+            "digest": self.digest,
+            "signature": self.signature,
+            "model": self.manifest.model,
+            "manifest": manifest_,
+        }
+
+    def _read(self, name: str) -> bytes:
+        if not self._finalizer.alive:
+            raise BundleError(f"{self.path.name} is closed; open it again")
+        try:
+            return self._archive.read(name)
+        except OSError as error:
+            raise BundleError(f"cannot read {self.path}: {error.strerror}") from error
+
+
+def open_bundle(path: str | Path, limits: Limits | None = None) -> Bundle:
+    """Open and verify a bundle.
+
+    Args:
+        path: the ``.edge`` file.
+        limits: sizes beyond which it is refused.
+
+    Raises:
+        BundleError: the file cannot be read.
+        IntegrityError: it is damaged, has been tampered with, or is no bundle.
+        ManifestError: its manifest is malformed, or of a version not known here.
+    """
+    path = Path(path)
+    limits = limits or Limits()
+    fd = _open(path)
+    with contextlib.ExitStack() as on_failure:
+        on_failure.callback(os.close, fd)
+        try:
+            archive = Archive(fd, limits, keep={MANIFEST: limits.max_manifest_bytes})
+            if MANIFEST not in archive.kept:
+                raise IntegrityError("not a bundle: it has no manifest.json")
+            contents = manifest.parse(archive.kept[MANIFEST])
+            _check_manifest(contents)
+            _check_files(contents, archive)
+        except OSError as error:
+            raise BundleError(f"cannot read {path}: {error.strerror}") from error
+        except BundleError as error:
+            raise type(error)(f"{path.name}: {error}") from error
+        on_failure.pop_all()
+    return Bundle(path, archive, fd, contents)
+
+
+def _open(path: Path) -> int:
+    try:
+        # Non-blocking, so that a named pipe in the place of a bundle cannot hold us up.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise BundleError(f"cannot open the bundle {path}: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BundleError(f"{path} is not a regular file; give the path of an .edge file")
+    return fd
+
+
+def _check_manifest(contents: Manifest) -> None:
+    """What the types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
+    listed = [variant.file for variant in contents.variants] + [file.file for file in contents.files]
+    for name in listed:
+        if not safe_name(name) or name in (MANIFEST, SIGNATURE):
+            raise ManifestError(f"manifest.json: '{name[:80]}' is not a name that a listed file may have")
+    repeated = sorted({name for name in listed if listed.count(name) > 1})
+    if repeated:
+        raise ManifestError(f"manifest.json: lists {repeated[0]} more than once")
+    others = {file.file for file in contents.files}
+    for variant in contents.variants:
+        suffix = f".{variant.format}"
+        if not variant.file.startswith("variants/") or not variant.file.endswith(suffix):
+            raise ManifestError(f"manifest.json: variant {variant.name}: file must be variants/...{suffix}")
+        if variant.golden not in others:
+            raise ManifestError(
+                f"manifest.json: variant {variant.name}: golden file '{variant.golden}' is not in files"
+            )
+        if variant.tolerance < 0:
+            raise ManifestError(f"manifest.json: variant {variant.name}: tolerance must not be negative")
+    if contents.golden_inputs not in others:
+        raise ManifestError(f"manifest.json: golden_inputs '{contents.golden_inputs}' is not in files")
+    for key in ("created", "expires"):
+        value = getattr(contents, key)
+        try:
+            if value:
+                date.fromisoformat(value)
+        except ValueError as error:
+            raise ManifestError(f"manifest.json: {key} must be a date such as 2027-01-31, got '{value}'") from error
+
+
+def _check_files(contents: Manifest, archive: Archive) -> None:
+    """Archive and manifest name the same files, and each is what the manifest says."""
+    items: tuple[Variant | File, ...] = (*contents.variants, *contents.files)
+    listed = {item.file: item for item in items}
+    present = archive.entries.keys() - {MANIFEST, SIGNATURE}
+    if missing := sorted(listed.keys() - present):
+        raise IntegrityError(f"{missing[0]} is listed in the manifest and missing")
+    if extra := sorted(present - listed.keys()):
+        raise IntegrityError(f"{extra[0]} is not listed in the manifest")
+    for name, item in listed.items():
+        entry = archive.entries[name]
+        if entry.size != item.size:
+            raise IntegrityError(f"{name} has {entry.size} bytes, the manifest says {item.size}")
+        if entry.sha256 != item.sha256:
+            raise IntegrityError(f"{name} does not have the SHA-256 that the manifest states")
+    window = (len(contents.input.channels), contents.input.window)
+    inputs = _golden(archive, contents.golden_inputs, window)
+    for variant in contents.variants:
+        _golden(archive, variant.golden, (len(contents.output.labels),), rows=len(inputs))
+        try:
+            model_files.check(archive.read(variant.file), variant.format)
+        except IntegrityError as error:
+            raise IntegrityError(f"{variant.file}: {error}") from error
+
+
+def _golden(archive: Archive, name: str, shape: tuple[int, ...], rows: int | None = None) -> Floats:
+    try:
+        array = npy.parse(archive.read(name))
+    except ValueError as error:
+        raise IntegrityError(f"{name}: {error}") from error
+    if not len(array) or array.shape[1:] != shape or (rows is not None and len(array) != rows):
+        expected = f"({rows or 'n'}, {', '.join(map(str, shape))})"
+        raise IntegrityError(f"{name}: golden vectors of shape {array.shape}, the manifest calls for {expected}")
+    if not np.isfinite(array).all():
+        raise IntegrityError(f"{name}: golden vectors must be finite")
+    return array
+
+
+def arrange(windows: Floats, variant: Variant) -> Floats:
+    """Windows (n, channels, samples) in the layout of a variant."""
+    return windows if variant.layout == "NCW" else np.ascontiguousarray(windows.transpose(0, 2, 1))
+
+
+def refusals(variant: Variant, machine: str | None = None) -> list[str]:
+    """Why a variant cannot run here, best reason first; empty if it can.
+
+    Args:
+        variant: from the manifest.
+        machine: architecture as `platform.machine` names it; None asks this one.
+    """
+    here = _machine(machine or platform.machine())
+    reasons = []
+    if variant.targets and here not in map(_machine, variant.targets):
+        reasons.append(f"it is for {', '.join(variant.targets)} and this machine is {here}")
+    if not engines.available(variant.format):
+        wanted = engines.engines_for(variant.format)
+        reasons.append(f"no engine for {variant.format} is installed, run: {wanted[0].install}")
+    return reasons
+
+
+def _machine(name: str) -> str:
+    return _MACHINES.get(name.lower(), name.lower())
+
+
+def choose_variant(
+    bundle: Bundle,
+    *,
+    wanted: str | None = None,
+    measured: Mapping[str, float] | None = None,
+    exclude: Sequence[str] = (),
+    machine: str | None = None,
+) -> Variant:
+    """Pick the variant to run on this machine.
+
+    Among those whose targets include this machine and whose engine is installed: the fastest measured here, if any was
+    measured; else one made for this very architecture before one for any; else the one that the manifest lists first,
+    which is the order of preference of whoever exported the bundle.
+
+    Args:
+        bundle: an open bundle.
+        wanted: the user's explicit choice; taken even against its targets, refused only if no engine reads it.
+        measured: microseconds per window measured on this machine, by variant name.
+        exclude: names not to take, for example those that failed.
+        machine: architecture; None asks this one.
+
+    Raises:
+        IncompatibleError: none can run; says why for each, and what to install.
+    """
+    if wanted is not None:
+        variant = bundle.variant(wanted)
+        if not engines.available(variant.format):
+            raise IncompatibleError(f"variant {wanted} cannot run: {refusals(variant, machine)[-1]}")
+        return variant
+    candidates = []
+    why = []
+    for variant in bundle.manifest.variants:
+        reasons = ["it failed before"] if variant.name in exclude else refusals(variant, machine)
+        if reasons:
+            why.append(f"{variant.name}: {'; '.join(reasons)}")
+        else:
+            candidates.append(variant)
+    if not candidates:
+        raise IncompatibleError(f"no variant of {bundle.path.name} runs here ({' | '.join(why)})")
+    timed = [variant for variant in candidates if variant.name in (measured or {})]
+    if measured and timed:
+        return min(timed, key=lambda variant: measured[variant.name])
+    return next((variant for variant in candidates if variant.targets), candidates[0])
+
+
+def load_engine(
+    bundle: Bundle,
+    variant: str,
+    options: EngineOptions | None = None,
+    *,
+    engine: str | None = None,
+    provider_options: Mapping[str, Any] | None = None,
+    probe_first: bool = True,
+) -> Engine:
+    """Load a variant, and let it prove itself on the golden vectors.
+
+    Args:
+        bundle: an open bundle.
+        variant: name of the variant.
+        options: how the engine may use the machine.
+        engine: name of an engine (see `edge_runtime.engines`); None takes the best one installed. ``null`` answers
+            without the model, so nothing is proven.
+        provider_options: accelerators by name with their settings.
+        probe_first: load it in a child process before this one does, since a malformed model can kill the process
+            that loads it. False for a caller that has just done so.
+
+    Raises:
+        IncompatibleError: no such variant, or no engine for it is installed.
+        EngineError: the engine, here or in the child, refused the model or died of it.
+        BundleError: its answers are not the golden ones.
+    """
+    chosen = bundle.variant(variant)
+    options = options or EngineOptions()
+    if engine == "null":
+        from edge_runtime.engines import null  # noqa: PLC0415 - for tests only
+
+        shape = arrange(
+            np.zeros((1, len(bundle.manifest.input.channels), bundle.manifest.input.window), "f4"), chosen
+        ).shape
+        return null.load(null.describe(shape[1:], len(bundle.manifest.output.labels)), options, {})
+    name = engine or engine_for(chosen)
+    if probe_first:
+        from edge_runtime import probe  # noqa: PLC0415 - imports this module
+
+        probe.probe(bundle, variant, options, engine=name, provider_options=provider_options).require()
+    loaded = engines.load(name, bundle.read_variant(variant), options, provider_options)
+    try:
+        verify_golden(loaded, bundle, variant)
+    except BaseException:
+        loaded.close()
+        raise
+    return loaded
+
+
+def engine_for(variant: Variant) -> str:
+    """The best installed engine for a variant.
+
+    Raises:
+        IncompatibleError: none is installed; the message has the line that installs one.
+    """
+    installed = engines.available(variant.format)
+    if not installed:
+        wanted = engines.engines_for(variant.format)
+        raise IncompatibleError(
+            f"no engine for {variant.format} is installed, so {variant.name} cannot run; run: {wanted[0].install}",
+        )
+    return installed[0].name
+
+
+def verify_golden(engine: Engine, bundle: Bundle, variant: str) -> float:
+    """Replay the golden vectors of a variant on a loaded engine.
+
+    Returns:
+        The largest absolute difference from the expected probabilities.
+
+    Raises:
+        BundleError: above the variant's tolerance, or not the shapes of the bundle's contract.
+        EngineError: the engine failed.
+    """
+    chosen = bundle.variant(variant)
+    inputs, expected = bundle.golden(variant)
+    return replay(engine, chosen, inputs, expected)
+
+
+def replay(engine: Engine, variant: Variant, inputs: Floats, expected: Floats) -> float:
+    """What `verify_golden` does, for vectors already at hand; see there.
+
+    All vectors go through together and the first few once more alone, last one first: batches of one take another path
+    through an engine, and a model that carries state from window to window answers differently then.
+    """
+    if len(engine.inputs) != 1 or not engine.outputs:
+        raise EngineError(
+            f"variant {variant.name} has {len(engine.inputs)} inputs and {len(engine.outputs)} outputs; "
+            "a bundle's model takes one window and gives probabilities",
+        )
+    windows = arrange(inputs, variant)
+    worst = _difference(engine, variant, windows, expected)
+    for i in reversed(range(min(len(windows), _ALONE))):
+        worst = max(worst, _difference(engine, variant, windows[i : i + 1], expected[i : i + 1]))
+    return worst
+
+
+def _difference(engine: Engine, variant: Variant, windows: Floats, expected: Floats) -> float:
+    try:
+        answer = engine.run(windows)[0]
+    except InputError as error:
+        raise BundleError(f"variant {variant.name} does not take the windows of its own bundle: {error}") from error
+    if answer.shape != expected.shape:
+        raise BundleError(
+            f"variant {variant.name} answers with shape {answer.shape[1:]} on {engine.name}, "
+            f"the bundle has {expected.shape[1]} labels",
+        )
+    worst = float(np.abs(answer - expected).max())
+    if not worst <= variant.tolerance:  # NaN too
+        raise BundleError(
+            f"variant {variant.name} does not reproduce its golden vectors on {engine.name}: differs by {worst:.3g}, "
+            f"tolerance {variant.tolerance:.3g}, {len(windows)} at a time; do not run it on this machine",
+        )
+    return worst

@@ -1,0 +1,67 @@
+"""``edge-runtime run``: the application that a configuration file describes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edge_runtime.errors import ConfigError
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "run",
+        help="run an application: sources, model, sinks, cloud",
+        description=(
+            "Run until SIGINT or SIGTERM, or until every source has finished. Then nothing new is taken, answers "
+            "under way are handed over and hard cases committed, within drain_timeout_s (10 s unless the file says "
+            "otherwise)."
+        ),
+        epilog="example: edge-runtime run --print-default > app.toml; edge-runtime run --check app.toml",
+    )
+    parser.add_argument("config", type=Path, nargs="?", metavar="APP.toml")
+    parser.add_argument("--check", action="store_true", help="check the file and the bundle; connect to nothing")
+    parser.add_argument("--print-default", action="store_true", help="write a commented example and exit")
+    parser.add_argument("--json", action="store_true", help="with --check, or the final figures: one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, print the example, or run."""
+    if options.print_default:
+        sys.stdout.write(files("edge_runtime.cli").joinpath("default.toml").read_text("utf-8"))
+        return 0
+    if options.config is None:
+        raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
+
+    from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
+
+    config = configuration.load(options.config)
+    app = App(config)
+    if options.check:
+        app.close()
+        found = {
+            "model": app.model.manifest.model,
+            "variant": app.model.variant.name,
+            "engine": app.model.engine.name,
+            "sources": len(config.source),
+            "sinks": len(config.sink),
+            "cloud": config.cloud.url if config.cloud else None,
+        }
+        if options.json:
+            print(orjson.dumps(found).decode())
+        else:
+            print(f"{options.config}: fine. " + ", ".join(f"{key} {value}" for key, value in found.items()))
+        return 0
+    with stopped_by_signals(app.stop):
+        drained = app.run()
+    if options.json:
+        print(orjson.dumps(app.metrics.snapshot()).decode())
+    return 0 if drained else 1

@@ -1,0 +1,75 @@
+"""``edge-runtime serve``: bundles behind the Open Inference Protocol, for other devices on the network."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "serve",
+        help="answer the Open Inference Protocol over HTTP with a bundle's model",
+        description=(
+            "Answer the Open Inference Protocol v2 over HTTP: a gateway can so be the cloud of smaller devices. SIGINT "
+            "or SIGTERM stops it after the requests under way, within 5 s."
+        ),
+        epilog="example: edge-runtime serve examples/exercise-watch/teacher.edge --port 8000",
+    )
+    parser.add_argument("bundle", type=Path, nargs="+", metavar="BUNDLE")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="0 lets the system choose (default: %(default)s)")
+    parser.add_argument(
+        "--variant", default="auto", help="variant of the bundle to run (default: the best for this machine)"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads of the engine (default: %(default)s)")
+    parser.add_argument(
+        "--max-batch", type=int, default=32, help="windows in one call of the engine (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch-delay-ms", type=float, default=2.0, help="how long a request waits for others (default: %(default)s)"
+    )
+    parser.add_argument("--token-file", type=Path, help="file with the bearer token that callers must send")
+    parser.add_argument("--cert-file", type=Path, help="certificate for TLS, with --key-file")
+    parser.add_argument("--key-file", type=Path, help="private key for TLS")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    from edge_runtime.app import load_model, stopped_by_signals  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.config import ModelConfig  # noqa: PLC0415
+    from edge_runtime.errors import ConfigError  # noqa: PLC0415
+    from edge_runtime.offer import offer  # noqa: PLC0415
+    from edge_runtime.serve import ServeConfig, Server  # noqa: PLC0415
+
+    try:
+        config = ServeConfig(
+            host=options.host,
+            port=options.port,
+            max_queue_delay_ms=options.batch_delay_ms,
+            token_file=options.token_file,
+            cert_file=options.cert_file,
+            key_file=options.key_file,
+        )
+        models = [
+            load_model(
+                ModelConfig(bundle=path, variant=options.variant, threads=options.threads, max_batch=options.max_batch)
+            )
+            for path in options.bundle
+        ]
+    except ValueError as error:
+        raise ConfigError(f"serve: {error}") from error
+    stop = threading.Event()
+    served = {model.manifest.name: offer(model, options.max_batch) for model in models}
+    with stopped_by_signals(stop.set), Server(served, config) as server:
+        print(f"serving {', '.join(served)} on {server.url} (stop with Ctrl-C)", flush=True)
+        stop.wait()
+    for model in models:
+        model.close()
+    return 0

@@ -1,0 +1,55 @@
+"""``edge-runtime verify``: may this bundle run here?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edge_runtime.bundle import Bundle, open_bundle, refusals
+from edge_runtime.probe import probe
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "verify",
+        help="check a bundle, and replay its golden vectors on this machine",
+        description=(
+            "Check sizes, digests and contents of a bundle; then load every variant that this machine can run, in a "
+            "child process, and compare its answers to the golden vectors. Exit code 1 when anything does not hold."
+        ),
+        epilog="example: edge-runtime verify examples/exercise-watch/watch.edge",
+    )
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify, print, and tell by the exit code."""
+    with open_bundle(options.bundle) as bundle:
+        variants = [_check(bundle, variant.name) for variant in bundle.manifest.variants]
+        ran = [variant for variant in variants if variant["outcome"] != "skipped"]
+        ok = bool(ran) and all(variant["outcome"] == "ok" for variant in ran)
+        if options.json:
+            report = {"bundle": str(options.bundle), "ok": ok, "signature": bundle.signature, "variants": variants}
+            print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        else:
+            print(f"{options.bundle}: contents are what the manifest says; {bundle.signature}")
+            for variant in variants:
+                print("  {name:<20} {outcome:<8} {detail}".format(**variant))
+            if not ran:
+                print("no variant can run on this machine; see `edge-runtime doctor`")
+    return 0 if ok else 1
+
+
+def _check(bundle: Bundle, name: str) -> dict[str, str]:
+    reasons = refusals(bundle.variant(name))
+    if reasons:
+        return {"name": name, "outcome": "skipped", "detail": "; ".join(reasons)}
+    report = probe(bundle, name)
+    detail = report.reason or f"{report.engine}, differs from the golden vectors by at most {report.worst:.2g}"
+    return {"name": name, "outcome": report.outcome, "detail": detail}

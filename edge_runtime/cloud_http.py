@@ -1,0 +1,370 @@
+"""The cloud client over HTTP/1.1: keep-alive, binary tensors with a JSON fallback, no dependency.
+
+A time-out is a time-out here: TCP, TLS, each silence and the request as a whole are bounded separately. One connection
+serves one request at a time; idle ones are kept, up to `CloudConfig.max_idle_connections`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Literal
+from urllib.parse import urlsplit
+
+from edge_runtime._version import __version__
+from edge_runtime.backoff import parse_retry_after
+from edge_runtime.clock import Clock
+from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.credentials import ClientTls, SecretFile
+from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
+from edge_runtime.http1 import Head, Stream, compress, decompress, handshake
+from edge_runtime.oip import (
+    JSON_LENGTH_HEADER,
+    Array,
+    Body,
+    Buffer,
+    InferResponse,
+    Limits,
+    Parameter,
+    decode_object,
+    decode_response,
+    decode_specs,
+    encode_request,
+    excerpt,
+    json_length,
+)
+
+# Statuses with which servers refuse a body of bytes: 415 by the book, 400 and 422 from validating front ends, and 500
+# from MLServer 1.7, whose REST side has no binary extension.
+_MAY_MEAN_NO_BINARY = frozenset({400, 415, 422, 500})
+_REJECTED_5XX = frozenset({501, 505})  # "not implemented" and "HTTP version not supported" do not heal
+_RETRY_4XX = frozenset({401, 403, 408, 425, 429})
+_FORMATS: dict[str, Literal["undecided", "binary", "json"]] = {
+    "auto": "undecided",
+    "always": "binary",
+    "never": "json",
+}
+_MAX_INTERIM = 8  # "100 Continue" and "103 Early Hints" before the answer proper
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    head: Head
+    body: Buffer
+
+
+class HttpClient(CloudClient):
+    """See `CloudClient`."""
+
+    def __init__(self, config: CloudConfig, clock: Clock) -> None:
+        super().__init__(config, clock)
+        self._tls = (
+            ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if config.encrypted else None
+        )
+        self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
+        self._secrets = {name: SecretFile(path, f"header_files.{name}") for name, path in config.header_files.items()}
+        self._fixed_head = self._build_fixed_head()
+        self._limits = Limits(
+            max_body_bytes=config.max_response_bytes,
+            max_json_bytes=min(config.max_response_bytes, Limits().max_json_bytes),
+        )
+        self._lock = threading.Lock()
+        self._idle: list[Stream] = []
+        self._format = _FORMATS[config.binary]
+
+    @property
+    def format(self) -> str:
+        """What the endpoint turned out to understand: ``undecided``, ``binary`` or ``json``."""
+        return self._format
+
+    def ready(self) -> bool:
+        """Whether the model can answer now; judged by the status code, since servers differ in the body."""
+        deadline = self._clock.monotonic() + min(self._config.connect_timeout_s + self._config.timeout_s, 30.0)
+        try:
+            return self._call("GET", f"{self._config.model_path}/ready", deadline).status == 200
+        except CloudError:
+            return False
+
+    def close(self) -> None:
+        """Close idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for stream in idle:
+            stream.close()
+
+    def _fetch_metadata(self, deadline: float) -> ModelMetadata:
+        answer = self._call("GET", self._config.model_path, deadline)
+        if answer.status != 200:
+            raise self._error(answer)
+        try:
+            document = decode_object(answer.body, self._limits)
+            versions = document.get("versions") or []
+            return ModelMetadata(
+                name=str(document.get("name", self._config.model)),
+                versions=tuple(map(str, versions)) if isinstance(versions, list) else (),
+                platform=str(document.get("platform") or ""),
+                inputs=decode_specs(document, "inputs", self._limits),
+                outputs=decode_specs(document, "outputs", self._limits),
+            )
+        except InputError as error:
+            raise CloudRejected(f"{self._where}: unreadable metadata: {error}", answer.status) from None
+
+    def _infer(
+        self,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        outputs: Sequence[str],
+        parameters: Mapping[str, Parameter],
+        deadline: float,
+    ) -> InferResponse:
+        decided = self._format
+        binary = decided != "json"
+        answer = self._post(inputs, request_id, outputs, parameters, deadline, binary=binary)
+        if decided == "undecided" and answer.status in _MAY_MEAN_NO_BINARY:
+            try:
+                second = self._post(inputs, request_id, outputs, parameters, deadline, binary=False)
+            except CloudRejected:
+                raise self._error(answer) from None
+            if second.status != 200:
+                raise self._error(second)
+            answer, binary = second, False
+        if answer.status != 200:
+            raise self._error(answer)
+        response = self._decode(answer)
+        if decided == "undecided":
+            self._format = "binary" if binary else "json"
+        return response
+
+    def _post(
+        self,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        outputs: Sequence[str],
+        parameters: Mapping[str, Parameter],
+        deadline: float,
+        *,
+        binary: bool,
+    ) -> _Answer:
+        try:
+            body = encode_request(inputs, request_id=request_id, outputs=outputs, parameters=parameters, binary=binary)
+        except InputError as error:
+            raise CloudRejected(f"request {request_id!r} cannot be sent: {error}") from None
+        return self._call("POST", f"{self._config.model_path}/infer", deadline, body)
+
+    def _decode(self, answer: _Answer) -> InferResponse:
+        try:
+            length = json_length(answer.head.headers.get(JSON_LENGTH_HEADER.lower()))
+            return decode_response(answer.body, length, self._limits)
+        except InputError as error:
+            raise CloudRejected(f"{self._where}: unreadable answer: {error}", answer.status) from None
+
+    # -- one request ---------------------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, deadline: float, body: Body | None = None) -> _Answer:
+        """Send a request, on a kept connection where there is one; once more with a fresh token after a 401.
+
+        Raises:
+            CloudUnavailable: no answer.
+            CloudRejected: something came that is not an HTTP answer, or is too long.
+        """
+        parts, framing = self._frame(body)
+        token = None if self._token is None else self._token.value()
+        answer = self._exchange(self._head(method, path, token, framing), parts, deadline)
+        if answer.status == 401 and self._token is not None:
+            renewed = self._token.reread()
+            if renewed != token:
+                answer = self._exchange(self._head(method, path, renewed, framing), parts, deadline)
+        return answer
+
+    def _exchange(self, head: bytes, parts: tuple[Buffer, ...], deadline: float) -> _Answer:
+        stream = self._reusable()
+        try:
+            if stream is not None:
+                before = stream.received
+                try:
+                    return self._talk(stream, head, parts, deadline)
+                except TimeoutError:
+                    raise
+                except OSError:
+                    # The server closed a kept connection at the moment we used it. Nothing of an answer came, so this
+                    # is no verdict on the request: once more, on a new connection, and the other old ones go as well.
+                    if stream.received != before:
+                        raise
+                    self.close()
+            return self._talk(self._open(deadline), head, parts, deadline)
+        except TimeoutError:
+            raise CloudUnavailable(f"{self._where} did not answer in time") from None
+        except OSError as error:
+            raise CloudUnavailable(f"{self._where} cannot be reached: {_reason(error)}") from None
+        except InputError as error:
+            raise CloudRejected(f"{self._where}: unreadable answer: {error}") from None
+
+    def _talk(self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float) -> _Answer:
+        """One request and its answer; closes the stream unless it can be used again."""
+        keep = False
+        try:
+            stream.limit_wait(deadline, self._config.timeout_s)
+            unsent: OSError | None = None
+            try:
+                stream.send(head, parts)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                unsent = error  # a server that refuses early (413, 401) closes while we write; its answer may be here
+            try:
+                answer_head = self._final_head(stream)
+                body = self._read_body(stream, answer_head)
+            except OSError:
+                if unsent is not None:
+                    raise unsent from None
+                raise
+            version, status, _ = answer_head.start
+            framed = "content-length" in answer_head.headers or "transfer-encoding" in answer_head.headers
+            keep = unsent is None and answer_head.keeps_alive(version) and (framed or status == "204")
+            return _Answer(int(status), answer_head, body)
+        finally:
+            if keep:
+                self._keep(stream)
+            else:
+                stream.close()
+
+    def _final_head(self, stream: Stream) -> Head:
+        for _ in range(_MAX_INTERIM):
+            head = stream.read_head(response=True)
+            if not head.start[1].startswith("1"):
+                return head
+        raise InputError("http", "nothing but interim answers (status 1xx)")
+
+    def _read_body(self, stream: Stream, head: Head) -> Buffer:
+        if head.start[1] in ("204", "304"):
+            return b""
+        body = stream.read_body(head, self._config.max_response_bytes, response=True)
+        return decompress(body, head.headers.get("content-encoding", ""), self._config.max_response_bytes)
+
+    def _open(self, deadline: float) -> Stream:
+        """A new connection: TCP (each address of the name in turn) and TLS, within `connect_timeout_s` together."""
+        limit = min(deadline, self._clock.monotonic() + self._config.connect_timeout_s)
+        last: OSError | None = None
+        addresses = socket.getaddrinfo(self._config.host, self._config.port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in addresses:
+            left = limit - self._clock.monotonic()
+            if left <= 0:
+                break
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
+                sock.settimeout(left)
+                sock.connect(address)
+                if self._tls is not None:
+                    sock = handshake(sock, self._tls.context(), self._clock, limit, server_hostname=self._config.host)
+            except OSError as error:
+                sock.close()
+                last = error
+            else:
+                return Stream(sock, self._clock)
+        raise last or TimeoutError("no time left to connect")
+
+    def _reusable(self) -> Stream | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                stream = self._idle.pop()
+            if not stream.is_stale():
+                return stream
+            stream.close()
+
+    def _keep(self, stream: Stream) -> None:
+        with self._lock:
+            if len(self._idle) < self._config.max_idle_connections:
+                self._idle.append(stream)
+                return
+        stream.close()
+
+    # -- headers -------------------------------------------------------------------------------------------------------
+
+    def _build_fixed_head(self) -> str:
+        headers = {
+            "Host": urlsplit(self._config.url).netloc,
+            "User-Agent": f"edge-runtime/{__version__}",
+            "Accept-Encoding": "gzip" if self._config.gzip else "identity",
+        }
+        for name, value in self._config.headers.items():
+            headers = {key: old for key, old in headers.items() if key.lower() != name.lower()}
+            headers[name] = value
+        return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+    def _head(self, method: str, path: str, token: str | None, framing: str) -> bytes:
+        secret = "" if token is None else f"Authorization: Bearer {token}\r\n"
+        for name, value in self._secrets.items():
+            secret += f"{name}: {value.value()}\r\n"
+        return f"{method} {path} HTTP/1.1\r\n{self._fixed_head}{secret}{framing}\r\n".encode("ascii")
+
+    def _frame(self, body: Body | None) -> tuple[tuple[Buffer, ...], str]:
+        """The bytes to send after the headers, and the headers that describe them."""
+        if body is None:
+            return (), ""
+        framing = f"Content-Type: {body.content_type}\r\n"
+        if body.json_bytes is not None:
+            framing += f"{JSON_LENGTH_HEADER}: {body.json_bytes}\r\n"
+        parts = body.parts
+        if self._config.gzip:
+            parts = (compress(body.joined()),)
+            framing += "Content-Encoding: gzip\r\n"
+        return parts, f"{framing}Content-Length: {sum(map(len, parts))}\r\n"
+
+    # -- verdicts ------------------------------------------------------------------------------------------------------
+
+    def _error(self, answer: _Answer) -> CloudError:
+        """The error that a status other than 200 stands for."""
+        status = answer.status
+        text = f"{self._where} answered {status}: {self._masked(_message(answer.body))}"
+        if status in (401, 403):
+            # Not the fault of this hard case, and healed by whoever renews the token: keep it.
+            return CloudUnavailable(f"{text}; check token_file, header_files or the client certificate")
+        if 300 <= status < 400:
+            # Captive portals answer like this, and go away.
+            return CloudUnavailable(f"{text}; redirects are not followed, set url to the endpoint itself")
+        if status in _RETRY_4XX or (500 <= status < 600 and status not in _REJECTED_5XX):
+            return CloudUnavailable(text, retry_after_s=self._retry_after(answer.head))
+        return CloudRejected(text, status)
+
+    def _retry_after(self, head: Head) -> float | None:
+        value = head.headers.get("retry-after")
+        if value is None:
+            return None
+        now = self._clock.wall()
+        with contextlib.suppress(ValueError, OverflowError):
+            now = parsedate_to_datetime(head.headers.get("date", "")).timestamp()
+        return parse_retry_after(value, now)
+
+    def _masked(self, text: str) -> str:
+        """Some proxies print the request into their error page."""
+        for secret in (self._token, *self._secrets.values()):
+            if secret is not None:
+                text = text.replace(secret.value(), "********")
+        return text
+
+
+def _message(body: Buffer) -> str:
+    """What an error answer says, on one line: ``{"error": ...}``, FastAPI's ``{"detail": ...}``, or its first words."""
+    try:
+        document = decode_object(body)
+    except InputError:
+        return excerpt(body, 120) if body else "(no text)"
+    text = document.get("error") or document.get("detail") or document
+    return " ".join(str(text).split())[:200]
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused ({error.verify_message}); check ca_file, the host name and this clock"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or error}"
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,78 @@
+"""Plays recordings as the watches would: one MQTT message of half a second from each, again and again.
+
+Runs in a process of its own, with plain paho-mqtt, as a sensor's program would be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+
+from edge_runtime.demo.schedule import Turn, load_recordings, plan
+from edge_runtime.mqtt.config import BrokerConfig
+
+SAMPLES = 25  # half a second at 50 Hz
+
+
+def messages(turns: list[Turn], rate_hz: float) -> Iterator[tuple[float, str, bytes]]:
+    """All messages of a plan as (stamp of the last sample, topic, payload), in the order of those stamps."""
+    ready = []
+    for turn in turns:
+        for at in range(0, len(turn.recording.values), SAMPLES):
+            values = turn.recording.values[at : at + SAMPLES]
+            t = turn.start + at / rate_hz
+            document = {"t": t, "values": values.tolist()}
+            ready.append((t + len(values) / rate_hz, f"watch/{turn.watch}/imu", orjson.dumps(document)))
+    ready.sort(key=lambda message: message[0])
+    yield from ready
+
+
+def play(url: str, turns: list[Turn], *, base: float, speed: float, rate_hz: float) -> int:
+    """Publish a plan with QoS 1, `speed` times as fast as it was recorded; return the number of messages."""
+    address = BrokerConfig(url=url).address()
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="edge-demo-watches", protocol=mqtt.MQTTv5)
+    client.max_inflight_messages_set(200)
+    connected = threading.Event()
+    client.on_connect = lambda *_: connected.set()
+    client.connect(address.host, address.port)
+    client.loop_start()
+    connected.wait(10)
+    began = time.monotonic()
+    sent = []
+    for stamp, topic, payload in messages(turns, rate_hz):
+        wait = (stamp - base) / speed - (time.monotonic() - began)
+        if wait > 0:
+            time.sleep(wait)
+        sent.append(client.publish(topic, payload, qos=1))
+    for info in sent:
+        info.wait_for_publish(30)
+    client.disconnect()
+    client.loop_stop()
+    return len(sent)
+
+
+def main() -> int:
+    """Called by the demo in a child process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recordings", type=Path)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--watches", type=int, required=True)
+    parser.add_argument("--base", type=float, required=True)
+    parser.add_argument("--speed", type=float, required=True)
+    parser.add_argument("--rate", type=float, required=True)
+    options = parser.parse_args()
+    turns = plan(load_recordings(options.recordings), options.watches, options.base, options.rate)
+    print(play(options.url, turns, base=options.base, speed=options.speed, rate_hz=options.rate), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

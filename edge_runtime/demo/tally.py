@@ -1,0 +1,77 @@
+"""Counts right and wrong answers while they come, as a sink beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edge_runtime.demo.schedule import Truth
+from edge_runtime.loop import Loop
+from edge_runtime.message import Answer, Correction
+from edge_runtime.sinks import Done
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of one window."""
+
+    watch: str
+    truth: str
+    local: str
+    confidence: float
+    route: str
+    corrected: str | None = None
+
+
+class Tally:
+    """Remembers the answers to every window, and which one was right."""
+
+    name = "tally"
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self.windows: dict[str, Seen] = {}
+        self.latest: dict[str, Seen] = {}
+        self.repeats = 0
+
+    def open(self, loop: Loop) -> None:
+        """Nothing to connect to."""
+
+    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+        """Count, and be done."""
+        for answer in answers:
+            if isinstance(answer, Correction):
+                seen = self.windows.get(answer.id)
+                if seen is not None:
+                    self.repeats += seen.corrected is not None
+                    seen.corrected = answer.label
+                continue
+            turn = self._truth.at(answer.key, answer.start)
+            if turn is not None:
+                seen = Seen(answer.key, turn.recording.label, answer.label, answer.confidence, answer.route)
+                self.windows[answer.id] = self.latest[answer.key] = seen
+        if done is not None:
+            done()
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing to close."""
+
+    @property
+    def provisional(self) -> int:
+        """Windows whose correction was promised."""
+        return sum(seen.route == "provisional" for seen in self.windows.values())
+
+    @property
+    def corrected(self) -> int:
+        """Windows whose correction came."""
+        return sum(seen.corrected is not None for seen in self.windows.values())
+
+    def accuracy(self, *, with_cloud: bool) -> float:
+        """Share of windows answered right, by the device alone or with the corrections that came."""
+        if not self.windows:
+            return 0.0
+        right = sum(
+            (seen.corrected if with_cloud and seen.corrected is not None else seen.local) == seen.truth
+            for seen in self.windows.values()
+        )
+        return right / len(self.windows)

@@ -1,0 +1,522 @@
+"""The table formats of recordings, in blocks of rows: CSV, Parquet, NPZ. See `edge_runtime.recordings`."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import InputContract
+from edge_runtime.message import Float32, Float64
+
+if TYPE_CHECKING:
+    from edge_runtime.recordings import RecordingLayout, Refused
+
+ROWS = 2048
+"""Rows in a block: what is in memory at a time."""
+
+TIME_COLUMNS = ("t", "time", "timestamp", "ts", "datetime", "date")
+
+_MAX_RECORDINGS = 1_000_000
+_MAX_COLUMNS = 4096
+_NPZ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
+
+
+class Block(NamedTuple):
+    """Rows that follow one another."""
+
+    t: Float64
+    """(n,) seconds."""
+    values: Float32
+    """(n, channels); may hold NaN and infinity."""
+    keys: str | list[str]
+    """One for all rows, or one for each."""
+    places: Sequence[int]
+    """Where each row stands in the file, counted from 1."""
+    unit: str
+    """What `places` counts: ``line`` or ``row``."""
+
+
+class _Columns(NamedTuple):
+    """Which columns of a table are what, by position."""
+
+    time: int | None
+    key: int | None
+    channels: list[int]
+
+
+def _position(path: Path, header: Sequence[str], name: str, what: str, setting: str) -> int:
+    if header.count(name) == 1:
+        return header.index(name)
+    problem = "is there twice" if name in header else "is missing"
+    shown = ", ".join(header[:20]) + (", ..." if len(header) > 20 else "")
+    raise ConfigError(f"{path}: column {name!r} ({what}) {problem}; the file has {shown}; set {setting}")
+
+
+def _find_channels(path: Path, header: Sequence[str], contract: InputContract, layout: RecordingLayout) -> list[int]:
+    names = [channel.name for channel in contract.channels]
+    if unknown := sorted(set(layout.columns) - set(names)):
+        raise ConfigError(f"columns maps {', '.join(unknown)}; the model's channels are {', '.join(names)}")
+    return [_position(path, header, layout.columns.get(name, name), f"channel {name}", "columns") for name in names]
+
+
+def _find_columns(path: Path, header: Sequence[str], contract: InputContract, layout: RecordingLayout) -> _Columns:
+    channels = _find_channels(path, header, contract, layout)
+    key = _position(path, header, layout.key_column, "key", "key_column") if layout.key_column else None
+    if layout.time:
+        return _Columns(_position(path, header, layout.time, "time", "time"), key, channels)
+    likely = [i for i, name in enumerate(header) if name.lower() in TIME_COLUMNS and i not in channels and i != key]
+    if len(likely) > 1:
+        raise ConfigError(f"{path}: which is the time, {' or '.join(header[i] for i in likely)}? set time")
+    if not likely and not layout.rate_hz:
+        raise ConfigError(f"{path}: no column is called {', '.join(TIME_COLUMNS)}; set time or rate_hz")
+    return _Columns(likely[0] if likely else None, key, channels)
+
+
+def _scale(contract: InputContract, layout: RecordingLayout) -> Float32 | None:
+    if not layout.scale:
+        return None
+    n = len(contract.channels)
+    if len(layout.scale) not in (1, n):
+        raise ConfigError(f"scale needs 1 or {n} factors, one per channel; got {len(layout.scale)}")
+    return np.array(layout.scale if len(layout.scale) == n else layout.scale * n, np.float32)
+
+
+def _to_float32(values: npt.NDArray[Any], scale: Float32 | None) -> Float32:
+    with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite, and such rows are refused
+        result: Float32 = np.ascontiguousarray(values, np.float32)
+        return result if scale is None else result * scale
+
+
+# -- CSV ---------------------------------------------------------------------------------------------------------------
+
+
+def csv_blocks(
+    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
+) -> Iterator[Block]:
+    """Blocks of a CSV file with a header line, in UTF-8, with a point in decimal numbers.
+
+    A first column without a name in the header, as R writes for row names, is left out.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline(1 << 20)
+            delimiter = layout.delimiter or max(",;\t|", key=first.count)
+            cells = next(csv.reader([first], delimiter=delimiter, skipinitialspace=True), [])
+            header = [name.strip() for name in cells]
+            if not any(header):
+                raise ConfigError(f"{path}: the first line must name the columns")
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            rows = _csv_rows(reader)
+            yield from _Csv(path, header, contract, layout, fallback, refuse).blocks(rows)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        refuse(InputError("malformed", f"{path}: cannot be read to its end: {error}"))
+
+
+def _csv_rows(reader: Any) -> Iterator[list[tuple[int, list[str]]]]:
+    """Lists of (line, cells); empty lines are left out."""
+    rows: list[tuple[int, list[str]]] = []
+    for cells in reader:
+        if cells:
+            rows.append((reader.line_num + 1, cells))  # the header was read before
+        if len(rows) == ROWS:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+class _Csv:
+    """Turns rows of texts into blocks."""
+
+    def __init__(
+        self,
+        path: Path,
+        header: list[str],
+        contract: InputContract,
+        layout: RecordingLayout,
+        fallback: str,
+        refuse: Refused,
+    ) -> None:
+        self._path = path
+        self._header = header
+        self._contract = contract
+        self._layout = layout
+        self._key = layout.key or fallback
+        self._refuse = refuse
+        self._scale = _scale(contract, layout)
+        self._columns = _find_columns(path, header, contract, layout)
+        self._seen = 0
+
+    def blocks(self, batches: Iterator[list[tuple[int, list[str]]]]) -> Iterator[Block]:
+        unit: str = self._layout.time_unit
+        for rows in batches:
+            if not self._seen and len(rows[0][1]) == len(self._header) + 1:
+                self._header = ["", *self._header]
+                self._columns = _find_columns(self._path, self._header, self._contract, self._layout)
+            if unit == "auto" and self._columns.time is not None:
+                unit = "s" if _is_number(rows[0][1], self._columns.time) else "iso8601"
+            yield self._block(rows, unit)
+
+    def _block(self, rows: list[tuple[int, list[str]]], unit: str) -> Block:
+        time, key, channels = self._columns
+        as_text = unit == "iso8601" and time is not None
+        numeric = channels if as_text or time is None else [*channels, time]
+        rows, table = self._numbers(rows, numeric)
+        n = len(rows)
+        if time is None:
+            t: Float64 = (np.arange(self._seen, self._seen + n) / self._layout.rate_hz).astype(np.float64)
+        elif as_text:
+            rows, table, t = self._texts(rows, table, time)
+        else:
+            t = table[:, -1] / UNITS_PER_S[unit]
+        self._seen += n
+        keys: str | list[str] = self._key
+        if key is not None:
+            rows, kept, keys = self._keys(rows, key)
+            table, t = table[kept], t[kept]
+        values = _to_float32(table[:, : len(channels)], self._scale)
+        return Block(t, values, keys, [line for line, _ in rows], "line")
+
+    def _numbers(self, rows: list[tuple[int, list[str]]], columns: list[int]) -> tuple[Any, Float64]:
+        """The rows whose cells are numbers, and these numbers, (n, columns)."""
+        pick: Callable[[list[str]], Any] = itemgetter(*columns) if len(columns) > 1 else _only(columns[0])
+        width = len(self._header)
+        try:
+            if {len(cells) for _, cells in rows} == {width}:
+                numbers = list(map(float, chain.from_iterable(pick(cells) for _, cells in rows)))
+                return rows, np.array(numbers, np.float64).reshape(len(rows), len(columns))
+        except ValueError:
+            pass  # some row is at fault; the slow way finds it
+        good: list[tuple[int, list[str]]] = []
+        table: list[list[float]] = []
+        for line, cells in rows:
+            if len(cells) != width:
+                self._refuse_row(line, "malformed", f"{len(cells)} cells, the header has {width}")
+                continue
+            numbers = []
+            for column in columns:
+                try:
+                    numbers.append(float(cells[column]))
+                except ValueError:
+                    what = f"column {self._header[column]!r}: {cells[column][:40]!r} is not a number"
+                    self._refuse_row(line, "bad_time" if column == self._columns.time else "malformed", what)
+                    break
+            else:
+                good.append((line, cells))
+                table.append(numbers)
+        return good, np.array(table, np.float64).reshape(len(good), len(columns))
+
+    def _texts(self, rows: Any, table: Float64, time: int) -> tuple[Any, Float64, Float64]:
+        """Rows, numbers and stamps, without the rows whose stamp is not ISO 8601."""
+        kept, stamps = [], []
+        for i, (line, cells) in enumerate(rows):
+            try:
+                stamps.append(iso8601(cells[time]))
+                kept.append(i)
+            except InputError as error:
+                self._refuse_row(line, error.reason, f"column {self._header[time]!r}: {error}")
+        return [rows[i] for i in kept], table[kept], np.array(stamps, np.float64)
+
+    def _keys(self, rows: Any, column: int) -> tuple[Any, list[int], list[str]]:
+        kept, keys = [], []
+        for i, (line, cells) in enumerate(rows):
+            try:
+                keys.append(check_key(cells[column].strip()))
+                kept.append(i)
+            except InputError as error:
+                self._refuse_row(line, error.reason, f"column {self._header[column]!r}: {error}")
+        return [rows[i] for i in kept], kept, keys
+
+    def _refuse_row(self, line: int, reason: str, what: str) -> None:
+        self._refuse(InputError(reason, f"{self._path}: line {line}: {what}"))
+
+
+def _only(column: int) -> Callable[[list[str]], tuple[str]]:
+    return lambda cells: (cells[column],)
+
+
+def _is_number(cells: list[str], column: int) -> bool:
+    try:
+        float(cells[column])
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+def parquet_blocks(
+    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
+) -> Iterator[Block]:
+    """Blocks of a Parquet file, read a row group at a time by pyarrow (extra ``[parquet]``)."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - 100 MB that only this format needs
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(f'{path}: Parquet needs pyarrow: pip install "edge-runtime[parquet]"') from None
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{path}: not a Parquet file: {_one_line(error)}") from None
+    with file:
+        header = list(file.schema_arrow.names)
+        columns = _find_columns(path, header, contract, layout)
+        scale = _scale(contract, layout)
+        wanted = [i for i in (*columns.channels, columns.time, columns.key) if i is not None]
+        row = 0
+        try:
+            for batch in file.iter_batches(batch_size=ROWS, columns=[header[i] for i in wanted], use_threads=False):
+                n = len(batch)
+                values = [_arrow_numbers(pa, path, batch.column(header[i]), header[i]) for i in columns.channels]
+                t = _arrow_time(pa, path, batch, header, columns.time, layout, row)
+                keys: str | list[str] = layout.key or fallback
+                kept: list[int] = list(range(n))
+                if columns.key is not None:
+                    kept, keys = _arrow_keys(path, batch.column(header[columns.key]).to_pylist(), row, refuse)
+                table = _to_float32(np.stack(values, axis=1)[kept], scale)
+                yield Block(t[kept], table, keys, [row + 1 + i for i in kept], "row")
+                row += n
+        except (OSError, pa.ArrowException) as error:
+            refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {_one_line(error)}"))
+
+
+def _arrow_numbers(pa: Any, path: Path, column: Any, name: str) -> Float64:
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise ConfigError(f"{path}: column {name!r} holds {kind}, numbers are needed")
+    # Nulls become NaN, which refuses the row.
+    numbers: Float64 = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _arrow_time(
+    pa: Any, path: Path, batch: Any, header: list[str], time: int | None, layout: RecordingLayout, row: int
+) -> Float64:
+    if time is None:
+        return np.asarray(np.arange(row, row + len(batch)) / layout.rate_hz, np.float64)
+    column = batch.column(header[time])
+    kind = column.type
+    unit = layout.time_unit
+    if pa.types.is_timestamp(kind):
+        seconds = _arrow_numbers(pa, path, column.cast(pa.int64()), header[time])
+        return seconds / UNITS_PER_S[kind.unit]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or unit == "iso8601":
+        return np.array([_stamp_or_nan(text) for text in column.to_pylist()], np.float64)
+    return _arrow_numbers(pa, path, column, header[time]) / UNITS_PER_S["s" if unit == "auto" else unit]
+
+
+def _stamp_or_nan(text: Any) -> float:
+    try:
+        return iso8601(text)
+    except InputError:
+        return float("nan")
+
+
+def _arrow_keys(path: Path, texts: list[Any], row: int, refuse: Refused) -> tuple[list[int], list[str]]:
+    kept, keys = [], []
+    for i, text in enumerate(texts):
+        try:
+            keys.append(check_key(text))
+            kept.append(i)
+        except InputError as error:
+            refuse(InputError(error.reason, f"{path}: row {row + 1 + i}: {error}"))
+    return kept, keys
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+# -- NPZ ---------------------------------------------------------------------------------------------------------------
+
+
+def npz_blocks(
+    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
+) -> Iterator[Block]:
+    """Blocks of an .npz file: ``x`` (rows, channels), with ``t`` (rows) or a rate, and maybe ``offset`` and keys.
+
+    Several recordings in one file that has no stamps are laid one after another on one line of time, with a silence
+    between them that no window spans. Arrays are read as streams; object arrays (pickles) are refused.
+    """
+    with ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            npz = _Npz(archive, path)
+            values = npz.open(stack, layout.values)
+            if not values.shape or values.dtype.kind not in "fiu":
+                raise ConfigError(f"{path}: array {layout.values!r} must hold numbers, (rows, channels)")
+            pick = npz.columns(values.shape[1] if len(values.shape) == 2 else 1, contract, layout)
+            time = npz.stamps(stack, values.shape[0], layout)
+            ends = npz.ends(values.shape[0], layout)
+            keys = npz.keys(len(ends), layout, fallback)
+            rate_hz = layout.rate_hz or npz.rate() or contract.rate_hz
+        except _NPZ_ERRORS as error:
+            raise ConfigError(f"{path}: not a usable .npz file: {_one_line(error)}") from None
+        scale = _scale(contract, layout)
+        silence_s = max(1.0, 2 * contract.max_gap_s)
+        row = 0
+        try:
+            for i, (end, key) in enumerate(zip(ends, keys, strict=True)):
+                while row < end:
+                    n = min(ROWS, end - row)
+                    table = values.read(n).reshape(n, -1)
+                    if time is None:
+                        t = np.arange(row, row + n) / rate_hz + i * silence_s
+                    else:
+                        t = time[0].read(n).astype(np.float64) / time[1]
+                    yield Block(t, _to_float32(table[:, pick], scale), key, range(row + 1, row + n + 1), "row")
+                    row += n
+        except _NPZ_ERRORS as error:
+            refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {_one_line(error)}"))
+
+
+class _Stream:
+    """An array of an .npz file of one or two dimensions, read row by row from its start.
+
+    Args:
+        reopen: opens the file of the array anew.
+        path: for messages.
+        name: of the array.
+
+    Raises:
+        ConfigError: the array cannot be read in this way.
+    """
+
+    def __init__(self, reopen: Callable[[], IO[bytes]], path: Path, name: str) -> None:
+        file = reopen()
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"array {name!r} has .npy version {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape: tuple[int, ...]
+        self.shape, fortran, self.dtype = read(file)
+        if self.dtype.hasobject:
+            raise ConfigError(f"{path}: array {name!r} holds Python objects (a pickle), which are never loaded")
+        if len(self.shape) > 2:
+            raise ConfigError(f"{path}: array {name!r} has {len(self.shape)} dimensions, one or two are needed")
+        width = self.shape[1] if len(self.shape) == 2 else 1
+        if width > _MAX_COLUMNS:
+            raise ConfigError(f"{path}: array {name!r} has {width} columns; at most {_MAX_COLUMNS} are read")
+        # In Fortran order the columns lie one after another: each of them becomes a stream of its own.
+        self._files = [file]
+        self._row_items = width
+        if fortran and width > 1:
+            self._row_items = 1
+            start = file.tell()
+            for column in range(1, width):
+                other = reopen()
+                other.seek(start + column * self.shape[0] * self.dtype.itemsize)
+                self._files.append(other)
+
+    def read(self, rows: int) -> npt.NDArray[Any]:
+        """The next rows: (rows,) or (rows, columns).
+
+        Raises:
+            EOFError: the array is shorter than its header says.
+        """
+        want = rows * self._row_items * self.dtype.itemsize
+        columns = []
+        for file in self._files:
+            data = file.read(want)
+            if len(data) < want:
+                raise EOFError("the file is cut short")
+            columns.append(np.frombuffer(data, self.dtype))
+        table = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+        return table.reshape(rows, *self.shape[1:])
+
+
+class _Npz:
+    """What stands in an .npz file."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
+        self._archive = archive
+        self._path = path
+        self._names = {name.removesuffix(".npy") for name in archive.namelist()}
+
+    def open(self, stack: ExitStack, name: str) -> _Stream:
+        if name not in self._names:
+            known = ", ".join(sorted(self._names)[:20])
+            raise ConfigError(f"{self._path}: array {name!r} is missing; the file has {known}; set values or time")
+        return _Stream(lambda: stack.enter_context(self._archive.open(f"{name}.npy")), self._path, name)
+
+    def _small(self, name: str, kinds: str) -> npt.NDArray[Any] | None:
+        """A whole array of one dimension at most, if it is there and of one of the kinds."""
+        if name not in self._names:
+            return None
+        with ExitStack() as stack:
+            stream = self.open(stack, name)
+            if stream.dtype.kind not in kinds or len(stream.shape) > 1 or (stream.shape or (1,))[0] > _MAX_RECORDINGS:
+                return None
+            return stream.read(stream.shape[0]) if stream.shape else stream.read(1)
+
+    def columns(self, width: int, contract: InputContract, layout: RecordingLayout) -> list[int]:
+        """Positions of the model's channels among the columns of the values."""
+        names = self._small("channels", "U")
+        if names is not None and len(names) == width:
+            return _find_channels(self._path, [str(name) for name in names], contract, layout)
+        if width != len(contract.channels):
+            raise ConfigError(
+                f"{self._path}: array {layout.values!r} has {width} columns, the model has {len(contract.channels)}"
+            )
+        return list(range(width))
+
+    def stamps(self, stack: ExitStack, rows: int, layout: RecordingLayout) -> tuple[_Stream, float] | None:
+        """The array of stamps with its units per second; None where there is none."""
+        name = layout.time or "t"
+        if name not in self._names and not layout.time:
+            return None
+        stream = self.open(stack, name)
+        if stream.shape != (rows,) or stream.dtype.kind not in "fiu":
+            raise ConfigError(f"{self._path}: array {name!r} must hold one number for each of {rows} rows")
+        if layout.time_unit == "iso8601":
+            raise ConfigError(f"{self._path}: time_unit iso8601 is not for .npz files")
+        return stream, UNITS_PER_S["s" if layout.time_unit == "auto" else layout.time_unit]
+
+    def ends(self, rows: int, layout: RecordingLayout) -> list[int]:
+        """Where each recording ends: rows before its last one, and itself."""
+        offsets = self._small(layout.boundaries, "iu")
+        if offsets is None:
+            return [rows]
+        bounds = [int(offset) for offset in offsets]
+        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != rows or sorted(bounds) != bounds:
+            raise ConfigError(
+                f"{self._path}: array {layout.boundaries!r} must rise from 0 to {rows}, the number of rows"
+            )
+        return bounds[1:]
+
+    def keys(self, recordings: int, layout: RecordingLayout, fallback: str) -> list[str]:
+        """The key of each recording."""
+        if layout.key:
+            return [layout.key] * recordings
+        if not layout.key_column:
+            return [fallback] if recordings == 1 else [f"{fallback}-{i}" for i in range(recordings)]
+        names = self._small(layout.key_column, "Uiu")
+        if names is None or len(names) != recordings:
+            raise ConfigError(f"{self._path}: array {layout.key_column!r} must name each of {recordings} recordings")
+        try:
+            return [check_key(name) for name in names.tolist()]
+        except InputError as error:
+            raise ConfigError(f"{self._path}: array {layout.key_column!r}: {error}") from None
+
+    def rate(self) -> float:
+        """Rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
+        for name in ("rate", "rate_hz"):
+            found = self._small(name, "fiu")
+            if found is not None and found.size == 1 and 0 < float(found[0]) <= 1e6:
+                return float(found[0])
+        return 0.0

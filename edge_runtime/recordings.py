@@ -1,0 +1,240 @@
+"""Reading recordings: JSONL, CSV, Parquet and NPZ files, as the readings that a sensor would have sent.
+
+One way in, `iter_readings`, for the recording source, for ``edge-runtime replay`` and for the export toolchain, so that
+all of them see the same samples. Files are read in pieces: memory stays bounded, and the same file always gives the
+same readings, cut at the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from edge_runtime.codecs.json import JsonCodec, JsonConfig
+from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import InputContract
+from edge_runtime.message import Reading
+
+if TYPE_CHECKING:
+    from edge_runtime.recording_tables import Block
+
+Format = Literal["auto", "jsonl", "csv", "parquet", "npz"]
+Refused = Callable[[InputError], None]
+
+_SUFFIXES: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingLayout:
+    """Where in a recording things stand. The defaults fit files whose columns are named as the model's channels."""
+
+    format: Format = "auto"
+    """``auto`` goes by the file's suffix."""
+    key: str = ""
+    """Key of all readings; empty: what the file says, or else the file's name without suffix."""
+    key_column: str = ""
+    """Column with the key of each row; in an NPZ the array with the key of each recording."""
+    time: str = ""
+    """Column with the stamps; empty: the one called t, time, timestamp, ts, datetime or date. Without any, rows are
+    `rate_hz` apart, counted from 0."""
+    time_unit: Literal["auto", "s", "ms", "us", "ns", "iso8601"] = "auto"
+    """``auto``: texts are ISO 8601, Parquet's own time types are what they are, numbers are seconds."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Channel name of the model to column; channels left out are called as in the model."""
+    values: str = "x"
+    """NPZ: the array (rows, channels). Column names may stand in an array ``channels``; otherwise the order is the
+    model's."""
+    boundaries: str = "offset"
+    """NPZ: the array with the first row of each recording and the end of the last, where there are several."""
+    scale: tuple[float, ...] = ()
+    """Physical value = number * scale: one factor for all channels or one per channel; empty leaves them as they are.
+    Not for JSONL."""
+    rate_hz: float = 0.0
+    """Rows per second where there are no stamps. 0: for an NPZ what its array ``rate`` says, or the model's rate."""
+    delimiter: str = ""
+    """CSV: one character; empty: comma, semicolon, tab or bar, whichever the header holds most of."""
+    chunk_s: float = 1.0
+    """Longest span of a reading cut from a table."""
+    json: JsonConfig = field(default_factory=JsonConfig)
+    """How the lines of a JSONL file are read."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.chunk_s <= 3600:
+            raise ValueError("chunk_s must be above 0 and at most 3600")
+        if not 0 <= self.rate_hz <= 1e6:
+            raise ValueError("rate_hz must be 0 to 1e6")
+        if len(self.delimiter) > 1:
+            raise ValueError("delimiter must be one character")
+        if any(not 0 < abs(factor) < 1e30 for factor in self.scale):
+            raise ValueError("scale must not be 0")
+        if not self.json.time:
+            raise ValueError("json.time must name a field: a recording has no time of arrival")
+
+
+def iter_readings(
+    path: Path,
+    contract: InputContract,
+    layout: RecordingLayout | None = None,
+    *,
+    key: str = "",
+    on_refused: Refused | None = None,
+) -> Iterator[Reading]:
+    """Read one file.
+
+    Args:
+        path: the recording.
+        contract: channels and rate of the model that will see it.
+        layout: where things stand in it.
+        key: what readings belong to where neither file nor layout says; empty: the file's name without suffix.
+        on_refused: told of each line or row that cannot be used, which is then left out. None: it is raised, and the
+            reading ends there.
+
+    Yields:
+        Readings, in the order of the file; of a table, at most `RecordingLayout.chunk_s` long.
+
+    Raises:
+        ConfigError: the file is not there, is no recording, or lacks a column; before the first reading.
+        InputError: see `on_refused`; names the file, the line or row, and the column.
+    """
+    layout = layout or RecordingLayout()
+    refuse = on_refused or _raise
+    fallback = key or path.stem
+    kind = layout.format if layout.format != "auto" else _SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError(f"{path}: which format? its suffix is none of {', '.join(_SUFFIXES)}; set format")
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+    if kind == "jsonl":
+        yield from _jsonl(path, contract, layout, fallback, refuse)
+        return
+    from edge_runtime import recording_tables as tables  # noqa: PLC0415 - csv and zipfile only where tables are read
+
+    readers = {"csv": tables.csv_blocks, "parquet": tables.parquet_blocks, "npz": tables.npz_blocks}
+    for block in readers[kind](path, contract, layout, fallback, refuse):
+        yield from _cut(_sound(block, path, contract, refuse), layout.chunk_s)
+
+
+def expand(files: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Files to read, each with a key that no other has: its stem, or as much of its path as tells it apart.
+
+    The last part of a path may hold wildcards, which expand in the order of the names.
+
+    Raises:
+        ConfigError: a pattern fits no file.
+    """
+    paths: list[Path] = []
+    for file in files:
+        if any(mark in file.name for mark in "*?["):
+            found = sorted(path for path in file.parent.glob(file.name) if path.is_file())
+            if not found:
+                raise ConfigError(f"{file}: no file fits")
+            paths += found
+        else:
+            paths.append(file)
+    parts = [(*path.parts[:-1], path.stem) for path in paths]
+    keys = []
+    for own in parts:
+        depth = 1
+        while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
+            depth += 1
+        keys.append("/".join(own[-depth:]).lstrip("/"))
+    return list(zip(paths, keys, strict=True))
+
+
+def _raise(error: InputError) -> None:
+    raise error
+
+
+# -- JSONL -------------------------------------------------------------------------------------------------------------
+
+
+def _jsonl(
+    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
+) -> Iterator[Reading]:
+    """A JSON document per line. A line's own key counts, unless the layout has one for all."""
+    codec = JsonCodec(layout.json, [channel.name for channel in contract.channels], contract.rate_hz)
+    limit = layout.json.max_bytes
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(limit + 2):  # the line end does not count
+                number += 1
+                whole = line.endswith(b"\n")
+                text = line.strip()
+                if not whole and len(line) > limit + 1:
+                    while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
+                        pass
+                if not text:
+                    continue
+                try:
+                    yield from _line(codec, layout.key, fallback, text)
+                except InputError as error:
+                    refuse(InputError(error.reason, f"{path}: line {number}: {error}"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _line(codec: JsonCodec, key: str, fallback: str, text: bytes) -> list[Reading]:
+    try:
+        return codec.decode(key, text, 0.0)
+    except InputError as error:
+        if error.reason != "no_key":
+            raise
+        return codec.decode(fallback, text, 0.0)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _sound(block: Block, path: Path, contract: InputContract, refuse: Refused) -> Block:
+    """The block without the rows that hold no finite number or no sensible stamp."""
+    finite = np.isfinite(block.values)
+    timely = (block.t >= EARLIEST_S) & (block.t < LATEST_S)
+    good = finite.all(axis=1) & timely
+    if good.all():
+        return block
+    for i in np.flatnonzero(~good).tolist():
+        if timely[i]:
+            name = contract.channels[int(np.argmin(finite[i]))].name
+            reason, what = "not_finite", f"channel {name} is missing, NaN, infinite or beyond float32"
+        else:
+            reason, what = (
+                "bad_time",
+                f"time stamp {block.t[i]:g} s lies outside the years 1900 to 9999; set time_unit?",
+            )
+        refuse(InputError(reason, f"{path}: {block.unit} {block.places[i]}: {what}"))
+    keep = np.flatnonzero(good).tolist()
+    keys = block.keys if isinstance(block.keys, str) else [block.keys[i] for i in keep]
+    return block._replace(t=block.t[good], values=block.values[good], keys=keys, places=[block.places[i] for i in keep])
+
+
+def _cut(block: Block, chunk_s: float) -> Iterator[Reading]:
+    """Readings of at most `chunk_s`, and of one key each, in the order of the rows."""
+    n = len(block.t)
+    if not n:
+        return
+    chunk = np.floor(block.t / chunk_s)
+    starts = [0, *(np.flatnonzero(chunk[1:] != chunk[:-1]) + 1).tolist(), n]
+    for start, end in pairwise(starts):
+        t, values = block.t[start:end], block.values[start:end]
+        if isinstance(block.keys, str):
+            yield Reading(block.keys, t, values)
+            continue
+        rows: dict[str, list[int]] = {}
+        for i, name in enumerate(block.keys[start:end]):
+            rows.setdefault(name, []).append(i)
+        for name, own in rows.items():
+            yield Reading(name, t[own], values[own])

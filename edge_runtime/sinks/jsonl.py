@@ -1,0 +1,304 @@
+"""Answers as lines of JSON in a file."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from edge_runtime.errors import ConfigError
+from edge_runtime.loop import Loop, Timer
+from edge_runtime.message import Answer
+from edge_runtime.metrics import Metrics
+from edge_runtime.sinks import Done
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""How long after a failed write it is tried again, if no answer comes earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonlSinkConfig:
+    """Which file, and how it is kept."""
+
+    type: Literal["jsonl"] = "jsonl"
+    path: Path
+    """Appended to; made where it does not exist. Its folder has to exist."""
+    fsync: Literal["never", "batch"] = "never"
+    """``batch``: an answer counts as handed over when the disk has it, and not when the system has it. Waited for on a
+    thread of its own, once for all that was written meanwhile."""
+    max_bytes: int = 0
+    """Begin a new file rather than let this one grow beyond; 0: never."""
+    keep: int = 5
+    """Old files that are kept, as ``path.1`` (the newest) to ``path.N``."""
+    max_pending_bytes: int = 1024 * 1024
+    """Answers held while the disk is full or failing; beyond it the oldest are dropped and counted."""
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 0 or not 0 <= self.keep <= 1000 or self.max_pending_bytes < 0:
+            raise ValueError("max_bytes and max_pending_bytes must be at least 0, keep 0 to 1000")
+
+
+class _Batch(NamedTuple):
+    data: bytes
+    answers: int
+    done: Done | None
+
+
+def to_lines(answers: Sequence[Answer]) -> bytes:
+    """One line of JSON per answer, the last one ended as well."""
+    return b"".join([answer.to_json() + b"\n" for answer in answers])
+
+
+class JsonlSink:
+    """Appends to a file, one write per call of `send`.
+
+    A write that fails (a full disk) is taken back, so that the file holds whole lines only, and tried again with the
+    next answers and once a second. Until then answers wait in memory up to `JsonlSinkConfig.max_pending_bytes`; beyond,
+    the oldest are dropped, counted under ``jsonl_full`` and reported as done: a full disk does not stop the pipeline.
+
+    Args:
+        config: the file.
+        metrics: counts what is dropped, and ``jsonl_errors_total``.
+        name: as it appears in messages and metrics.
+    """
+
+    def __init__(self, config: JsonlSinkConfig, metrics: Metrics, *, name: str = "jsonl") -> None:
+        self.name = name
+        self._config = config
+        self._metrics = metrics
+        self._path = str(config.path)
+        self._fd = -1
+        self._size = 0
+        self._torn = False
+        self._pending: deque[_Batch] = deque()
+        self._pending_bytes = 0
+        self._failing = False
+        self._timer: Timer | None = None
+        self._loop: Loop | None = None
+        self._syncer: _Syncer | None = None
+
+    def open(self, loop: Loop) -> None:
+        """See `edge_runtime.sinks.Sink`.
+
+        Raises:
+            ConfigError: the file cannot be written; waiting would not help.
+        """
+        self._loop = loop
+        try:
+            self._open_file()
+        except OSError as error:
+            raise ConfigError(f"{self.name}: cannot write {self._path}: {error.strerror or error}") from None
+        if self._config.fsync == "batch":
+            self._syncer = _Syncer(loop, self._synced)
+
+    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+        """See `edge_runtime.sinks.Sink`."""
+        data = to_lines(answers)
+        self._pending.append(_Batch(data, len(answers), done))
+        self._pending_bytes += len(data)
+        self._flush()
+
+    def close(self, timeout_s: float) -> None:
+        """See `edge_runtime.sinks.Sink`. What cannot be written now is lost, and counted under ``jsonl_closed``."""
+        if self._fd < 0:
+            return
+        self._flush()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._syncer is not None:
+            self._syncer.close(timeout_s)
+        for batch in self._pending:
+            self._metrics.dropped["jsonl_closed"] += batch.answers
+        self._pending.clear()
+        self._pending_bytes = 0
+        os.close(self._fd)
+        self._fd = -1
+
+    def _flush(self) -> None:
+        try:
+            while self._pending:
+                batch = self._pending[0]
+                self._write(batch.data)
+                self._forget(batch)
+                if self._syncer is not None:
+                    self._syncer.request(self._fd, batch)
+                elif batch.done is not None:
+                    batch.done()
+        except OSError as error:
+            self._failed(error)
+        else:
+            if self._failing:
+                self._failing = False
+                logger.warning("%s: writing to %s again", self.name, self._path)
+
+    def _forget(self, batch: _Batch) -> None:
+        self._pending.popleft()
+        self._pending_bytes -= len(batch.data)
+
+    def _failed(self, error: OSError) -> None:
+        self._metrics.counts["jsonl_errors_total"] += 1
+        if not self._failing:
+            self._failing = True
+            logger.error("%s: cannot write to %s: %s; holding answers back", self.name, self._path, error.strerror)
+        while self._pending_bytes > self._config.max_pending_bytes:
+            batch = self._pending[0]
+            self._forget(batch)
+            self._metrics.dropped["jsonl_full"] += batch.answers
+            if batch.done is not None:
+                batch.done()
+        if self._loop is not None and self._pending and self._timer is None:
+            self._timer = self._loop.call_later(RETRY_S, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        if self._fd >= 0:
+            self._flush()
+
+    def _write(self, data: bytes) -> None:
+        """Append all of it or nothing.
+
+        Raises:
+            OSError: nothing was appended, or a torn line that the next write ends first.
+        """
+        if self._config.max_bytes and self._size and self._size + len(data) > self._config.max_bytes:
+            self._rotate()
+        if self._torn:
+            data = b"\n" + data
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            if len(view) < len(data):
+                self._take_back()
+            raise
+        self._size += len(data)
+        self._torn = False
+
+    def _take_back(self) -> None:
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError:
+            self._torn = True
+
+    def _rotate(self) -> None:
+        """Rename the full file and begin a new one; where that fails, go on with the old one and try next time."""
+        try:
+            if self._config.keep:
+                for i in range(self._config.keep - 1, 0, -1):
+                    if os.path.exists(f"{self._path}.{i}"):  # noqa: PTH110 - plain strings, as everything here
+                        os.replace(f"{self._path}.{i}", f"{self._path}.{i + 1}")  # noqa: PTH105
+                os.replace(self._path, f"{self._path}.1")  # noqa: PTH105
+            else:
+                os.unlink(self._path)  # noqa: PTH108
+            old = self._fd
+            try:
+                self._open_file()
+            except OSError:
+                self._fd = old
+                raise
+            if self._syncer is not None:
+                self._syncer.close_file(old)
+            else:
+                os.close(old)
+        except OSError as error:
+            self._metrics.counts["jsonl_errors_total"] += 1
+            logger.warning("%s: cannot begin a new file: %s", self.name, error.strerror or error)
+
+    def _open_file(self) -> None:
+        # Never a device or a pipe: opening one could wait for ever. O_NONBLOCK has no effect on a regular file.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(self._path, flags, 0o644)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        self._fd = fd
+        self._size = status.st_size
+        # A crash may have left half a line; what we append must not become part of it.
+        self._torn = bool(self._size) and os.pread(fd, 1, self._size - 1) != b"\n"
+
+    def _synced(self, batches: Sequence[_Batch], error: OSError | None) -> None:
+        """On the loop's thread: these batches are on disk, or the system says that it lost them."""
+        if error is not None:
+            self._metrics.counts["jsonl_errors_total"] += 1
+            logger.error("%s: %s may have lost answers: %s", self.name, self._path, error.strerror)
+        for batch in batches:
+            if error is not None:
+                self._metrics.dropped["jsonl_sync_failed"] += batch.answers
+            if batch.done is not None:
+                batch.done()
+
+
+class _Syncer:
+    """Waits for the disk on a thread: one fdatasync for all that was written while the one before it took."""
+
+    def __init__(self, loop: Loop, report: Callable[[Sequence[_Batch], OSError | None], None]) -> None:
+        self._loop = loop
+        self._report = report
+        self._changed = threading.Condition()
+        self._disk = threading.Lock()  # held while a file is synced or closed
+        self._fd = -1
+        self._lost: OSError | None = None
+        self._written: list[_Batch] = []
+        self._results: deque[tuple[list[_Batch], OSError | None]] = deque()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="edge-runtime jsonl sync", daemon=True)
+        self._thread.start()
+
+    def request(self, fd: int, batch: _Batch) -> None:
+        """A batch was written to `fd`."""
+        with self._changed:
+            self._fd = fd
+            self._written.append(batch)
+            self._changed.notify()
+
+    def close_file(self, fd: int) -> None:
+        """Bring a file that nothing more is written to onto the disk, and close it."""
+        with self._disk:
+            try:
+                os.fdatasync(fd)
+            except OSError as error:
+                self._lost = error  # concerns batches that the thread has not reported yet
+            finally:
+                os.close(fd)
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for what was requested, and report it."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(max(timeout_s, RETRY_S))
+        self._collect()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._written or self._closing)
+                if not self._written:
+                    return
+            with self._disk:
+                # What is written from here on waits for the next round; `fd` cannot be closed under us.
+                with self._changed:
+                    fd, batches = self._fd, self._written
+                    self._written = []
+                error, self._lost = self._lost, None
+                try:
+                    os.fdatasync(fd)
+                except OSError as failure:
+                    error = failure
+            self._results.append((batches, error))
+            self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        while self._results:
+            self._report(*self._results.popleft())

@@ -1,0 +1,150 @@
+"""Answers to an MQTT broker."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, Literal
+
+from edge_runtime.loop import Loop
+from edge_runtime.message import Answer, Correction
+from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.link import Link
+from edge_runtime.mqtt.packets import V5, encode_message_properties
+from edge_runtime.mqtt.recent import Recent
+from edge_runtime.mqtt.session import Done, Message
+from edge_runtime.mqtt.topics import MAX_TOPIC_BYTES
+
+FIELDS: Final = ("key", "label", "model", "route", "variant")
+"""What a topic template may name."""
+
+_TOPICS: Final = 65_536
+_UNSAFE: Final = str.maketrans({"+": "_", "#": "_", "\0": "_"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MqttSinkConfig:
+    """Where answers are published, and how.
+
+    Raises:
+        ValueError: a template that cannot become a topic, or a QoS that does not exist.
+    """
+
+    type: Literal["mqtt"] = "mqtt"
+    broker: str
+    """Name of a ``[broker.NAME]`` table."""
+    topic: str = "edge/{key}/prediction"
+    """Template; may name ``{key}``, ``{label}``, ``{model}``, ``{route}`` and ``{variant}``."""
+    corrections_topic: str = ""
+    """The same for corrections, where they should go elsewhere."""
+    qos: int = 1
+    retain: bool = False
+    properties: bool = True
+    """With MQTT 5: the prediction's id as correlation data, and ``id``, ``route`` and ``model`` as user properties."""
+
+    def __post_init__(self) -> None:
+        if self.qos not in {0, 1, 2}:
+            raise ValueError(f"qos must be 0, 1 or 2, got {self.qos}")
+        for name in ("topic", "corrections_topic"):
+            template = getattr(self, name)
+            if template or name == "topic":
+                try:
+                    fields_of(template)
+                except ValueError as error:
+                    raise ValueError(f"{name} '{template}': {error}") from error
+
+
+def fields_of(template: str) -> list[str]:
+    """The fields that a topic template names, in order.
+
+    Raises:
+        ValueError: an unknown field, a format, a wildcard, or no valid topic to begin with.
+    """
+    fields = []
+    for text, name, format_spec, conversion in string.Formatter().parse(template):
+        if set(text) & set("+#\0"):
+            raise ValueError("a topic to publish to has no wildcards (+ and #) and no NUL")
+        if name is None:
+            continue
+        if name not in FIELDS or format_spec or conversion:
+            raise ValueError(f"knows only {', '.join('{' + one + '}' for one in FIELDS)}")
+        fields.append(name)
+    if not template or template.startswith("$"):
+        raise ValueError("a topic to publish to is not empty and does not begin with $")
+    return fields
+
+
+class MqttSink:
+    """Publishes predictions and corrections as JSON, one message each.
+
+    Args:
+        config: topic and QoS.
+        link: the broker; shared with others.
+        metrics: counts topics that had to be changed.
+        name: as it appears in messages and metrics.
+    """
+
+    def __init__(self, config: MqttSinkConfig, link: Link, metrics: Metrics, *, name: str = "mqtt") -> None:
+        self.name = name
+        self._config = config
+        self._link = link
+        self._metrics = metrics
+        self._topic = self._topics(config.topic)
+        self._correction_topic = self._topics(config.corrections_topic) if config.corrections_topic else self._topic
+        self._tails: Recent[tuple[str, str], bytes] = Recent(_tail, 1024)
+        self._opened = False
+
+    def open(self, loop: Loop) -> None:
+        """Connect, and keep trying while the broker is away."""
+        self._opened = True
+        self._link.open(loop)
+
+    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+        """Publish; `done` is called when the broker has all of them (QoS 0: when they are written to the socket)."""
+        config = self._config
+        with_properties = config.properties and self._link.version == V5
+        messages = []
+        for answer in answers:
+            topic = (self._correction_topic if isinstance(answer, Correction) else self._topic)(answer)
+            properties = b""
+            if with_properties:
+                name = answer.id
+                properties = encode_message_properties(correlation_data=name.encode(), user_properties=[("id", name)])
+                properties += self._tails[answer.route, answer.model]
+            messages.append(Message(topic, answer.to_json(), properties, config.qos, config.retain))
+        self._link.publish(messages, done)
+
+    def close(self, timeout_s: float) -> None:
+        """Hand over what is queued, within the time given. May be called twice."""
+        if self._opened:
+            self._opened = False
+            self._link.close(timeout_s)
+
+    def _topics(self, template: str) -> Callable[[Answer], bytes]:
+        """The function from an answer to its topic, which remembers what it rendered."""
+        fields = fields_of(template)
+        if not fields:
+            fixed = template.encode()
+            return lambda _: fixed
+        get: Callable[[Answer], Any] = attrgetter(*fields)
+        known: Recent[Any, bytes] = Recent(lambda values: self._render(template, fields, values), _TOPICS)
+        return lambda answer: known[get(answer)]
+
+    def _render(self, template: str, fields: list[str], values: Any) -> bytes:
+        texts = (values,) if len(fields) == 1 else values
+        safe = [text.translate(_UNSAFE) or "_" for text in texts]
+        topic = template.format_map(dict(zip(fields, safe, strict=True))).encode("utf-8", "replace")
+        if topic.startswith(b"$"):
+            topic = b"_" + topic[1:]
+        if len(topic) > MAX_TOPIC_BYTES:
+            topic = topic[:MAX_TOPIC_BYTES].decode("utf-8", "ignore").encode()
+        if topic != template.format_map(dict(zip(fields, texts, strict=True))).encode("utf-8", "replace"):
+            self._metrics.counts["topics_sanitised_total"] += 1
+        return topic
+
+
+def _tail(of: tuple[str, str]) -> bytes:
+    route, model = of
+    return encode_message_properties(user_properties=[("route", route), ("model", model.replace("\0", "_"))])

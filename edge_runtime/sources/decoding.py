@@ -1,0 +1,135 @@
+"""From received messages to readings, for every source of bytes: what cannot be decoded is counted and left out.
+
+The only place where a refused message is dealt with, so that a source cannot forget to count one, and a flood of bad
+messages cannot flood the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.codecs import Codec
+from edge_runtime.errors import InputError
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+LOG_EVERY_S = 10.0
+"""At most one line per reason in this time; the next one says how many were kept quiet."""
+
+SHOWN_BYTES = 24
+"""How much of a refused payload a log line shows: enough to recognise the format, not enough to leak the data."""
+
+
+BATCH = 4
+"""From so many messages on, decoding them together pays."""
+
+
+@runtime_checkable
+class BatchCodec(Codec, Protocol):
+    """A codec that can decode messages together for less than one by one."""
+
+    def decode_many(self, messages: Sequence[tuple[str, bytes]], received: float) -> list[Reading] | None:
+        """The readings of all messages, as `Codec.decode` gives them; None where that cannot be done in one go."""
+        ...
+
+
+class Refusals:
+    """Counts what cannot become a reading, and says so in the log, at most one line per reason in `LOG_EVERY_S`.
+
+    Args:
+        metrics: `Metrics.dropped` counts each refusal under its reason.
+        clock: where time comes from, for the log's rate limit.
+    """
+
+    def __init__(self, metrics: Metrics, clock: Clock | None = None) -> None:
+        self._metrics = metrics
+        self._monotonic = (clock or SystemClock()).monotonic
+        self._quiet_until: dict[str, float] = {}
+        self._kept_quiet: dict[str, int] = {}
+
+    def __call__(self, error: InputError, what: str = "") -> None:
+        """Count one, and log it unless its reason was in the log a moment ago.
+
+        Args:
+            error: why.
+            what: describes it, for instance "message of 12 bytes".
+        """
+        reason = error.reason
+        self._metrics.dropped[reason] += 1
+        now = self._monotonic()
+        if now < self._quiet_until.get(reason, now):
+            self._kept_quiet[reason] = self._kept_quiet.get(reason, 0) + 1
+            return
+        self._quiet_until[reason] = now + LOG_EVERY_S
+        before = self._kept_quiet.pop(reason, 0)
+        more = f" ({before} more for the same reason since the last line)" if before else ""
+        logger.warning("%s refused as %s: %s%s", what or "input", reason, error, more)
+
+
+class Decoder:
+    """Decodes what arrived together. Never raises for the bytes of a message.
+
+    Counts ``messages_total``, ``message_bytes_total`` and the stage ``decode``; a refusal goes to `Metrics.dropped`
+    under its reason. Readings are counted where they are taken, by the pipeline.
+
+    Args:
+        codec: decodes one message.
+        metrics: where to count.
+        clock: where time comes from, for the decode stage and the log's rate limit.
+    """
+
+    def __init__(self, codec: Codec, metrics: Metrics, clock: Clock | None = None) -> None:
+        self.codec = codec
+        self._many = codec.decode_many if isinstance(codec, BatchCodec) else None
+        self._metrics = metrics
+        self._monotonic = (clock or SystemClock()).monotonic
+        self._refusals = Refusals(metrics, clock)
+
+    def __call__(self, messages: Sequence[tuple[str, bytes]], received_wall: float) -> list[Reading]:
+        """Decode messages in the order given.
+
+        Args:
+            messages: key (empty where the payload names it) and payload of each.
+            received_wall: wall-clock seconds of arrival.
+
+        Returns:
+            The readings of every message that could be decoded, in order.
+        """
+        n = len(messages)
+        if not n:
+            return []
+        started = self._monotonic()
+        readings: list[Reading] | None = None
+        if n >= BATCH and self._many is not None:
+            readings = self._many(messages, received_wall)
+        if readings is None:
+            readings = self._one_by_one(messages, received_wall)
+        metrics = self._metrics
+        metrics.stages["decode"].observe((self._monotonic() - started) / n, n)
+        metrics.counts["messages_total"] += n
+        metrics.counts["message_bytes_total"] += sum([len(payload) for _, payload in messages])
+        return readings
+
+    def refuse(self, error: InputError, key: str = "", payload: bytes = b"") -> None:
+        """Count one message as refused, and log it (see `Refusals`).
+
+        For what never reaches the codec, such as a frame that is too long; such a message is not counted as received.
+        """
+        whose = f" for key {key[:64]!r}" if key else ""
+        start = bytes(payload[:SHOWN_BYTES])
+        self._refusals(error, f"message of {len(payload)} bytes{whose}, beginning with {start!r},")
+
+    def _one_by_one(self, messages: Sequence[tuple[str, bytes]], received_wall: float) -> list[Reading]:
+        decode = self.codec.decode
+        readings: list[Reading] = []
+        for key, payload in messages:
+            try:
+                readings += decode(key, payload, received_wall)
+            except InputError as error:
+                self.refuse(error, key, payload)
+        return readings

@@ -1,0 +1,180 @@
+"""Recordings as a source: files played as if their sensors were live, or as fast as the pipeline takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.loop import Loop, Timer
+from edge_runtime.manifest import InputContract
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.recordings import RecordingLayout, expand, iter_readings
+from edge_runtime.sources import Deliver
+from edge_runtime.sources.decoding import Refusals
+
+BATCH = 64
+"""Readings delivered in one turn."""
+
+IN_FLIGHT = 8
+"""Deliveries that may wait for their `done`; the file is read on when one reports."""
+
+RESTART_S = 60.0
+"""Stamps that go back by more than this begin another recording, which is not waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingConfig(RecordingLayout):
+    """Which files, and how fast."""
+
+    type: Literal["recording"] = "recording"
+    files: tuple[Path, ...]
+    """Played one after another; the last part of a path may hold wildcards (``data/*.csv``)."""
+    speed: float = 0.0
+    """1: real time, 10: ten times that; 0: as fast as the pipeline takes it."""
+
+    def __post_init__(self) -> None:
+        # Not super().__post_init__(): a dataclass with slots is a second class, which super() without arguments
+        # does not know.
+        RecordingLayout.__post_init__(self)
+        if not self.files:
+            raise ValueError("files must name at least one recording")
+        if not 0 <= self.speed <= 1e6:
+            raise ValueError("speed must be 0 (as fast as possible) to 1,000,000")
+
+
+class RecordingSource:
+    """Plays recordings.
+
+    What is delivered depends on the files alone, never on timing: with speed 0, the same files give the same sequence
+    of deliveries. A line or row that cannot be used is counted under its reason and left out.
+
+    Args:
+        config: the files.
+        contract: channels and rate of the model.
+        metrics: counts what is refused.
+        clock: paces a recording that is not played as fast as possible.
+        name: as it appears in messages and metrics.
+    """
+
+    def __init__(
+        self,
+        config: RecordingConfig,
+        contract: InputContract,
+        metrics: Metrics,
+        clock: Clock | None = None,
+        *,
+        name: str = "recording",
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._contract = contract
+        self._clock = clock or SystemClock()
+        self._refusals = Refusals(metrics, self._clock)
+        self._files: list[tuple[Path, str]] = []
+        self._readings: Iterator[Reading] = iter(())
+        self._next: Reading | None = None
+        self._loop: Loop | None = None
+        self._deliver: Deliver | None = None
+        self._in_flight = 0
+        self._waiting = False
+        self._stopped = False
+        self._timer: Timer | None = None
+        self._due = 0.0
+        self._newest = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Every file was played to its end."""
+        return self._loop is not None and self._next is None
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        """See `edge_runtime.sources.Source`.
+
+        Raises:
+            ConfigError: one of the files is missing or is no recording that fits the model; nothing is played then.
+        """
+        self._files = expand(self._config.files)
+        for path, key in self._files:
+            next(iter_readings(path, self._contract, self._config, key=key, on_refused=_later), None)
+        self._loop = loop
+        self._deliver = deliver
+        self._readings = self._all()
+        self._next = next(self._readings, None)
+        self._due = self._clock.monotonic()
+        self._newest = 0.0 if self._next is None else _end(self._next)
+        self._schedule()
+
+    def pause(self) -> None:
+        """See `edge_runtime.sources.Source`."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """See `edge_runtime.sources.Source`."""
+        self.pause()
+        self._readings = iter(())
+
+    def _all(self) -> Iterator[Reading]:
+        for path, key in self._files:
+            try:
+                yield from iter_readings(path, self._contract, self._config, key=key, on_refused=self._refuse)
+            except ConfigError as error:  # it could be read when it was opened
+                self._refuse(InputError("malformed", str(error)))
+
+    def _refuse(self, error: InputError) -> None:
+        self._refusals(error, self.name)
+
+    def _schedule(self) -> None:
+        """Arrange for the next delivery: now, when it is due, or when one under way reports."""
+        if self._stopped or self._next is None or self._loop is None:
+            return
+        if self._in_flight >= IN_FLIGHT:
+            self._waiting = True
+        else:
+            self._waiting = False
+            # A timer and not call_soon, so that pausing can take it back.
+            self._timer = self._loop.call_later(max(0.0, self._due - self._clock.monotonic()), self._play)
+
+    def _play(self) -> None:
+        """Deliver what is due."""
+        self._timer = None
+        now = self._clock.monotonic()
+        batch: list[Reading] = []
+        while self._next is not None and len(batch) < BATCH and self._due <= now:
+            batch.append(self._next)
+            self._advance()
+        if batch and self._deliver is not None:
+            self._in_flight += 1
+            self._deliver(batch, now, self._done)
+        self._schedule()
+
+    def _advance(self) -> None:
+        """Take the next reading, and work out when its last sample would have been taken."""
+        self._next = next(self._readings, None)
+        if self._next is None or not self._config.speed:
+            return
+        end = _end(self._next)
+        if end > self._newest or end < self._newest - RESTART_S:
+            self._due += max(0.0, end - self._newest) / self._config.speed
+            self._newest = end
+
+    def _done(self) -> None:
+        self._in_flight -= 1
+        if self._waiting:
+            self._schedule()
+
+
+def _end(reading: Reading) -> float:
+    """Stamp of the last sample; of the first where there is one stamp alone, since all are equally late then."""
+    return reading.t if isinstance(reading.t, float) else float(reading.t[-1])
+
+
+def _later(_error: object) -> None:
+    """Opening only looks at the head of a file; what is wrong there is counted when it is played."""

@@ -1,0 +1,237 @@
+"""Standard input as a source: ``sensor | edge-runtime run app.toml``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.codecs.config import CodecConfig
+from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.codecs.senml import SenmlConfig
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.loop import Loop
+from edge_runtime.sources import Deliver
+from edge_runtime.sources.decoding import Decoder
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 256 * 1024
+_LENGTH_BYTES: Final = 4
+
+IN_FLIGHT: Final = 8
+"""Deliveries that may wait for their `done`; until one reports, nothing is read, and the writer of the pipe waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdinConfig:
+    """How standard input is cut into messages."""
+
+    type: Literal["stdin"] = "stdin"
+    framing: Literal["auto", "lines", "length"] = "auto"
+    """``lines``: a message per line. ``length``: before each message its length in bytes, 4 bytes, little-endian.
+    ``auto``: lines for JSON and SenML in JSON, lengths for everything binary."""
+    key: str = ""
+    """Key of every message; empty: the messages name theirs."""
+    max_bytes: int = 1024 * 1024
+    """Longest message; a longer one is skipped and counted."""
+    codec: CodecConfig = field(default_factory=JsonConfig)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_bytes <= 2**30:
+            raise ValueError("max_bytes must be 1 to 2**30")
+        if self.framing == "lines" and not self.is_text:
+            raise ValueError(
+                f"codec {self.codec.type} is binary, and a line end may stand inside it; use framing length"
+            )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether messages cannot hold a line end."""
+        return isinstance(self.codec, JsonConfig) or (
+            isinstance(self.codec, SenmlConfig) and self.codec.encoding == "json"
+        )
+
+    @property
+    def by_lines(self) -> bool:
+        """Whether messages are lines."""
+        return self.framing == "lines" or (self.framing == "auto" and self.is_text)
+
+
+class StdinSource:
+    """Reads messages from a pipe, a terminal or a file, without ever blocking the loop on an empty pipe.
+
+    Args:
+        config: how the stream is cut.
+        decoder: from messages to readings.
+        clock: when messages arrived.
+        name: as it appears in messages and metrics.
+        fd: what to read; it is not closed.
+    """
+
+    def __init__(
+        self,
+        config: StdinConfig,
+        decoder: Decoder,
+        clock: Clock | None = None,
+        *,
+        name: str = "stdin",
+        fd: int = 0,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._decoder = decoder
+        self._clock = clock or SystemClock()
+        self._fd = fd
+        self._buffer = bytearray()
+        self._skip = 0
+        self._skip_line = False
+        self._in_flight = 0
+        self._loop: Loop | None = None
+        self._deliver: Deliver | None = None
+        self._is_file = False
+        self._reading = False
+        self._stopped = False
+        self._ended = False
+
+    @property
+    def finished(self) -> bool:
+        """The stream has ended, and every message of it was delivered."""
+        return self._ended
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        """See `edge_runtime.sources.Source`.
+
+        Raises:
+            ConfigError: there is no standard input.
+        """
+        try:
+            # A file is always readable, and epoll does not take it; pipes, terminals and sockets are waited for.
+            self._is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        except OSError:
+            raise ConfigError(f"{self.name}: standard input is closed; pipe something into it") from None
+        self._loop = loop
+        self._deliver = deliver
+        self._start()
+
+    def pause(self) -> None:
+        """See `edge_runtime.sources.Source`."""
+        self._stopped = True
+        self._stop()
+
+    def close(self) -> None:
+        """See `edge_runtime.sources.Source`."""
+        self.pause()
+        self._buffer.clear()
+
+    def _start(self) -> None:
+        if self._reading or self._stopped or self._ended or self._loop is None:
+            return
+        self._reading = True
+        if self._is_file:
+            self._loop.call_soon(self._read_file)
+        else:
+            self._loop.watch(self._fd, self._read, lingers=True)
+
+    def _stop(self) -> None:
+        if self._reading and not self._is_file and self._loop is not None:
+            self._loop.unwatch(self._fd)
+        self._reading = False
+
+    def _read_file(self) -> None:
+        if not self._reading:
+            return
+        self._reading = False
+        self._read()
+        if self._in_flight < IN_FLIGHT:
+            self._start()
+
+    def _read(self) -> None:
+        # One read per wake-up returns what is there; a second one might wait.
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            logger.error("%s: cannot be read on: %s", self.name, error.strerror)  # noqa: TRY400 - one line
+            data = b""
+        if data:
+            self._buffer += data
+            messages = self._lines() if self._config.by_lines else self._frames()
+        else:
+            messages = self._end()
+        self._hand_over(messages)
+
+    def _hand_over(self, messages: list[bytes]) -> None:
+        if not messages or self._deliver is None:
+            return
+        key = self._config.key
+        readings = self._decoder([(key, message) for message in messages], self._clock.wall())
+        if not readings:
+            return
+        self._in_flight += 1
+        if self._in_flight >= IN_FLIGHT:
+            self._stop()
+        self._deliver(readings, self._clock.monotonic(), self._done)
+
+    def _done(self) -> None:
+        self._in_flight -= 1
+        self._start()
+
+    def _end(self) -> list[bytes]:
+        self._stop()
+        self._ended = True
+        rest, self._buffer = bytes(self._buffer), bytearray()
+        if self._config.by_lines:
+            return [rest] if rest.strip() and not self._skip_line else []
+        if rest or self._skip:
+            self._decoder.refuse(InputError("malformed", "the stream ended in the middle of a message"), "", rest)
+        return []
+
+    def _lines(self) -> list[bytes]:
+        """Complete lines off the buffer; what is longer than allowed is skipped to its end, without being kept."""
+        *lines, rest = bytes(self._buffer).split(b"\n")
+        if lines and self._skip_line:
+            lines = lines[1:]
+            self._skip_line = False
+        limit = self._config.max_bytes
+        for line in lines:
+            if len(line) > limit:
+                self._too_long(line)
+        if self._skip_line:
+            rest = b""
+        elif len(rest) > limit:
+            self._too_long(rest)
+            self._skip_line, rest = True, b""
+        self._buffer = bytearray(rest)
+        return [line for line in lines if len(line) <= limit and line.strip()]
+
+    def _frames(self) -> list[bytes]:
+        """Complete messages off the buffer, by their length; one that is too long is skipped, not kept."""
+        buffer, messages, at = self._buffer, [], 0
+        while True:
+            skipped = min(self._skip, len(buffer) - at)
+            self._skip -= skipped
+            at += skipped
+            if self._skip or len(buffer) - at < _LENGTH_BYTES:
+                break
+            length = int.from_bytes(buffer[at : at + _LENGTH_BYTES], "little")
+            start = at + _LENGTH_BYTES
+            if length > self._config.max_bytes:
+                self._too_long(bytes(buffer[start : start + 64]), length)
+                self._skip, at = length, start
+                continue
+            if len(buffer) - start < length:
+                break
+            messages.append(bytes(buffer[start : start + length]))
+            at = start + length
+        del buffer[:at]
+        return messages
+
+    def _too_long(self, message: bytes, length: int | None = None) -> None:
+        size = len(message) if length is None else length
+        detail = f"{size} bytes or more; at most {self._config.max_bytes} are allowed in a message"
+        self._decoder.refuse(InputError("too_large", detail), "", message)

@@ -1,0 +1,22 @@
+"""The durable outbox: hard cases wait here for the cloud, over restarts, power cuts and full disks.
+
+::
+
+    records    what goes in and comes out, and the limits
+    outbox     Outbox: put, take, settle, dead letters
+    rows       the statements behind them
+    session    one open file: lock, transactions, healing after errors
+    opening    creation, checks, upgrade
+    salvage    what happens to a damaged file
+    schema     tables, ledger, checksums
+
+The only package that knows SQL.
+"""
+
+from __future__ import annotations
+
+from edge_runtime.store.outbox import Outbox
+from edge_runtime.store.records import Counts, DeadLetter, HardCase, OutboxConfig, PutResult, WhenFull
+from edge_runtime.store.salvage import Damage
+
+__all__ = ["Counts", "Damage", "DeadLetter", "HardCase", "Outbox", "OutboxConfig", "PutResult", "WhenFull"]

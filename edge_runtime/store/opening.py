@@ -1,0 +1,227 @@
+"""Opening the outbox's file: one owner, safe creation, checks, upgrade. What fails here is never a surprise later.
+
+Beside ``outbox.db`` there may lie ``-wal`` (SQLite's log), ``.lock`` (held while somebody owns the outbox),
+``.rebuilt`` (a salvage in progress) and ``.damaged-N`` (what a salvage set aside).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+
+from edge_runtime.errors import StoreError
+from edge_runtime.store.records import OutboxConfig
+from edge_runtime.store.schema import (
+    APPLICATION_ID,
+    BY_VALUE,
+    PAGE_BYTES,
+    UPGRADES,
+    Connect,
+    Connection,
+    Damaged,
+    Ledger,
+)
+
+_COPY_BYTES = 1 << 20
+
+
+def lock(path: Path) -> int:
+    """Become the only owner of the outbox at `path`.
+
+    A lock file of its own and not SQLite's lock: it must cover the time before SQLite opens the file and the time in
+    which a damaged file is replaced, and two owners in one process exclude each other too (POSIX locks would not).
+
+    Returns:
+        A descriptor; closing it, or the end of the process however it ends, gives the lock back.
+
+    Raises:
+        StoreError: the folder is missing, or somebody else owns the outbox.
+    """
+    if not path.parent.is_dir():
+        raise StoreError(f"the outbox's folder {path.parent} does not exist; create it or change the path")
+    try:
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot lock the outbox {path}: {error.strerror}; check the folder's permissions") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StoreError(f"the outbox {path} is in use by another process; stop it or choose another path") from error
+    return descriptor
+
+
+def sync_folder(folder: Path) -> None:
+    """Make creations and renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def log_of(path: Path) -> Path:
+    """Where SQLite keeps the log of the database at `path`."""
+    return path.with_name(path.name + "-wal")
+
+
+def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, Ledger]:
+    """Open or create the file, check it, and bring its schema up to date. The caller holds the lock.
+
+    Args:
+        config: where, how large, and whether cases are ranked by value.
+        connect: where connections come from.
+
+    Raises:
+        Damaged: the file is ours, but not as we wrote it. Some damage shows as a sqlite3.DatabaseError instead.
+        StoreError: the file is somebody else's, or from a newer version.
+        sqlite3.Error, OSError: the disk is full, read-only or failing.
+    """
+    path = config.path
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        sync_folder(path.parent)
+    _check_header(path)
+    db = connect(path)
+    try:
+        _configure(db, config)
+        _rewrite_log(path)
+        _create_or_upgrade(path, db)
+        ledger = _check(db)
+        db.execute(BY_VALUE if config.when_full == "drop_least_valuable" else "DROP INDEX IF EXISTS by_value")
+    except BaseException:
+        close_quietly(db)
+        raise
+    return db, ledger
+
+
+def close_quietly(db: Connection) -> None:
+    """Close a connection that has already failed; what it says to that adds nothing."""
+    try:
+        db.close()
+    except sqlite3.Error:
+        return
+
+
+def _configure(db: Connection, config: OutboxConfig) -> None:
+    # Exclusive first: the log's index then lives in memory, no -shm file appears, and a commit costs 40 % less CPU.
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreError(f"the outbox's file system allows no write-ahead log (got {mode!r}); use a local disk")
+    db.execute("PRAGMA synchronous = FULL")  # NORMAL loses acknowledged rows at a power cut, up to the last checkpoint
+    db.execute(f"PRAGMA wal_autocheckpoint = {config.checkpoint_pages}")
+    db.execute(f"PRAGMA journal_size_limit = {config.checkpoint_pages * PAGE_BYTES}")
+    db.execute(f"PRAGMA max_page_count = {config.max_bytes // PAGE_BYTES}")
+    db.execute("PRAGMA secure_delete = OFF")  # Debian builds with it on: every delivered body would be overwritten
+    db.execute("PRAGMA temp_store = MEMORY")  # no file that nobody told us to open
+    db.execute("PRAGMA mmap_size = 0")  # with a map, a failing disk is a SIGBUS and not an error
+    db.execute("PRAGMA cell_size_check = ON")
+    db.execute("PRAGMA trusted_schema = OFF")
+
+
+def _rewrite_log(path: Path) -> None:
+    """Write the log's bytes over themselves and flush them.
+
+    After a failed fsync Linux keeps the pages in memory but calls them clean: SQLite would read the log as whole, and
+    the next fsync would succeed without writing them. Rewriting makes the kernel flush them again, or fail again
+    (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    """
+    log = log_of(path)
+    if not log.exists():
+        return
+    descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        at = 0
+        while piece := os.pread(descriptor, _COPY_BYTES, at):
+            at += os.pwrite(descriptor, piece, at)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a header that would make SQLite misread the rest, or call the file read-only for ever."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header or path.with_name(path.name + "-journal").exists():
+        return  # creation was interrupted: SQLite rolls it back by itself
+    # https://www.sqlite.org/fileformat.html section 1.3: magic, page size, format versions, reserved bytes, fractions.
+    if header[:16] != b"SQLite format 3\0":
+        raise Damaged("the header is not a database's")
+    if int.from_bytes(header[16:18], "big") != PAGE_BYTES or header[18:24] not in {
+        b"\2\2\0\x40\x20\x20",
+        b"\1\1\0\x40\x20\x20",
+    }:
+        raise Damaged("the header's page size or format is not ours")
+
+
+def _create_or_upgrade(path: Path, db: Connection) -> None:
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+    (owner,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if tables and "ledger" not in tables:
+        if owner == APPLICATION_ID:
+            raise Damaged("the ledger is missing")
+        raise StoreError(f"{path} is somebody else's database; give the outbox a file of its own")
+    if tables:
+        row = db.execute("SELECT schema FROM ledger").fetchone()
+        if row is None or row[0] != version or owner != APPLICATION_ID:
+            raise Damaged("header and ledger disagree about owner or schema")
+    if version > len(UPGRADES):
+        raise StoreError(
+            f"{path} has schema {version}, this version knows up to {len(UPGRADES)}; install the newer edge-runtime"
+        )
+    if version == len(UPGRADES):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for script in UPGRADES[version:]:
+            for statement in script:
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(UPGRADES)}")
+        db.execute("UPDATE ledger SET schema = ?", (len(UPGRADES),))
+        if version == 0:
+            Ledger().write(db)
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _schema(db: Connection) -> list[tuple[str, str]]:
+    return list(
+        db.execute(
+            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'by_value' ORDER BY name"
+        ).fetchall()
+    )
+
+
+def _check(db: Connection) -> Ledger:
+    """Check structure and counters.
+
+    Reads every page in use: a drained outbox takes a millisecond whatever its size, a backlog as long as the disk
+    takes to read it once. Rows are checked when they are taken.
+    """
+    reference = sqlite3.connect(":memory:")
+    try:
+        for script in UPGRADES:
+            for statement in script:
+                reference.execute(statement)
+        if _schema(reference) != _schema(db):
+            raise Damaged("the table definitions are not ours")
+    finally:
+        reference.close()
+    (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise Damaged(str(verdict).replace("\n", " "))
+    ledger = Ledger.read(db)
+    ledger.count_rows(db)
+    (cases,) = db.execute("SELECT count(*) FROM cases").fetchone()
+    if not ledger.balances() or cases != ledger.queued + ledger.dead:
+        raise Damaged("the ledger does not match the rows")
+    return ledger

@@ -1,0 +1,487 @@
+"""`Outbox`: the bounded, durable queue between the gate and the cloud.
+
+What it promises:
+
+- A case is **accepted** when `Outbox.put` returns: it survives a crash and a power cut from then on.
+- ``accepted == delivered + queued + dropped (by reason) + dead``, at every moment and after every crash: the counters
+  are written in the same transaction as the rows.
+- The database never exceeds `OutboxConfig.max_bytes`, the log beside it stays below `OutboxConfig.log_limit`; both
+  reuse their space.
+- Order and age follow sequence numbers and powered time, never the wall clock: a clock that jumps expires nothing. Time
+  with the power off does not count towards age, because a board without a battery clock cannot tell how long it was.
+- An I/O error refuses the call that met it and nothing else; the next call opens the file again.
+- A damaged file is set aside, what can be read is carried over, the rest is counted (`Damage`).
+
+Known limits: damage inside the *log* looks to SQLite like a log that ends there, so cases accepted after that point and
+not yet copied into the database (at most `OutboxConfig.log_limit`) are lost unseen. A disk that lies about flushing can
+lose what it said it had.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from edge_runtime.clock import Clock
+from edge_runtime.store import rows
+from edge_runtime.store.records import GROUP_CASES, Counts, DeadLetter, HardCase, OutboxConfig, PutResult
+from edge_runtime.store.rows import Lease, Queued
+from edge_runtime.store.salvage import Damage
+from edge_runtime.store.schema import (
+    PAGE_BYTES,
+    READ_CASE,
+    Connect,
+    Connection,
+    Damaged,
+    Ledger,
+    connect_sqlite,
+    is_intact,
+    stored_id,
+)
+from edge_runtime.store.session import Session
+
+log = logging.getLogger(__name__)
+
+_SPARE_PAGES = 32
+"""Kept free of cases, so that settling, retrying and burying never lack a page in a full outbox."""
+_HOUSEKEEPING_S = 1.0
+_EXPIRE_AT_ONCE = 256
+_REMEMBER_TIME_S = 600.0
+"""An idle outbox writes its powered time this often: what a crash can add to a case's life, 144 small writes a day."""
+_DEAD_AT_ONCE = 16
+
+_DEAD_PAGE = "SELECT seq, size, attempts, buried, reason, detail FROM dead WHERE seq > ? ORDER BY seq LIMIT ?"
+_DEAD_ONE = """SELECT seq, size, attempts, buried, reason, detail FROM dead
+    WHERE seq = (SELECT seq FROM cases WHERE id = ?)"""
+
+Work = Callable[[Connection, Ledger, list[Lease]], None]
+
+
+class Outbox:
+    """A bounded, durable queue of hard cases in one SQLite file. Safe to call from several threads.
+
+    A committer thread calls `put` with groups of cases (one transaction and one flush for a group), a forwarder thread
+    calls `take` and then `delivered`, `retry`, `bury` or `release`; one lock serialises them. The thread that infers
+    never calls it.
+
+    Making one touches no disk. `open` (or ``with``) opens the file and says what is wrong with it; every other method
+    opens it when needed, so an outbox whose disk is full or gone at the start heals by itself.
+
+    Every method that needs the file raises StoreFull when the disk is full, StoreCorrupt while a damaged file cannot be
+    replaced, and StoreError when the file cannot be used. What was accepted before is not affected.
+
+    Args:
+        config: limits and policy.
+        clock: monotonic time for ages and delays; wall time only as a stamp on dead letters.
+        connect: where connections come from; a test passes one on a disk of its own.
+        on_damage: called when a damaged file was set aside, with the outbox locked: it must return soon.
+    """
+
+    def __init__(
+        self,
+        config: OutboxConfig,
+        clock: Clock,
+        connect: Connect = connect_sqlite,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._file = Session(config, clock, connect, self._check_leases, on_damage)
+        self._leases: dict[str, Lease] = {}
+        self._refused: Counter[str] = Counter()
+        self._duplicates = 0
+        self._next_housekeeping = 0.0
+        self._page_limit = config.max_bytes // PAGE_BYTES - _SPARE_PAGES
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Open the file now.
+
+        Raises:
+            StoreError: the folder is missing, the file is in use, somebody else's, or cannot be opened; it says which.
+        """
+        self._file.run(lambda _: None)
+
+    def close(self) -> None:
+        """Fold the log into the database and give the file back. Leases end. Twice does no harm."""
+        with self._file.lock:
+            self._leases.clear()
+            self._file.close()
+
+    @property
+    def damage(self) -> list[Damage]:
+        """Every damaged file that this object has set aside."""
+        return list(self._file.damage)
+
+    # Accepting --------------------------------------------------------------------------------------------------------
+
+    def put(self, cases: Sequence[HardCase]) -> PutResult:
+        """Accept cases durably: one transaction, several where the group is over 256 cases or 1 MiB.
+
+        Args:
+            cases: in the order in which they are to be accepted.
+
+        Returns:
+            What became of each. Only the ids in `accepted` and `duplicates` are safe.
+
+        Raises:
+            StoreError: nothing is promised about these cases; put them again, repeats are recognised.
+        """
+        result = PutResult()
+        for group in rows.groups(cases):
+            part = self._file.run(partial(self._put, group))
+            result.accepted += part.accepted
+            result.duplicates += part.duplicates
+            result.refused.update(part.refused)
+            result.evicted += part.evicted
+        return result
+
+    def _put(self, group: list[HardCase], db: Connection) -> PutResult:
+        self._keep_house(db)
+        result = PutResult()
+        cases: list[HardCase] = []
+        most = self._config.case_limit
+        total = 0
+        for case in group:
+            size = len(case.body) + len(case.meta)
+            if size > most:
+                result.refused[case.id] = "too_large"
+            elif rows.is_valid(case):
+                cases.append(case)
+                total += size
+            else:
+                result.refused[case.id] = "invalid"
+        # Far above what they can need, and soon computed; near the limit each case is looked at.
+        tight = 2 * total / PAGE_BYTES + 4 * len(cases) > rows.free_pages(db, self._page_limit)
+        if tight and self._config.when_full == "reject":
+            cases = self._that_fit(db, cases, result)  # before the transaction: an outbox at its limit writes nothing
+        if cases:
+            with self._file.transaction(db) as draft:
+                if tight and self._config.when_full != "reject":
+                    cases = self._make_room(db, draft, cases, result)
+                known = rows.insert(db, draft, cases)
+            if known:
+                for index, case in enumerate(cases):
+                    (result.duplicates if index in known else result.accepted).append(case.id)
+            else:
+                result.accepted = [case.id for case in cases]
+        self._refused.update(result.refused.values())
+        self._duplicates += len(result.duplicates)
+        return result
+
+    def _that_fit(self, db: Connection, cases: list[HardCase], result: PutResult) -> list[HardCase]:
+        """The cases that fit as things are; the others are refused."""
+        free: float = rows.free_pages(db, self._page_limit)
+        fitting = []
+        for case in cases:
+            need = rows.pages_for(case)
+            if rows.is_known(db, case.id):
+                result.duplicates.append(case.id)
+            elif need > free:
+                result.refused[case.id] = "full"
+            else:
+                free -= need
+                fitting.append(case)
+        return fitting
+
+    def _make_room(self, db: Connection, draft: Ledger, cases: list[HardCase], result: PutResult) -> list[HardCase]:
+        """The cases that fit after the policy dropped queued ones for them; the others are refused."""
+        fitting = []
+        reserved = 0.0
+        for case in cases:
+            if rows.is_known(db, case.id):
+                result.duplicates.append(case.id)
+                continue
+            need = rows.pages_for(case)
+            while (lacks := reserved + need > rows.free_pages(db, self._page_limit)) and (
+                victim := self._victim(db, draft, case)
+            ):
+                rows.forget(db, draft, [victim])
+                draft.evicted += 1
+                result.evicted.append(victim.id)
+            if lacks:
+                result.refused[case.id] = "full"
+            else:
+                reserved += need
+                fitting.append(case)
+        return fitting
+
+    def _victim(self, db: Connection, draft: Ledger, newcomer: HardCase) -> Queued | None:
+        """The queued case that gives way, never one in flight; None when there is none."""
+        if self._config.when_full == "drop_least_valuable":
+            return rows.least_valuable(db, self._leased(), newcomer)
+        found = rows.oldest(db, draft, self._leased(), 1)
+        return found[0][0] if found else None
+
+    def _keep_house(self, db: Connection) -> None:
+        """Drop what is too old, and now and then remember how much time has passed."""
+        now = self._file.elapsed()
+        if now < self._next_housekeeping:
+            return
+        ledger = self._file.ledger
+        found = rows.oldest(db, ledger, self._leased(), _EXPIRE_AT_ONCE)
+        expired = [case for case, stored_s in found if stored_s < now - self._config.max_age_s]
+        if expired or now - ledger.elapsed_s > _REMEMBER_TIME_S:
+            with self._file.transaction(db) as draft:
+                rows.forget(db, draft, expired)
+                draft.expired += len(expired)
+        if len(expired) < _EXPIRE_AT_ONCE:
+            self._next_housekeeping = now + _HOUSEKEEPING_S
+
+    # Forwarding -------------------------------------------------------------------------------------------------------
+
+    def take(self, limit: int, max_bytes: int) -> list[HardCase]:
+        """Lease cases that are due, for sending.
+
+        By priority, then by order of acceptance; the first one always. But of the most urgent priority due, the newest
+        never-tried cases get `OutboxConfig.live_share` of `limit` and of `max_bytes`, so that a backlog does not delay
+        fresh cases: as long as fewer arrive between two calls than that share, each goes out with the next call.
+
+        Args:
+            limit: most cases.
+            max_bytes: most bytes of body and meta together; a single case that is larger is still taken, alone.
+
+        Returns:
+            Cases by priority, then order of acceptance. They stay in the outbox, and are not taken again until settled
+            by `delivered`, `retry`, `bury` or `release`, or until the process ends.
+        """
+        return self._file.run(partial(self._take, limit, max_bytes)) if limit > 0 else []
+
+    def _take(self, limit: int, max_bytes: int, db: Connection) -> list[HardCase]:
+        self._keep_house(db)
+        if self._file.ledger.queued <= len(self._leases):
+            return []
+        try:
+            chosen = rows.choose(
+                db,
+                self._file.elapsed(),
+                self._leased(),
+                limit=limit,
+                max_bytes=max_bytes,
+                live_share=self._config.live_share,
+            )
+        except TypeError as error:
+            raise Damaged("a row of the queue holds values of the wrong type") from error
+        found = rows.read_cases(db, chosen)
+        spoilt = [lease for lease in chosen if not is_intact(found[lease.seq])]
+        if spoilt:
+            with self._file.transaction(db) as draft:
+                rows.forget(db, draft, spoilt)
+                draft.damaged += len(spoilt)
+            log.error("%d hard cases in the outbox fail their checksum and are dropped as damaged", len(spoilt))
+        cases = []
+        for lease in chosen:
+            if lease not in spoilt:
+                case = rows.case_of(found[lease.seq], lease.attempts)
+                self._leases[case.id] = lease
+                cases.append(case)
+        return cases
+
+    def delivered(self, ids: Iterable[str]) -> int:
+        """The cloud has answered these: delete them.
+
+        Args:
+            ids: cases in flight; others are ignored.
+
+        Returns:
+            How many were settled by this call.
+        """
+        return self._settle(ids, rows.deliver)
+
+    def retry(self, ids: Iterable[str], delay_s: float, error: str) -> int:
+        """These failed, and time may heal it.
+
+        With `OutboxConfig.max_attempts` reached, a case becomes a dead letter with the reason ``attempts`` instead.
+
+        Args:
+            ids: cases in flight; others are ignored.
+            delay_s: powered seconds until they are due again, whatever the wall clock does.
+            error: what went wrong; kept as one line of at most 500 characters.
+
+        Returns:
+            How many were settled by this call.
+        """
+        text = rows.one_line(error)
+        most = self._config.max_attempts
+
+        def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
+            spent = [lease for lease in leases if most and lease.attempts + 1 >= most]
+            rows.postpone(db, draft, [lease for lease in leases if lease not in spent], delay_s, text)
+            self._entomb(db, draft, [lease._replace(attempts=lease.attempts + 1) for lease in spent], "attempts", text)
+
+        return self._settle(ids, work)
+
+    def bury(self, ids: Iterable[str], reason: str, detail: str) -> int:
+        """These will never succeed: keep them as dead letters.
+
+        Args:
+            ids: cases in flight; others are ignored.
+            reason: short word, for example ``rejected``.
+            detail: what the cloud said; kept as one line of at most 500 characters.
+
+        Returns:
+            How many were settled by this call.
+        """
+
+        def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
+            self._entomb(db, draft, leases, rows.one_line(reason), rows.one_line(detail))
+
+        return self._settle(ids, work)
+
+    def release(self, ids: Iterable[str]) -> int:
+        """Give these back untried, as if they had not been taken. Writes nothing.
+
+        Returns:
+            How many were in flight.
+        """
+        with self._file.lock:
+            return sum(self._leases.pop(case_id, None) is not None for case_id in set(ids))
+
+    def _settle(self, ids: Iterable[str], work: Work) -> int:
+        wanted = list(dict.fromkeys(ids))
+        parts = [wanted[at : at + GROUP_CASES] for at in range(0, len(wanted), GROUP_CASES)]
+        return sum(self._file.run(partial(self._settle_some, part, work)) for part in parts)
+
+    def _settle_some(self, ids: list[str], work: Work, db: Connection) -> int:
+        leases = {case_id: self._leases[case_id] for case_id in ids if case_id in self._leases}
+        if leases:
+            with self._file.transaction(db) as draft:
+                work(db, draft, list(leases.values()))
+            for case_id in leases:
+                del self._leases[case_id]
+        return len(leases)
+
+    def _entomb(self, db: Connection, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
+        rows.leave_queue(db, leases)
+        rows.entomb(db, draft, leases, reason, detail, stamp=self._clock.wall(), max_bytes=self._config.max_dead_bytes)
+
+    def _leased(self) -> set[int]:
+        return {lease.seq for lease in self._leases.values()}
+
+    def _check_leases(self, db: Connection) -> None:
+        self._leases = {case_id: lease for case_id, lease in self._leases.items() if rows.is_queued(db, lease)}
+
+    # Dead letters -----------------------------------------------------------------------------------------------------
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """Dead letters, oldest first, read a few at a time so that nobody else is held up.
+
+        One that fails its checksum is dropped, counted as ``damaged``, and left out.
+        """
+        after = 0
+        while page := self._file.run(partial(self._dead_page, after)):
+            yield from (letter for _, letter in page if letter is not None)
+            after = page[-1][0]
+
+    def dead_letter(self, case_id: str) -> DeadLetter | None:
+        """The dead letter with this id, or None."""
+        return self._file.run(partial(self._dead_one, case_id))
+
+    def revive(self, ids: Iterable[str]) -> int:
+        """Queue dead letters again, as the newest cases and with no failed attempts.
+
+        Returns:
+            How many of the ids were dead letters.
+        """
+        return sum(self._file.run(partial(self._revive, case_id)) for case_id in ids)
+
+    def discard(self, ids: Iterable[str]) -> int:
+        """Drop dead letters for good; counted as ``discarded``.
+
+        Returns:
+            How many of the ids were dead letters.
+        """
+        return sum(self._file.run(partial(self._discard, case_id)) for case_id in ids)
+
+    def _dead_page(self, after: int, db: Connection) -> list[tuple[int, DeadLetter | None]]:
+        page = db.execute(_DEAD_PAGE, (after, _DEAD_AT_ONCE)).fetchall()
+        return [(row[0], self._letter(db, row)) for row in page]
+
+    def _dead_one(self, case_id: str, db: Connection) -> DeadLetter | None:
+        row = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
+        return None if row is None else self._letter(db, row)
+
+    def _letter(self, db: Connection, row: Any) -> DeadLetter | None:
+        seq, size, attempts, buried, reason, detail = row
+        case = db.execute(READ_CASE, (seq,)).fetchone()
+        if case is not None and is_intact(case):
+            return DeadLetter(rows.case_of(case, attempts), reason, detail, buried)
+        with self._file.transaction(db) as draft:
+            rows.exhume(db, draft, seq, size)
+            draft.damaged += 1
+        log.error("a dead letter in the outbox fails its checksum and is dropped as damaged")
+        return None
+
+    def _revive(self, case_id: str, db: Connection) -> bool:
+        letter = self._dead_one(case_id, db)
+        if letter is None:
+            return False
+        seq, size, *_ = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
+        with self._file.transaction(db) as draft:
+            rows.exhume(db, draft, seq, size)
+            rows.insert(db, draft, [letter.case])
+            draft.accepted -= 1  # it was accepted when it first came
+        return True
+
+    def _discard(self, case_id: str, db: Connection) -> bool:
+        row = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
+        if row is None:
+            return False
+        with self._file.transaction(db) as draft:
+            rows.exhume(db, draft, row[0], row[1])
+            draft.discarded += 1
+        return True
+
+    # Beside the queue -------------------------------------------------------------------------------------------------
+
+    def get_state(self, name: str) -> bytes | None:
+        """A value kept by `put_state`, or None."""
+        row = self._file.run(lambda db: db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone())
+        return None if row is None else bytes(row[0])
+
+    def put_state(self, name: str, value: bytes) -> None:
+        """Keep a small value (at most 4 KiB) durably in the same file, for example the gate's budget.
+
+        Raises:
+            ValueError: the value is larger than that.
+        """
+        if len(value) > PAGE_BYTES:
+            raise ValueError(f"a state value may have {PAGE_BYTES} bytes, not {len(value)}")
+
+        def write(db: Connection) -> None:
+            with self._file.transaction(db):
+                db.execute("INSERT OR REPLACE INTO state VALUES (?,?)", (name, value))
+
+        self._file.run(write)
+
+    def counts(self) -> Counts:
+        """The ledger and levels, as of now."""
+        return self._file.run(self._counts)
+
+    def _counts(self, db: Connection) -> Counts:
+        ledger = self._file.ledger
+        first = rows.oldest(db, ledger, set(), 1)
+        return Counts(
+            accepted=ledger.accepted,
+            delivered=ledger.delivered,
+            queued=ledger.queued,
+            dead=ledger.dead,
+            dropped=ledger.dropped(),
+            in_flight=len(self._leases),
+            refused=dict(self._refused),
+            duplicates=self._duplicates,
+            used_bytes=(self._page_limit - rows.free_pages(db, self._page_limit)) * PAGE_BYTES,
+            oldest_age_s=self._file.elapsed() - first[0][1] if first else 0.0,
+        )

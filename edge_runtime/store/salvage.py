@@ -1,0 +1,233 @@
+"""After damage: read what can still be read, build a new file from it, set the damaged one aside.
+
+A crash at any point leaves either the old file or the new one under the outbox's name. The new one is built complete
+under ``.rebuilt``; linking the old one to ``.damaged-N`` is the decision to switch, and `finish` repeats the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edge_runtime.store.opening import close_quietly, log_of, open_database, sync_folder
+from edge_runtime.store.records import OutboxConfig
+from edge_runtime.store.schema import INSERT_CASE, PAGE_BYTES, Connect, Connection, Damaged, Ledger, is_intact
+
+_KEEP = 2
+"""Damaged files kept for inspection; older ones are removed, since a failing card must not fill itself."""
+
+_ROWS = 32
+_MAX_FAILURES = 50_000
+"""Reads that may fail before a table is given up: more than any damaged page can spoil, below a second of work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One damaged file, and what became of its cases."""
+
+    cause: str
+    set_aside: Path
+    recovered: int
+    """Cases carried over: queued and dead letters."""
+    lost: int | None
+    """Accepted cases that could not be read, counted as dropped for ``damaged``; None where the old count is lost."""
+
+
+def finish(path: Path) -> None:
+    """Complete, or throw away, a salvage that a crash interrupted."""
+    rebuilt = _rebuilt(path)
+    if rebuilt.exists():
+        decided = not path.exists() or any(aside.samefile(path) for aside in _set_aside(path))
+        if decided:
+            _switch(path, rebuilt)
+        else:
+            _remove(rebuilt)
+
+
+def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
+    """Replace the damaged file at `config.path`. The caller holds the lock and no connection.
+
+    Raises:
+        sqlite3.Error, OSError: no room or no luck with the new file; the old one is still in place.
+    """
+    path = config.path
+    rebuilt = _rebuilt(path)
+    _remove(rebuilt)
+    new, ledger = open_database(replace(config, path=rebuilt), connect)
+    try:
+        recovered, lost = _carry_over(path, connect, new, ledger, rebuilt)
+        new.execute("PRAGMA synchronous = FULL")
+        new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        close_quietly(new)
+    aside = _next_aside(path)
+    if log_of(path).exists():
+        os.link(log_of(path), log_of(aside))
+    os.link(path, aside)
+    sync_folder(path.parent)
+    _switch(path, rebuilt)
+    for old in _set_aside(path)[:-_KEEP]:
+        _remove(old)
+    return Damage(cause=cause, set_aside=aside, recovered=recovered, lost=lost)
+
+
+def _switch(path: Path, rebuilt: Path) -> None:
+    # The old log must go first: SQLite would apply it to whatever database it finds beside it.
+    log_of(path).unlink(missing_ok=True)
+    sync_folder(path.parent)
+    rebuilt.replace(path)
+    sync_folder(path.parent)
+
+
+def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, rebuilt: Path) -> tuple[int, int | None]:
+    """Copy every intact row of the damaged file into `new`; return how many, and how many are lost."""
+    new.execute("PRAGMA synchronous = OFF")  # one flush at the end; until then the old file is the outbox
+    old = _open_damaged(path, connect)
+    if old is None:
+        new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        _lend_first_page(rebuilt, path)
+        old = _open_damaged(path, connect)
+    if old is None:
+        return 0, None
+    try:
+        known = True
+        try:
+            before = Ledger.read(old)
+            top = before.next_seq
+        except (Damaged, sqlite3.Error):
+            known = False
+            before = Ledger()
+            top = _highest(old)
+        _copy_rows(old, new, top)
+    finally:
+        close_quietly(old)
+    ledger.count_rows(new)
+    recovered = ledger.queued + ledger.dead
+    gone = before.accepted - before.delivered - sum(before.dropped().values()) - recovered
+    if gone < 0:  # rows that the lost end of the log had already settled are back: at least once, not exactly once
+        before.accepted -= gone
+        gone = 0
+    (highest,) = new.execute("SELECT coalesce(max(seq), 0) FROM cases").fetchone()
+    before.next_seq = max(before.next_seq, highest + 1)
+    before.damaged += gone
+    before.write(new)
+    return recovered, gone if known else None
+
+
+def _copy_rows(old: Connection, new: Connection, top: int) -> None:
+    buried = {row[0]: row for row in _rows(old, "dead", "seq, size, attempts, buried, reason, detail", top)}
+    failed = {row[0]: row for row in _rows(old, "waiting", "seq, priority, size, due_s, attempts, error", top)}
+    for row in _rows(old, "cases", "*", top):
+        if not is_intact(row):
+            continue
+        seq, priority, size = row[0], row[5], len(row[9]) + len(row[10])
+        new.execute("BEGIN IMMEDIATE")
+        try:
+            new.execute(INSERT_CASE, row)
+            if seq in buried:
+                new.execute("INSERT INTO dead VALUES (?,?,?,?,?,?)", (seq, size, *buried[seq][2:]))
+            elif seq in failed:
+                new.execute("INSERT INTO waiting VALUES (?,?,?,?,?,?)", (seq, priority, size, *failed[seq][3:]))
+            else:
+                new.execute("INSERT INTO ready VALUES (?,?,?)", (priority, seq, size))
+            new.execute("COMMIT")
+        except sqlite3.IntegrityError:  # damaged side row, or an id seen before: the case itself decides
+            new.execute("ROLLBACK")
+    for name, value in _state(old):
+        new.execute("INSERT OR IGNORE INTO state VALUES (?,?)", (name, value))
+
+
+def _state(old: Connection) -> list[tuple[str, bytes]]:
+    try:
+        rows = old.execute("SELECT name, value FROM state").fetchall()
+    except sqlite3.Error:
+        return []
+    return [(name, value) for name, value in rows if isinstance(name, str) and isinstance(value, bytes)]
+
+
+def _rows(db: Connection, table: str, columns: str, top: int) -> Iterator[Any]:
+    """Rows of a table by rising `seq`, stepping over damaged pages by halving the range that fails."""
+    query = f"SELECT {columns} FROM {table} WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT {_ROWS}"  # noqa: S608 - ours
+    failures = 0
+    ranges = [(1, top)]
+    while ranges and failures < _MAX_FAILURES:
+        low, high = ranges.pop()
+        try:
+            rows = db.execute(query, (low, high)).fetchall()
+            sound = all(low <= row[0] < high for row in rows)
+        except (sqlite3.Error, UnicodeError, OverflowError):
+            sound = False
+        if sound:
+            yield from rows
+            if len(rows) == _ROWS:
+                ranges.append((rows[-1][0] + 1, high))
+        else:
+            failures += 1
+            if high - low > 1:
+                middle = (low + high) // 2
+                ranges += [(middle, high), (low, middle)]
+
+
+def _highest(db: Connection) -> int:
+    """One above the highest sequence number that can be found."""
+    highest = 0
+    for table in ("cases", "ready"):
+        try:
+            (found,) = db.execute(f"SELECT coalesce(max(seq), 0) FROM {table}").fetchone()  # noqa: S608 - named above
+        except sqlite3.Error:
+            continue
+        highest = max(highest, found)
+    return highest + 1
+
+
+def _open_damaged(path: Path, connect: Connect) -> Connection | None:
+    db = connect(path)
+    try:
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("SELECT seq FROM cases LIMIT 0").fetchall()
+        db.execute("SELECT seq FROM ready LIMIT 0").fetchall()
+    except sqlite3.Error:
+        close_quietly(db)
+        return None
+    return db
+
+
+def _lend_first_page(fresh: Path, damaged: Path) -> None:
+    """Put a new file's first page into the damaged one.
+
+    Page one holds the header and the table definitions, and both are the same in every outbox of one schema; with it
+    gone no row could be found, with a fresh one nearly all can.
+    """
+    with fresh.open("rb") as file:
+        page = bytearray(file.read(PAGE_BYTES))
+    pages = damaged.stat().st_size // PAGE_BYTES
+    page[28:32] = pages.to_bytes(4, "big")  # size of the database, see https://www.sqlite.org/fileformat.html 1.3.8
+    page[32:40] = bytes(8)  # no free list: nothing will be written
+    with damaged.open("r+b") as file:
+        file.write(page)
+
+
+def _rebuilt(path: Path) -> Path:
+    return path.with_name(path.name + ".rebuilt")
+
+
+def _set_aside(path: Path) -> list[Path]:
+    """Damaged files beside `path`, oldest first."""
+    start = f"{path.name}.damaged-"
+    numbers = [entry.name.removeprefix(start) for entry in path.parent.glob(f"{path.name}.damaged-*")]
+    return [path.with_name(f"{start}{n}") for n in sorted(int(n) for n in numbers if n.isdecimal())]
+
+
+def _next_aside(path: Path) -> Path:
+    taken = _set_aside(path)
+    last = int(taken[-1].name.rpartition("-")[2]) if taken else 0
+    return path.with_name(f"{path.name}.damaged-{last + 1}")
+
+
+def _remove(path: Path) -> None:
+    for victim in (path, log_of(path)):
+        victim.unlink(missing_ok=True)

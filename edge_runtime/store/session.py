@@ -1,0 +1,195 @@
+"""One open outbox file: who owns it, transactions that keep the ledger true, and healing after errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from edge_runtime.clock import Clock
+from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
+from edge_runtime.store import opening
+from edge_runtime.store.records import OutboxConfig
+from edge_runtime.store.salvage import Damage, finish, salvage
+from edge_runtime.store.schema import Connect, Connection, Damaged, Ledger
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SALVAGE_PAUSE_S = 30.0
+"""A salvage that failed (no room for the new file) is not tried again at every call."""
+
+_DAMAGE = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_CONSTRAINT,  # our tables contradict each other; an id seen before is not an error
+}
+
+
+class Session:
+    """Runs work on the outbox's file, one caller at a time.
+
+    After an I/O error the connection is given up and the next call opens the file again; after damage the file is
+    replaced by what can be salvaged, and the work is done once more.
+
+    Args:
+        config: where the file is.
+        clock: monotonic time.
+        connect: where connections come from.
+        on_open: called with a connection just opened, before any work.
+        on_damage: called when a damaged file was set aside.
+    """
+
+    def __init__(
+        self,
+        config: OutboxConfig,
+        clock: Clock,
+        connect: Connect,
+        on_open: Callable[[Connection], None],
+        on_damage: Callable[[Damage], None] | None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._connect = connect
+        self._on_open = on_open
+        self._on_damage = on_damage
+        self.lock = threading.RLock()
+        self.ledger = Ledger()
+        """As of the last commit."""
+        self.damage: list[Damage] = []
+        self._closed = False
+        self._owner: int | None = None
+        self._db: Connection | None = None
+        self._started = clock.monotonic()
+        self._elapsed_before = 0.0
+        self._salvage_after = -math.inf
+
+    def elapsed(self) -> float:
+        """Powered seconds that this outbox has seen, earlier runs included; never goes back."""
+        return self._elapsed_before + self._clock.monotonic() - self._started
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Do `work` on the open file; after damage, once more on the file that replaced it.
+
+        Raises:
+            StoreFull: the disk is full.
+            StoreCorrupt: the file is damaged and could not be replaced.
+            StoreError: the file cannot be used; the message says why.
+        """
+        with self.lock:
+            try:
+                return self._attempt(work)
+            except Damaged as damaged:
+                self._replace(str(damaged))
+            try:
+                return self._attempt(work)
+            except Damaged as damaged:
+                raise StoreCorrupt(
+                    f"the outbox {self._config.path} is damaged again ({damaged}) after it was rebuilt; check its disk"
+                ) from damaged
+
+    @contextmanager
+    def transaction(self, db: Connection) -> Iterator[Ledger]:
+        """One durable transaction. The draft of the ledger is kept, in the file and here, only if it commits."""
+        draft = self.ledger.copy()
+        draft.elapsed_s = self.elapsed()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield draft
+            draft.write(db)
+            db.execute("COMMIT")
+        except BaseException:
+            try:
+                db.execute("ROLLBACK")
+            except sqlite3.Error:  # SQLite has rolled back by itself, or cannot: start from the file again
+                self._abandon()
+            raise
+        self.ledger = draft
+
+    def close(self) -> None:
+        """Fold the log into the database and give the file back; twice does no harm."""
+        with self.lock:
+            self._closed = True
+            self._abandon()
+            if self._owner is not None:
+                os.close(self._owner)
+                self._owner = None
+
+    def _attempt(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return work(self._open())
+        except Damaged:
+            self._abandon()
+            raise
+        except sqlite3.Error as error:
+            self._abandon()
+            raise self._explain(error) from error
+        except OSError as error:
+            self._abandon()
+            raise StoreError(
+                f"cannot use the outbox {self._config.path}: {error.strerror}; check its disk and permissions"
+            ) from error
+
+    def _open(self) -> Connection:
+        if self._closed:
+            raise StoreError("the outbox is closed")
+        if self._owner is None:
+            self._owner = opening.lock(self._config.path)
+        if self._db is None:
+            finish(self._config.path)
+            self._db, self.ledger = opening.open_database(self._config, self._connect)
+            self._elapsed_before += max(0.0, self.ledger.elapsed_s - self.elapsed())
+            self._on_open(self._db)
+        return self._db
+
+    def _abandon(self) -> None:
+        if self._db is not None:
+            opening.close_quietly(self._db)
+            self._db = None
+
+    def _replace(self, cause: str) -> None:
+        path = self._config.path
+        now = self._clock.monotonic()
+        if now < self._salvage_after:
+            raise StoreCorrupt(
+                f"the outbox {path} is damaged ({cause}) and waits to be rebuilt; free space on its disk"
+            )
+        try:
+            damage = salvage(self._config, self._connect, cause)
+        except (sqlite3.Error, OSError, Damaged) as error:
+            self._salvage_after = now + _SALVAGE_PAUSE_S
+            raise StoreCorrupt(
+                f"the outbox {path} is damaged ({cause}) and cannot be rebuilt yet ({error}); free space on its disk"
+            ) from error
+        self.damage.append(damage)
+        log.error(
+            "the outbox was damaged (%s): %d cases carried over, %s lost; the damaged file is %s",
+            cause,
+            damage.recovered,
+            "an unknown number" if damage.lost is None else damage.lost,
+            damage.set_aside,
+        )
+        if self._on_damage is not None:
+            self._on_damage(damage)
+
+    def _explain(self, error: sqlite3.Error) -> StoreError | Damaged:
+        path = self._config.path
+        extended = getattr(error, "sqlite_errorcode", None)
+        if extended is None:  # not from SQLite: Python could not decode a text that we had encoded
+            return Damaged(str(error)) if isinstance(error, sqlite3.OperationalError) else StoreError(str(error))
+        code = extended & 0xFF  # https://www.sqlite.org/rescode.html: the low byte is the primary code
+        if code in _DAMAGE:
+            return Damaged(str(error))
+        if code == sqlite3.SQLITE_FULL:
+            return StoreFull(f"no room for the outbox {path}: free space on its disk")
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return StoreError(f"the outbox {path} is in use by another program; close it")
+        if code == sqlite3.SQLITE_READONLY:
+            return StoreError(f"the outbox {path} is read-only; check its permissions and how its disk is mounted")
+        return StoreError(f"the outbox {path} failed ({error}); check its disk")

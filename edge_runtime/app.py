@@ -22,6 +22,7 @@ from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.errors import BundleError, ConfigError
 from edge_runtime.escalate import Escalator
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.loop import Loop
@@ -68,10 +69,17 @@ def load_model(config: ModelConfig) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
     Raises:
-        BundleError, EngineError: the bundle cannot be trusted, or nothing of it runs here; says what to do.
+        ConfigError: there is no such file.
+        BundleError, EngineError: the bundle cannot be trusted, has expired, or nothing of it runs here.
     """
+    if not config.bundle.is_file():
+        raise ConfigError(f"bundle {config.bundle}: no such file")
     bundle = open_bundle(config.bundle)
     try:
+        if bundle.expired(SystemClock()):
+            raise BundleError(
+                f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
+            )
         variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
         options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
         engine = load_engine(bundle, variant.name, options)

@@ -370,17 +370,14 @@ class BatchedConnection(Connection):
     def _dispatch(self, items: list[Item]) -> None:
         if not items:
             return
-        others = [item for item in items if len(item) == 2]
-        if not others:
+        if 2 not in map(len, items):  # the burst of messages that this is all about
             self._listener.on_publishes(cast("list[Publish]", items))
-        elif len(others) == len(items):
-            self._control(others)
-        else:
-            for size, run in groupby(items, len):
-                if size == 2:
-                    self._control(cast("list[Packet]", list(run)))
-                else:
-                    self._listener.on_publishes(cast("list[Publish]", list(run)))
+            return
+        for size, run in groupby(items, len):
+            if size == 2:
+                self._control(cast("list[Packet]", list(run)))
+            else:
+                self._listener.on_publishes(cast("list[Publish]", list(run)))
 
     def _control(self, packets: list[Packet]) -> None:
         version = self.identity.version

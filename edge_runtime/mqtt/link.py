@@ -17,7 +17,7 @@ import logging
 import random
 import selectors
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from edge_runtime._version import __version__
@@ -26,8 +26,8 @@ from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
-from edge_runtime.mqtt.packets import PUBREL, V5, V311, Publish, topic_matches
-from edge_runtime.mqtt.recent import Recent
+from edge_runtime.mqtt.packets import PUBREL, V5, V311, Publish
+from edge_runtime.mqtt.routing import Receive, Router
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
 
 if TYPE_CHECKING:
@@ -35,32 +35,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Receive = Callable[[list[Publish], float, Done | None], None]
-"""Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""
-
 HURRY_AT: Final = 16
 """With this many messages unacknowledged the latency budget is not waited for. A broker with a window of 20, which is
 mosquitto's default, would wait for us while we wait for more from it."""
 
 STABLE_S: Final = 5.0
 """A connection that lived this long was a good one: the next failure begins with short waits again."""
-
-_ROUTES: Final = 16_384
-
-
-class Subscriber:
-    """Who gets the messages of some topic filters."""
-
-    __slots__ = ("filters", "plain", "receive")
-
-    def __init__(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
-        self.filters = list(filters)
-        self.plain = [one.encode() for one, _ in filters]
-        self.receive = receive
-
-    def wants(self, topic: bytes) -> bool:
-        """One of the filters covers this topic."""
-        return any(topic_matches(one, topic) for one in self.plain)
 
 
 class Link:
@@ -96,8 +76,7 @@ class Link:
         self._hurry_at = min(HURRY_AT, max(1, config.receive_maximum * 4 // 5))
         self._gauge = f'connected{{broker="{name}"}}'
         self._version = V311 if config.protocol == "3.1.1" else V5
-        self._subscribers: list[Subscriber] = []
-        self._routes: Recent[bytes, Subscriber | None] = Recent(self._route, _ROUTES)
+        self._router = Router(metrics)
         self._subscribing: dict[int, list[tuple[str, int]]] = {}
         self._subscribed = False
         self._users = 0
@@ -140,11 +119,9 @@ class Link:
 
     def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
         """Ask for messages, now and after each reconnection. A message goes to the first one that asked for it."""
-        subscriber = Subscriber(filters, receive)
-        self._subscribers.append(subscriber)
-        self._routes.clear()
+        self._router.add(filters, receive)
         if self._connected:
-            self._send_subscribe(subscriber.filters)
+            self._send_subscribe(list(filters))
 
     def publish(self, messages: Sequence[Message], done: Done | None = None) -> None:
         """Queue messages. They leave at the end of the turn, or when the broker is back.
@@ -241,7 +218,7 @@ class Link:
         from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
 
         config = self.config
-        keeps = any(qos for subscriber in self._subscribers for _, qos in subscriber.filters)
+        keeps = any(qos for _, qos in self._router.filters())
         identity = connection.Identity(
             client_id=config.session_name(self.name),
             version=self._version,
@@ -291,8 +268,9 @@ class Link:
         if self.config.status_topic:
             outgoing.offer_first(self._status("online", ""))
         # The first time always: this run may ask for other topics than the one that left the session.
-        if self._subscribers and not (accepted.session_present and self._subscribed):
-            self._send_subscribe([one for subscriber in self._subscribers for one in subscriber.filters])
+        filters = self._router.filters()
+        if filters and not (accepted.session_present and self._subscribed):
+            self._send_subscribe(filters)
             self._subscribed = True
         self._keepalive_s = float(accepted.keepalive_s) or 60.0
         self._timer = loop.call_later(self._keepalive_s / 4, self._keep_alive)
@@ -397,7 +375,7 @@ class Link:
     def _watch(self, connection: Connection) -> None:
         if self._loop is not None:
             self._watched = connection.fileno()
-            self._loop.watch(self._watched, self._read, lingers=bool(self._subscribers))
+            self._loop.watch(self._watched, self._read, lingers=bool(self._router.filters()))
 
     def on_socket_close(self, fd: int) -> None:
         """The descriptor is about to be closed, and will soon name something else."""
@@ -450,29 +428,7 @@ class Link:
 
     def _deliver(self, publishes: list[Publish]) -> None:
         publishes, delivery = self._incoming.receive(publishes)
-        if len(self._subscribers) == 1:
-            parts = {self._subscribers[0]: publishes} if publishes else {}
-        else:
-            parts = self._sort(publishes)
-        done = None
-        if delivery is not None:
-            delivery.wait_for(len(parts))
-            done = delivery.done
-        for subscriber, part in parts.items():
-            subscriber.receive(part, self._received_at, done)
-
-    def _sort(self, publishes: list[Publish]) -> dict[Subscriber, list[Publish]]:
-        parts: dict[Subscriber, list[Publish]] = {}
-        for publish in publishes:
-            subscriber = self._routes[publish[0]]
-            if subscriber is None:
-                self._metrics.dropped["unexpected_topic"] += 1
-            else:
-                parts.setdefault(subscriber, []).append(publish)
-        return parts
-
-    def _route(self, topic: bytes) -> Subscriber | None:
-        return next((subscriber for subscriber in self._subscribers if subscriber.wants(topic)), None)
+        self._router.deliver(publishes, self._received_at, delivery)
 
     def _hold(self, publishes: list[Publish]) -> None:
         """Keep messages until earlier ones are acknowledged; beyond a bound, leave the rest in the network."""

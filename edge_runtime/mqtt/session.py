@@ -381,6 +381,8 @@ class Outgoing:
 
     def acknowledged(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK, PUBREC or PUBCOMP came; what we do not know (an earlier run's) is let go."""
+        if packet_id in self._again:  # empty but for the moments after a reconnection
+            self._again.remove(packet_id)
         if kind == PUBREC and reason_code < 0x80:
             entry = self._inflight.pop(packet_id, None)
             if entry is not None:

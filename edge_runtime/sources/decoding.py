@@ -115,14 +115,21 @@ class Decoder:
         metrics.counts["message_bytes_total"] += sum([len(payload) for _, payload in messages])
         return readings
 
-    def refuse(self, error: InputError, key: str = "", payload: bytes = b"") -> None:
+    def refuse(self, error: InputError, key: str = "", payload: bytes = b"", size: int | None = None) -> None:
         """Count one message as refused, and log it (see `Refusals`).
 
         For what never reaches the codec, such as a frame that is too long; such a message is not counted as received.
+
+        Args:
+            error: why.
+            key: whose message it is, where known.
+            payload: the message, or its start.
+            size: bytes of the message, where `payload` is but its start.
         """
         whose = f" for key {key[:64]!r}" if key else ""
-        start = bytes(payload[:SHOWN_BYTES])
-        self._refusals(error, f"message of {len(payload)} bytes{whose}, beginning with {start!r},")
+        length = len(payload) if size is None else size
+        start = f", beginning with {bytes(payload[:SHOWN_BYTES])!r}," if payload else ""
+        self._refusals(error, f"message of {length} bytes{whose}{start}")
 
     def _one_by_one(self, messages: Sequence[tuple[str, bytes]], received_wall: float) -> list[Reading]:
         decode = self.codec.decode

@@ -109,8 +109,10 @@ class StdinSource:
             ConfigError: there is no standard input.
         """
         try:
-            # A file is always readable, and epoll does not take it; pipes, terminals and sockets are waited for.
-            self._is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
+            mode = os.fstat(self._fd).st_mode
+            # Pipes, terminals and sockets are waited for. Files and /dev/null always have an answer, and epoll takes
+            # neither.
+            self._is_file = not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(self._fd))
         except OSError:
             raise ConfigError(f"{self.name}: standard input is closed; pipe something into it") from None
         self._loop = loop
@@ -200,11 +202,11 @@ class StdinSource:
         limit = self._config.max_bytes
         for line in lines:
             if len(line) > limit:
-                self._too_long(line)
+                self._too_long(line, len(line))
         if self._skip_line:
             rest = b""
         elif len(rest) > limit:
-            self._too_long(rest)
+            self._too_long(rest, len(rest))
             self._skip_line, rest = True, b""
         self._buffer = bytearray(rest)
         return [line for line in lines if len(line) <= limit and line.strip()]
@@ -231,7 +233,6 @@ class StdinSource:
         del buffer[:at]
         return messages
 
-    def _too_long(self, message: bytes, length: int | None = None) -> None:
-        size = len(message) if length is None else length
-        detail = f"{size} bytes or more; at most {self._config.max_bytes} are allowed in a message"
-        self._decoder.refuse(InputError("too_large", detail), "", message)
+    def _too_long(self, start: bytes, size: int) -> None:
+        detail = f"over the limit of {self._config.max_bytes} bytes"
+        self._decoder.refuse(InputError("too_large", detail), "", start, size)

@@ -86,7 +86,7 @@ def is_valid(case: HardCase) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """False for a lone surrogate, which JSON such as "\\ud800" yields and UTF-8 cannot hold."""
+    """False for a lone surrogate, which JSON may spell out and UTF-8 cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -202,9 +202,8 @@ def oldest(db: Connection, draft: Ledger, leased: set[int], limit: int) -> list[
     """The oldest queued cases that are not in flight, each with its `stored_s`."""
     rows = db.execute(_OLDEST, (draft.floor, limit + len(leased))).fetchall()
     draft.floor = rows[0][0] - 1 if rows else draft.next_seq - 1
-    return [
-        (Queued(seq, priority, case_id), stored_s) for seq, priority, case_id, stored_s in rows if seq not in leased
-    ][:limit]
+    found = [(Queued(seq, priority, public_id(stored)), stored_s) for seq, priority, stored, stored_s in rows]
+    return [entry for entry in found if entry[0].seq not in leased][:limit]
 
 
 def least_valuable(db: Connection, leased: set[int], newcomer: HardCase) -> Queued | None:

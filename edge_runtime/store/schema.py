@@ -199,8 +199,8 @@ _CASE_HEAD = struct.Struct("<qdddqd")
 def stored_id(case_id: str) -> str:
     """How an id is kept: ``watch-3@1700`` as ``1700@watch-3``.
 
-    A window's id ends in its number, which rises with time on every stream. With the number first, new ids go to one end
-    of the index whatever stream they are from, and a commit writes one page of it instead of one for each stream.
+    A window's id ends in its number, which rises with time on every stream. With the number first, new ids go to one
+    end of the index whatever stream they are from; a commit writes one page of it instead of one for each stream.
     """
     stream, at, number = case_id.rpartition("@")
     return f"{number}{at}{stream}"

@@ -36,7 +36,7 @@ def contract(**changes: object) -> InputContract:
 def by_the_rules(samples: Samples, c: InputContract) -> Cut:
     """Rules 1 to 5 of the module's docstring, one sample at a time."""
     period, snap = 1 / c.rate_hz, c.snap / c.rate_hz
-    ordered = sorted({t: v for t, v in reversed(samples)}.items())
+    ordered = sorted(dict(reversed(samples)).items())
     segments: list[Samples] = []
     for sample in ordered:
         if not segments or sample[0] - segments[-1][-1][0] > c.max_gap:

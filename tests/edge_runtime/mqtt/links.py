@@ -124,7 +124,8 @@ class Bench:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for link in self.links:
-            link.close(0.5)
+            while link._users > 0:
+                link.close(0.5)
         self.loop.close()
 
 

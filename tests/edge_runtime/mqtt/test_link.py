@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from edge_runtime.mqtt import connection
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.packets import V5, V311, decode_properties, encode_message_properties
 from edge_runtime.mqtt.session import Message
 from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug, unique
+from tests.edge_runtime.mqtt.websocket_bridge import WebsocketBridge
 from tests.mosquitto import Mosquitto, free_port, needs_mosquitto
 
 protocols = pytest.mark.parametrize("protocol", ["3.1.1", "5"])
@@ -354,3 +358,57 @@ def test_pausing_leaves_messages_to_the_broker(url: str) -> None:
         inbox = Inbox()
         later.link(url, inbox, (topic, 1), client_id=client_id)
         later.until(lambda: len(inbox.got) == 5)
+
+
+@protocols
+def test_websockets_go_through_paho(bench: Bench, url: str, protocol: str) -> None:
+    with WebsocketBridge(int(url.rsplit(":", 1)[1])) as bridge:
+        inbox, topic = Inbox(), unique("websocket")
+        link = bench.connected(bridge.url, inbox, (topic, 1), protocol=protocol)
+        link.publish(messages(300, 1, topic.encode(), 1000))
+        bench.until(lambda: len(inbox.got) == 300)
+        assert numbers(inbox.payloads) == list(range(300))
+        link.close(1)
+
+
+@receives
+def test_small_packets_are_sent_at_once(url: str, bench: Bench, receive: str) -> None:
+    link = bench.connected(url, receive=receive)
+    assert link._connection is not None
+    with socket.socket(fileno=os.dup(link._connection.fileno())) as duplicate:
+        assert duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_paho_without_the_hook_is_used_through_its_callbacks(
+    url: str, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "CAN_BATCH", False)
+    inbox, topic = Inbox(), unique("future")
+    link = bench.connected(url, inbox, (topic, 1))
+    link.publish(messages(50, 1, topic.encode()))
+    bench.until(lambda: len(inbox.got) == 50)
+    assert "cannot be batched" in caplog.text
+
+
+def test_one_turn_answers_in_one_write(url: str, bench: Bench) -> None:
+    inbox, topic = Inbox(), unique("joined")
+    link = bench.connected(url, inbox, (topic, 1))
+    bench.connected(url).publish(messages(1000, 1, topic.encode()))
+    transport = link._connection.transport  # type: ignore[union-attr]
+    sends: list[int] = []
+    real: Any = transport._sock
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def send(self, data: bytes) -> int:
+            sends.append(len(data))
+            sent: int = real.send(data)
+            return sent
+
+    transport._sock = Counting()
+    bench.until(lambda: len(inbox.got) == 1000)
+    bench.turns(0.02)
+    assert sum(sends) == 4 * 1000
+    assert len(sends) <= len(inbox.deliveries)

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def incoming(first: int, count: int, qos: int, version: int, *, dup: bool = Fals
 
 def acks(broker: ScriptedBroker, count: int) -> list[tuple[int, int]]:
     """The next acknowledgements: kind and packet id."""
-    return [decode_ack(*item, broker.version)[:2] for item in broker.wait(count)]
+    return [decode_ack(item[0], item[1], broker.version)[:2] for item in broker.wait(count)]
 
 
 @versions
@@ -222,7 +223,7 @@ def test_a_qos_2_publish_resumes_where_it_was(bench: Bench, broker: ScriptedBrok
     broker.drop()
     broker.welcome(session_present=True, subscribe=False)
     released, published = broker.wait(2)
-    assert decode_ack(*released, V311)[:2] == (PUBREL, ids[1])
+    assert decode_ack(released[0], released[1], V311)[:2] == (PUBREL, ids[1])
     assert (published[2], published[4]) == (ids[2], DUP)
     broker.send(encode_ack(PUBCOMP, ids[1:2]) + encode_ack(PUBREC, ids[2:]))
     assert acks(broker, 1) == [(PUBREL, ids[2])]
@@ -423,7 +424,7 @@ def test_closing_while_the_name_is_being_looked_up_leaves_nothing_behind(
     looked_up, go_on = threading.Event(), threading.Event()
     real = socket.create_connection
 
-    def slow(*args: object, **options: object) -> socket.socket:
+    def slow(*args: Any, **options: Any) -> socket.socket:
         looked_up.set()
         go_on.wait(5)
         return real(*args, **options)
@@ -446,13 +447,13 @@ def test_reconnecting_waits_longer_each_time_with_jitter(bench: Bench, caplog: p
     link = bench.link(f"mqtt://127.0.0.1:{free_port()}")
     real = bench.loop.call_later
 
-    def spy(seconds: float, callback: object) -> object:
+    def spy(seconds: float, callback: Any) -> Any:
         if callback == link._connect:
             delays.append(seconds)
             return real(0.0, link._connect)
         return real(seconds, callback)
 
-    bench.loop.call_later = spy  # type: ignore[method-assign,assignment]
+    bench.loop.call_later = spy  # type: ignore[method-assign]
     bench.until(lambda: len(delays) == 40)
     assert max(delays) <= 0.1
     assert all(delay <= 0.02 * 2**i for i, delay in enumerate(delays))

@@ -1,0 +1,195 @@
+"""The MQTT sink: topics, properties, and when answers count as handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime import schema
+from edge_runtime.message import Answer, Correction, Prediction
+from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.broker import Broker
+from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic_name
+from edge_runtime.mqtt.session import Done, Message
+from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
+from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, unique
+
+PREDICTION = Prediction(
+    id="0123456789abcdef",
+    key="watch-7",
+    start=1.0,
+    end=3.0,
+    label="shrug",
+    confidence=0.9,
+    scores=[0.9, 0.1],
+    route="local",
+    hard=False,
+    model="exercise-watch/3",
+    variant="int8",
+    latency_ms=0.4,
+)
+CORRECTION = Correction(
+    **{**asdict(PREDICTION), "route": "cloud", "variant": "cloud"},
+    supersedes="rest",
+    late=False,
+)
+
+
+class Recorder:
+    """Stands in for a link: keeps what is published."""
+
+    version = 5
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def publish(self, messages: list[Message], done: Done | None) -> None:
+        self.messages += messages
+        if done is not None:
+            done()
+
+
+def published(config: MqttSinkConfig, *answers: Answer, metrics: Metrics | None = None) -> list[Message]:
+    recorder: Any = Recorder()
+    MqttSink(config, recorder, metrics or Metrics()).send(answers, None)
+    messages: list[Message] = recorder.messages
+    return messages
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with Broker() as broker:
+        yield broker.url
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with Bench() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("template", "topic"),
+    [
+        ("edge/{key}/prediction", b"edge/watch-7/prediction"),
+        ("{model}/{variant}/{route}/{label}/{key}", b"exercise-watch/3/int8/local/shrug/watch-7"),
+        ("fixed/topic", b"fixed/topic"),
+    ],
+)
+def test_topics_are_templates(template: str, topic: bytes) -> None:
+    message = published(MqttSinkConfig(broker="b", topic=template, qos=2, retain=True), PREDICTION)[0]
+    assert (message.topic, message.qos, message.retain) == (topic, 2, True)
+    assert orjson.loads(message.payload) == orjson.loads(PREDICTION.to_json())
+
+
+def test_corrections_may_go_elsewhere() -> None:
+    config = MqttSinkConfig(broker="b", topic="p/{key}", corrections_topic="c/{key}/{label}")
+    assert [message.topic for message in published(config, PREDICTION, CORRECTION)] == [
+        b"p/watch-7",
+        b"c/watch-7/shrug",
+    ]
+    config = MqttSinkConfig(broker="b", topic="p/{key}")
+    assert [message.topic for message in published(config, PREDICTION, CORRECTION)] == [b"p/watch-7"] * 2
+
+
+@pytest.mark.parametrize(
+    ("key", "topic"),
+    [
+        ("a+b#c\0d", b"p/a_b_c_d"),
+        ("", b"p/_"),
+        ("a/b", b"p/a/b"),
+        ("\ud800", b"p/?"),
+    ],
+)
+def test_a_key_cannot_break_the_topic(key: str, topic: bytes) -> None:
+    metrics = Metrics()
+    answers = [replace(PREDICTION, key=key)] if key != "\ud800" else []
+    recorder: Any = Recorder()
+    sink = MqttSink(MqttSinkConfig(broker="b", topic="p/{key}"), recorder, metrics)
+    assert sink._topic(replace(PREDICTION, key=key)) == topic
+    sanitised = metrics.counts["topics_sanitised_total"]
+    assert sanitised == (key not in {"a/b", "\ud800"})
+    assert [message.topic for message in published(MqttSinkConfig(broker="b", topic="p/{key}"), *answers)] == [
+        topic for _ in answers
+    ]
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.sampled_from(["{key}", "{key}/{key}", "x{key}"])
+)
+def test_every_key_gives_a_valid_topic(key: str, template: str) -> None:
+    message = published(MqttSinkConfig(broker="b", topic=template), replace(PREDICTION, key=key))[0]
+    assert validate_topic_name(message.topic) == message.topic
+    assert not message.topic.startswith(b"$")
+
+
+def test_a_key_that_is_far_too_long_is_cut() -> None:
+    message = published(MqttSinkConfig(broker="b", topic="x{key}"), replace(PREDICTION, key="ä" * 40_000))[0]
+    assert validate_topic_name(message.topic)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topic": ""}, "is not empty"),
+        ({"topic": "a/+"}, "no wildcards"),
+        ({"topic": "{key"}, "topic '{key'"),
+        ({"topic": "{keys}"}, "knows only {key}"),
+        ({"topic": "{key!r}"}, "knows only"),
+        ({"topic": "$SYS/x"}, "does not begin with"),
+        ({"corrections_topic": "{id}"}, "corrections_topic"),
+        ({"qos": 3}, "qos must be"),
+    ],
+)
+def test_nonsense_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(schema.SchemaError, match=message):
+        schema.load(MqttSinkConfig, {"type": "mqtt", "broker": "b", **settings})
+
+
+def test_mqtt_5_carries_the_prediction_beside_the_payload() -> None:
+    message = published(MqttSinkConfig(broker="b"), PREDICTION)[0]
+    assert decode_properties(message.properties, PUBLISH) == {
+        "correlation_data": b"0123456789abcdef",
+        "user_properties": [("id", "0123456789abcdef"), ("route", "local"), ("model", "exercise-watch/3")],
+    }
+    assert published(MqttSinkConfig(broker="b", properties=False), PREDICTION)[0].properties == b""
+
+
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+def test_answers_arrive_as_published(bench: Bench, url: str, protocol: str) -> None:
+    inbox, topic = Inbox(), unique("answers")
+    bench.connected(url, inbox, (f"{topic}/+", 1))
+    link = bench.link(url, protocol=protocol)
+    sink = MqttSink(MqttSinkConfig(broker="b", topic=topic + "/{key}"), link, bench.metrics)
+    sink.open(bench.loop)
+    handed_over: list[bool] = []
+    sink.send([PREDICTION, CORRECTION], lambda: handed_over.append(True))
+    bench.until(lambda: len(inbox.got) == 2 and handed_over)
+    assert [orjson.loads(one)["route"] for one in inbox.payloads] == ["local", "cloud"]
+    assert (inbox.got[0][5] is None) == (protocol == "3.1.1")
+    sink.close(1)
+    sink.close(1)
+
+
+def test_answers_are_handed_over_when_the_broker_acknowledges(bench: Bench) -> None:
+    with ScriptedBroker(bench) as broker:
+        link = bench.link(broker.url, protocol="3.1.1")
+        broker.welcome(subscribe=False)
+        for qos in (0, 1):
+            sink = MqttSink(MqttSinkConfig(broker="b", topic="t", qos=qos), link, bench.metrics)
+            handed_over: list[bool] = []
+            sink.send([PREDICTION, PREDICTION], partial(handed_over.append, True))
+            packets = broker.wait(2)
+            bench.turns(0.03)
+            if qos:
+                assert not handed_over
+                broker.send(b"".join(b"\x40\x02" + one[2].to_bytes(2, "big") for one in packets))
+                bench.until(handed_over.copy)
+            assert handed_over == [True]

@@ -1,0 +1,112 @@
+"""Refusals are counted, logged in moderation, and never stop what came with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.codecs.json import JsonCodec, JsonConfig
+from edge_runtime.codecs.raw import RawCodec, RawConfig
+from edge_runtime.errors import InputError
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.sources.decoding import LOG_EVERY_S, Decoder
+
+NAMES = ("ax",)
+GOOD = b'{"t": 5, "values": [1, 2]}'
+
+
+def decoder(clock: SimulatedClock | None = None) -> tuple[Decoder, Metrics]:
+    metrics = Metrics()
+    return Decoder(JsonCodec(JsonConfig(), NAMES), metrics, clock or SimulatedClock()), metrics
+
+
+def test_readings_keep_the_order_of_the_messages() -> None:
+    decode, metrics = decoder()
+    readings = decode([("b", GOOD), ("a", GOOD), ("b", GOOD)], 0.0)
+    assert [reading.key for reading in readings] == ["b", "a", "b"]
+    assert metrics.counts["messages_total"] == 3
+    assert metrics.counts["message_bytes_total"] == 3 * len(GOOD)
+    assert metrics.stages["decode"].count == 3
+
+
+def test_a_bad_message_takes_no_other_with_it() -> None:
+    decode, metrics = decoder()
+    bad = [("a", b"{"), ("", GOOD), ("a", b'{"t": 5, "values": [null]}'), ("a", b'{"t": 5, "values": [1e39]}')]
+    readings = decode([*bad, ("a", GOOD)], 0.0)
+    assert len(readings) == 1
+    assert metrics.dropped == {"malformed": 2, "no_key": 1, "not_finite": 1}
+    assert metrics.counts["messages_total"] == 5
+
+
+def test_no_messages_are_no_work() -> None:
+    decode, metrics = decoder()
+    assert decode([], 0.0) == []
+    assert not metrics.counts
+
+
+def test_a_flood_of_bad_messages_is_one_line_per_reason(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SimulatedClock()
+    decode, _ = decoder(clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            decode([("a", b"{"), ("a", b"")], 0.0)
+        assert [record.getMessage().split(" refused as ")[1].split(":")[0] for record in caplog.records] == [
+            "malformed",
+            "empty",
+        ]
+        caplog.clear()
+        clock.advance(LOG_EVERY_S)
+        decode([("a", b"{")], 0.0)
+    assert "99 more" in caplog.text
+
+
+def test_the_log_shows_only_the_start_of_a_payload(caplog: pytest.LogCaptureFixture) -> None:
+    decode, _ = decoder()
+    with caplog.at_level(logging.WARNING):
+        decode([("k" * 500, b'{"a": "' + b"x" * 100 + b"SECRET")], 0.0)
+    assert '{"a": "' in caplog.text
+    assert "SECRET" not in caplog.text
+    assert len(caplog.records[0].getMessage()) < 400
+
+
+class Together:
+    """A codec that notes whether it was asked for many at a time."""
+
+    name = "together"
+
+    def __init__(self, *, able: bool) -> None:
+        self.able = able
+        self.asked = 0
+
+    def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
+        if payload == b"bad":
+            raise InputError("malformed", "bad")
+        return [Reading(key, received, np.zeros((1, 1), np.float32))]
+
+    def decode_many(self, messages: Sequence[tuple[str, bytes]], received: float) -> list[Reading] | None:
+        self.asked += 1
+        return [self.decode(*message, received)[0] for message in messages] if self.able else None
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_many_messages_are_offered_to_the_codec_together(able: bool) -> None:
+    codec, metrics = Together(able=able), Metrics()
+    decode = Decoder(codec, metrics, SimulatedClock())
+    assert [reading.key for reading in decode([(str(i), b"") for i in range(10)], 1.0)] == [str(i) for i in range(10)]
+    assert codec.asked == 1
+    assert len(decode([("a", b"")], 1.0)) == 1
+    assert codec.asked == 1, "one message alone is not worth it"
+    assert metrics.counts["messages_total"] == 11
+
+
+def test_one_bad_message_among_many_is_found_and_counted() -> None:
+    metrics = Metrics()
+    decode = Decoder(RawCodec(RawConfig(), NAMES), metrics, SimulatedClock())
+    good, nan = np.float32(1).tobytes(), np.float32("nan").tobytes()
+    assert len(decode([("a", good), ("b", nan), ("c", good), ("d", good), ("e", good)], 0.0)) == 4
+    assert metrics.dropped == {"not_finite": 1}

@@ -1,0 +1,180 @@
+"""Recordings as a source: order, pace, back-pressure, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_runtime import schema
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.errors import ConfigError
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.sources import Done
+from edge_runtime.sources.recording import BATCH, IN_FLIGHT, RecordingConfig, RecordingSource
+
+CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=10, hop=5)
+
+
+class Simulated(Loop):
+    """A loop whose waiting is the clock's advancing."""
+
+    def _select(self, timeout: float | None) -> Any:
+        if timeout:
+            self.clock.sleep(timeout)
+        return super()._select(0)
+
+
+class Player:
+    """A source on a simulated loop, and what it delivered."""
+
+    def __init__(self, config: RecordingConfig, *, hold: bool = False) -> None:
+        self.metrics = Metrics()
+        self.clock = SimulatedClock()
+        self.loop = Simulated(clock=self.clock)
+        self.source = RecordingSource(config, CONTRACT, self.metrics, self.clock)
+        self.hold = hold
+        self.held: list[Done] = []
+        self.deliveries: list[tuple[float, list[Reading]]] = []
+
+    def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
+        assert done is not None
+        self.deliveries.append((received, list(readings)))
+        if self.hold:
+            self.held.append(done)
+        else:
+            done()
+
+    def play(self, turns: int = 10_000) -> Player:
+        try:
+            self.source.open(self.loop, self.deliver)
+            for _ in range(turns):
+                if self.source.finished:
+                    break
+                self.loop.turn(1.0)
+        finally:
+            self.source.close()
+            self.source.close()
+            self.loop.close()
+        return self
+
+    @property
+    def readings(self) -> list[Reading]:
+        return [reading for _, readings in self.deliveries for reading in readings]
+
+
+def csv(path: Path, seconds: float, start: float = 0.0) -> Path:
+    n = int(seconds * 10)
+    path.write_text("t,ax\n" + "".join(f"{start + i / 10},{i}\n" for i in range(n)))
+    return path
+
+
+def test_files_are_played_one_after_another_to_the_end(tmp_path: Path) -> None:
+    player = Player(RecordingConfig(files=(csv(tmp_path / "b.csv", 3), csv(tmp_path / "a.csv", 3)))).play()
+    assert [reading.key for reading in player.readings] == ["b"] * 3 + ["a"] * 3
+    assert sum(len(reading.values) for reading in player.readings) == 60
+    assert player.source.finished
+
+
+def test_as_fast_as_possible_takes_no_time(tmp_path: Path) -> None:
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 500),))).play()
+    assert player.clock.monotonic() == 0.0
+    sizes = [len(readings) for _, readings in player.deliveries]
+    assert sizes[:-1] == [BATCH] * 7
+    assert sizes[-1] <= BATCH
+
+
+@pytest.mark.parametrize("speed", [1.0, 10.0])
+def test_pace_follows_the_stamps(speed: float, tmp_path: Path) -> None:
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 20),), speed=speed)).play()
+    assert len(player.deliveries) == 20
+    np.testing.assert_allclose([at * speed for at, _ in player.deliveries], np.arange(20), atol=1e-6)
+
+
+def test_a_recording_that_starts_anew_is_not_waited_for(tmp_path: Path) -> None:
+    files = (csv(tmp_path / "a.csv", 5, start=1e9), csv(tmp_path / "b.csv", 5, start=5e8))
+    player = Player(RecordingConfig(files=files, speed=1.0)).play()
+    assert len(player.deliveries) >= 9
+    assert player.clock.monotonic() < 10
+
+
+def test_a_pipeline_that_lags_holds_the_file_back(tmp_path: Path) -> None:
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),)), hold=True)
+    player.source.open(player.loop, player.deliver)
+    for _ in range(50):
+        player.loop.turn(0)
+    assert len(player.deliveries) == IN_FLIGHT
+    player.held.pop(0)()
+    for _ in range(50):
+        player.loop.turn(0)
+    assert len(player.deliveries) == IN_FLIGHT + 1
+    player.source.close()
+    player.loop.close()
+
+
+def test_pausing_stops_it_and_late_reports_do_not_start_it_again(tmp_path: Path) -> None:
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),)), hold=True)
+    player.source.open(player.loop, player.deliver)
+    for _ in range(50):
+        player.loop.turn(0)
+    player.source.pause()
+    for done in player.held:
+        done()
+    for _ in range(10):
+        player.loop.turn(0)
+    assert len(player.deliveries) == IN_FLIGHT
+    assert not player.source.finished
+    player.source.close()
+    player.loop.close()
+
+
+def test_bad_rows_are_counted_and_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("t,ax\n0,1\n0.1,x\n0.2,nan\n0.3,4\n")
+    player = Player(RecordingConfig(files=(path,))).play()
+    assert sum(len(reading.values) for reading in player.readings) == 2
+    assert player.metrics.dropped == {"malformed": 1, "not_finite": 1}
+
+
+def test_nothing_is_played_when_one_file_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("t,ay\n1,2\n")
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 3), tmp_path / "bad.csv")))
+    with pytest.raises(ConfigError, match="channel ax"):
+        player.play()
+    assert not player.deliveries
+
+
+def test_a_file_that_vanishes_while_another_is_played_is_counted(tmp_path: Path) -> None:
+    files = (csv(tmp_path / "a.csv", 5), csv(tmp_path / "b.csv", 5))
+    player = Player(RecordingConfig(files=files, speed=1.0))
+    player.source.open(player.loop, player.deliver)
+    player.loop.turn(0)
+    files[1].unlink()
+    while not player.source.finished:
+        player.loop.turn(1.0)
+    assert {reading.key for reading in player.readings} == {"a"}
+    assert player.metrics.dropped == {"malformed": 1}
+    player.source.close()
+    player.loop.close()
+
+
+def test_an_empty_recording_is_finished_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    assert Player(RecordingConfig(files=(tmp_path / "a.jsonl",))).play(turns=1).source.finished
+
+
+def test_settings_come_from_a_table(tmp_path: Path) -> None:
+    table = {"type": "recording", "files": ["a.csv"], "speed": 2, "columns": {"ax": "x"}, "json": {"type": "json"}}
+    config = schema.load(RecordingConfig, table, base=tmp_path)
+    assert config.files == (tmp_path / "a.csv",)
+    assert config.columns == {"ax": "x"}
+    mistakes: list[dict[str, Any]] = [{"files": []}, {"speed": -1}, {"chunk_s": 0}]
+    for wrong in mistakes:
+        with pytest.raises(schema.SchemaError):
+            schema.load(RecordingConfig, table | wrong)

@@ -1,0 +1,348 @@
+"""Hard cases from the offer to the correction, over a real outbox and a cloud that the test controls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_runtime.backoff import Retry
+from edge_runtime.clock import SystemClock
+from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, StoreError
+from edge_runtime.escalate import EscalationConfig, Escalator
+from edge_runtime.loop import Loop
+from edge_runtime.message import Correction, Prediction
+from edge_runtime.metrics import Metrics
+from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
+from edge_runtime.pipeline import Hard
+from edge_runtime.store import HardCase, Outbox, OutboxConfig, PutResult
+from tests.edge_runtime.test_pipeline import manifest
+
+Answer = Callable[[Array], dict[str, Array]]
+
+
+def high(tensor: Array) -> dict[str, Array]:
+    return {"p": np.tile(np.array([0.25, 0.75], np.float32), (len(tensor), 1))}
+
+
+class FakeCloud(CloudClient):
+    """Answers with a function, or raises what the test put in line."""
+
+    def __init__(self) -> None:
+        super().__init__(CloudConfig(url="http://127.0.0.1:1", model="teacher"), SystemClock())
+        self.answer: Answer = high
+        self.errors: list[CloudError] = []
+        self.down = False
+        self.asked: list[tuple[str, int]] = []
+        self.input_shape = (-1, 2, 8)
+
+    def ready(self) -> bool:
+        return not self.down
+
+    def close(self) -> None:
+        pass
+
+    def _fetch_metadata(self, deadline: float) -> ModelMetadata:
+        if self.down:
+            raise CloudUnavailable("connection refused")
+        return ModelMetadata(name="teacher", versions=("7",), inputs=(TensorSpec("x", "FP32", self.input_shape),))
+
+    def _infer(
+        self,
+        inputs: Mapping[str, Array],
+        request_id: str,
+        outputs: Sequence[str],
+        parameters: Mapping[str, Parameter],
+        deadline: float,
+    ) -> InferResponse:
+        if self.down:
+            raise CloudUnavailable("connection refused")
+        if self.errors:
+            raise self.errors.pop(0)
+        self.asked.append((request_id, len(inputs["x"])))
+        return InferResponse(model_name="teacher", outputs=self.answer(inputs["x"]), id=request_id)
+
+
+class Rig:
+    def __init__(self, path: Path, config: EscalationConfig | None = None, outbox: OutboxConfig | None = None) -> None:
+        self.loop, self.metrics, self.cloud = Loop(), Metrics(), FakeCloud()
+        self.corrections: list[Correction] = []
+        self.hold_publishing = False
+        self.held: list[Callable[[], None]] = []
+        self.outbox = Outbox(outbox or OutboxConfig(path=path), SystemClock())
+        self.outbox.open()
+        self.escalator = Escalator(
+            config=config or EscalationConfig(),
+            manifest=manifest(),
+            outbox=self.outbox,
+            client=self.cloud,
+            loop=self.loop,
+            publish=self.publish,
+            metrics=self.metrics,
+            clock=SystemClock(),
+            retry=Retry(base_s=0.02, cap_s=0.1),
+        )
+
+    def publish(self, corrections: Sequence[Correction], done: Callable[[], None]) -> None:
+        self.corrections += corrections
+        if self.hold_publishing:
+            self.held.append(done)
+        else:
+            done()
+
+    def until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"timed out; {self.outbox.counts()}, {self.metrics.snapshot()['counts']}"
+            self.loop.turn(0.02)
+
+    def settled(self) -> bool:
+        counts = self.outbox.counts()
+        assert counts.balances()
+        return counts.accepted > 0 and counts.queued == 0 and self.escalator.drained()
+
+    def close(self) -> None:
+        self.escalator.stop(5)
+        self.outbox.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path / "outbox.db")
+    yield rig
+    rig.close()
+
+
+def case(i: int, *, audit: bool = False, shape: tuple[int, int] = (2, 8)) -> Hard:
+    prediction = Prediction(
+        f"k@{i}", "k", float(i), i + 0.4, "low", 0.6, [0.6, 0.4], "provisional", not audit, "bench/3", "null", 0.1
+    )
+    return Hard(prediction, np.full(shape, i, np.float32), 0.6, audit)
+
+
+def test_every_hard_case_gets_its_correction_with_the_same_id(rig: Rig) -> None:
+    committed: list[int] = []
+    rig.escalator.start()
+    for i in range(40):
+        rig.escalator.offer([case(i)], lambda i=i: committed.append(i))  # type: ignore[misc]
+    rig.until(lambda: len(committed) == 40 and rig.settled())
+    assert committed == list(range(40))
+    assert sorted(c.id for c in rig.corrections) == sorted(f"k@{i}" for i in range(40))
+    c = rig.corrections[0]
+    assert (c.route, c.label, c.supersedes, c.late, c.hard, c.model) == (
+        "cloud",
+        "high",
+        "low",
+        False,
+        True,
+        "teacher/7",
+    )
+    assert c.scores == [0.25, 0.75]
+    counts = rig.outbox.counts()
+    assert (counts.accepted, counts.delivered) == (40, 40)
+    assert rig.metrics.counts["cloud_bytes_total"] == 40 * 2 * 8 * 4
+
+
+def test_done_comes_after_the_commit_and_not_before(rig: Rig) -> None:
+    seen: list[int] = []
+    rig.cloud.down = True
+    rig.escalator.offer([case(1)], lambda: seen.append(rig.outbox.counts().accepted))
+    rig.loop.turn(0)
+    assert seen == []
+    assert not rig.escalator.drained()
+    rig.escalator.start()
+    rig.until(lambda: seen)
+    assert seen == [1]
+    assert rig.escalator.drained()
+
+
+def test_a_cloud_that_is_away_delays_and_loses_nothing(rig: Rig) -> None:
+    rig.cloud.down = True
+    rig.escalator.start()
+    for i in range(20):
+        rig.escalator.offer([case(i)], None)
+    rig.until(lambda: rig.metrics.counts["cloud_failures_total"] >= 3)
+    assert rig.corrections == []
+    assert rig.outbox.counts().queued == 20
+    assert rig.metrics.gauges["cloud_reachable"] == 0
+    rig.cloud.down = False
+    rig.until(rig.settled)
+    assert len({c.id for c in rig.corrections}) == 20
+    assert rig.metrics.gauges["cloud_reachable"] == 1
+
+
+def test_late_answers_are_published_and_marked(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "outbox.db", EscalationConfig(deadline_s=0.05))
+    rig.cloud.down = True
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(lambda: rig.metrics.counts["cloud_failures_total"])
+    time.sleep(0.1)
+    rig.cloud.down = False
+    rig.until(rig.settled)
+    assert [c.late for c in rig.corrections] == [True]
+    assert rig.corrections[0].latency_ms >= 100
+    assert rig.metrics.counts["late_total"] == 1
+    rig.close()
+
+
+def test_one_bad_row_goes_to_the_dead_letters_and_blocks_nobody(rig: Rig) -> None:
+    def picky(tensor: Array) -> dict[str, Array]:
+        if (tensor == 13).any():
+            raise CloudRejected("window 13 is unlucky", 400)
+        return high(tensor)
+
+    rig.cloud.answer = picky
+    rig.escalator.offer([case(i) for i in range(10, 20)], None)
+    rig.escalator.start()
+    rig.until(rig.settled)
+    assert sorted(c.id for c in rig.corrections) == [f"k@{i}" for i in range(10, 20) if i != 13]
+    counts = rig.outbox.counts()
+    assert (counts.dead, counts.delivered) == (1, 9)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"p": np.ones((1, 3), np.float32)},
+        {"p": np.full((1, 2), 7.0, np.float32)},
+        {"p": np.array([[-0.5, 1.5]], np.float32)},
+        {"p": np.full((1, 2), np.nan, np.float32)},
+        {"p": np.array([["a", "b"]], object)},
+        {},
+    ],
+)
+def test_nonsense_from_the_cloud_is_never_published(tmp_path: Path, nonsense: dict[str, Array]) -> None:
+    rig = Rig(tmp_path / "outbox.db", EscalationConfig(unreadable_attempts=2))
+    rig.cloud.answer = lambda _: nonsense
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(rig.settled)
+    assert rig.corrections == []
+    assert rig.outbox.counts().dead == 1
+    rig.close()
+
+
+def test_logits_become_probabilities(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "outbox.db", EscalationConfig(output_kind="logits"))
+    rig.cloud.answer = lambda _: {"p": np.array([[0.0, np.log(3)]], np.float32)}
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(rig.settled)
+    assert rig.corrections[0].scores == pytest.approx([0.25, 0.75], abs=1e-6)
+    rig.close()
+
+
+def test_a_model_that_does_not_fit_keeps_the_cases_and_says_so(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.cloud.input_shape = (-1, 2, 99)
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(lambda: "do not fit" in caplog.text)
+    assert rig.outbox.counts().queued == 1
+    rig.cloud.input_shape = (-1, 2, 8)
+    rig.until(rig.settled)
+    assert len(rig.corrections) == 1
+
+
+def test_a_missing_model_is_not_the_cases_fault(rig: Rig) -> None:
+    rig.cloud.errors = [CloudRejected("unknown model", 404)] * 2
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(rig.settled)
+    assert rig.outbox.counts().dead == 0
+    assert len(rig.corrections) == 1
+
+
+def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_path: Path) -> None:
+    first = Rig(tmp_path / "outbox.db")
+    first.hold_publishing = True  # the correction never becomes safe, as if the process died before
+    first.escalator.start()
+    first.escalator.offer([case(5)], None)
+    first.until(lambda: first.corrections)
+    first.close()
+    second = Rig(tmp_path / "outbox.db")
+    second.escalator.start()
+    second.until(second.settled)
+    assert [c.id for c in first.corrections + second.corrections] == ["k@5", "k@5"]
+    assert second.outbox.counts().accepted == 1
+    second.close()
+
+
+def test_a_case_stored_for_another_bundle_is_buried_not_sent(rig: Rig) -> None:
+    rig.escalator.offer([case(1, shape=(2, 5)), case(2)], None)
+    rig.escalator.start()
+    rig.until(rig.settled)
+    assert [c.id for c in rig.corrections] == ["k@2"]
+    assert rig.outbox.counts().dead == 1
+
+
+def test_a_disk_that_refuses_costs_the_cases_and_not_the_stream(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(cases: Sequence[HardCase]) -> PutResult:
+        raise StoreError("no space left on device")
+
+    monkeypatch.setattr(rig.outbox, "put", full)
+    done: list[bool] = []
+    rig.escalator.start()
+    rig.escalator.offer([case(1), case(2)], lambda: done.append(True))
+    rig.until(lambda: done)
+    assert rig.metrics.dropped["outbox_error"] == 2
+    monkeypatch.undo()
+    rig.escalator.offer([case(3)], None)
+    rig.until(lambda: rig.corrections)
+
+
+def test_offers_beyond_the_bound_are_refused_and_counted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "outbox.db", EscalationConfig(max_pending=3))
+    done: list[str] = []
+    rig.escalator.offer([case(1), case(2)], lambda: done.append("first"))
+    rig.escalator.offer([case(3), case(4)], lambda: done.append("second"))
+    assert done == ["second"]
+    assert rig.metrics.dropped["outbox_busy"] == 2
+    rig.escalator.start()
+    rig.until(lambda: len(done) == 2)
+    rig.close()
+
+
+def test_a_full_outbox_refuses_and_every_case_is_accounted_for(tmp_path: Path) -> None:
+    config = replace(OutboxConfig(path=tmp_path / "outbox.db"), max_bytes=256 * 1024)
+    rig = Rig(config.path, EscalationConfig(max_pending=10**6), config)
+    rig.cloud.down = True
+    rig.escalator.start()
+    body = (2, 8)
+    done: list[int] = []
+    for i in range(0, 20_000, 500):
+        rig.escalator.offer([case(j, shape=body) for j in range(i, i + 500)], lambda i=i: done.append(i))  # type: ignore[misc]
+    rig.until(lambda: len(done) == 40, 60)
+    counts = rig.outbox.counts()
+    assert counts.balances()
+    assert 0 < counts.accepted < 20_000
+    refused = sum(n for reason, n in rig.metrics.dropped.items() if reason.startswith("outbox_"))
+    assert counts.accepted + refused == 20_000
+    rig.close()
+
+
+def test_audits_count_agreement(rig: Rig) -> None:
+    rig.escalator.start()
+    rig.escalator.offer([case(1, audit=True)], None)
+    rig.until(rig.settled)
+    assert not rig.corrections[0].hard
+    assert rig.metrics.counts["audit_agreed_total"] == 0  # the device said low, the cloud says high
+
+
+def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "outbox.db")
+    rig.cloud.down = True
+    rig.escalator.start()
+    rig.escalator.offer([case(i) for i in range(100)], None)
+    rig.escalator.remember("budget", b"{}")
+    rig.escalator.stop(5)
+    assert rig.outbox.counts().accepted == 100
+    assert rig.outbox.get_state("budget") == b"{}"
+    rig.outbox.close()
+    rig.loop.close()

@@ -1,0 +1,452 @@
+"""Recordings in every format give the same readings, and their mistakes are named by place."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.errors import ConfigError, EdgeError, InputError
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.message import Reading
+from edge_runtime.recordings import RecordingLayout, expand, iter_readings
+
+CONTRACT = InputContract(
+    channels=(Channel(name="ax", unit="g"), Channel(name="ay", unit="g")), rate_hz=50, window=10, hop=5
+)
+START = 1_700_000_000.0
+X = (np.arange(200, dtype=np.float32).reshape(100, 2) / 8).astype(np.float32)
+T = START + np.arange(100) / 50
+
+FORMATS = ["jsonl", "csv", "parquet", "npz"]
+
+
+def write(path: Path, x: Any = X, t: Any = T, **more: Any) -> Path:
+    """The same rows in the format of the path."""
+    rows = list(zip(t, *x.T, strict=True))
+    match path.suffix:
+        case ".jsonl":
+            lines = [orjson.dumps({"t": float(t), "values": [[float(a), float(b)]]}) for t, a, b in rows]
+            path.write_bytes(b"\n".join(lines))
+        case ".csv":
+            path.write_text("t,ax,ay\n" + "".join(f"{t!r},{a!r},{b!r}\n" for t, a, b in np.array(rows).tolist()))
+        case ".parquet":
+            pq.write_table(pa.table({"ay": x[:, 1], "t": t, "ax": x[:, 0]} | more), path)
+        case ".npz":
+            np.savez_compressed(path, x=x, t=t, **more)
+    return path
+
+
+def read(path: Path, layout: RecordingLayout | None = None, **keywords: Any) -> list[Reading]:
+    return list(iter_readings(path, CONTRACT, layout, **keywords))
+
+
+def joined(readings: list[Reading]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float32]]:
+    return np.concatenate([np.atleast_1d(r.t) for r in readings]), np.concatenate([r.values for r in readings])
+
+
+def error_of(path: Path, layout: RecordingLayout | None = None) -> str:
+    with pytest.raises(EdgeError) as caught:
+        read(path, layout)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_gives_the_same_samples(kind: str, tmp_path: Path) -> None:
+    readings = read(write(tmp_path / f"rec.{kind}"))
+    t, values = joined(readings)
+    np.testing.assert_allclose(t, T, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(values, X)
+    assert values.dtype == np.float32
+    assert {reading.key for reading in readings} == {"rec"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_tables_are_cut_by_time(kind: str, tmp_path: Path) -> None:
+    readings = read(write(tmp_path / f"rec.{kind}"), RecordingLayout(chunk_s=0.5))
+    assert [len(reading.values) for reading in readings] == [25, 25, 25, 25]
+    assert all(reading.values.flags.c_contiguous for reading in readings)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_same_file_gives_the_same_readings(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"rec.{kind}")
+    for one, other in zip(read(path), read(path), strict=True):
+        assert one.key == other.key
+        np.testing.assert_array_equal(one.t, other.t)
+        np.testing.assert_array_equal(one.values, other.values)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_key_for_all_comes_from_the_layout(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"rec.{kind}")
+    assert {reading.key for reading in read(path, RecordingLayout(key="watch-1"))} == {"watch-1"}
+    assert {reading.key for reading in read(path, key="fallback")} == {"fallback"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_missing_file_is_said_so(kind: str, tmp_path: Path) -> None:
+    assert "no such file" in error_of(tmp_path / f"rec.{kind}")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_of_noise_is_an_error_and_no_traceback(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rec.{kind}"
+    path.write_bytes(np.random.default_rng(3).bytes(3000))
+    error_of(path)
+    path.write_bytes(b"")
+    if kind == "jsonl":
+        assert read(path) == []
+    else:
+        error_of(path)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz"])
+def test_a_file_cut_short_is_an_error(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"rec.{kind}")
+    path.write_bytes(path.read_bytes()[:-300])
+    error_of(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_named_or_left_out(kind: str, bad: float, tmp_path: Path) -> None:
+    x = X.copy()
+    x[7, 1] = bad
+    path = write(tmp_path / f"rec.{kind}", x)
+    place = "line 9" if kind == "csv" else "row 8"
+    assert f"{place}: channel ay" in error_of(path)
+    refused: list[InputError] = []
+    t, values = joined(read(path, on_refused=refused.append))
+    assert [error.reason for error in refused] == ["not_finite"]
+    np.testing.assert_array_equal(values, np.delete(X, 7, axis=0))
+    np.testing.assert_allclose(t, np.delete(T, 7))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_absurd_stamps_are_named(kind: str, tmp_path: Path) -> None:
+    refused: list[InputError] = []
+    path = write(tmp_path / f"rec.{kind}", t=np.where(np.arange(100) == 3, 1e15, T))
+    assert len(joined(read(path, on_refused=refused.append))[0]) == 99
+    assert [error.reason for error in refused] == ["bad_time"]
+    assert "line 4" in str(refused[0]) or "line 5" in str(refused[0]) or "row 4" in str(refused[0])
+
+
+def test_an_unknown_suffix_asks_for_the_format(tmp_path: Path) -> None:
+    path = write(tmp_path / "rec.csv").rename(tmp_path / "rec.dat")
+    assert "set format" in error_of(path)
+    assert read(path, RecordingLayout(format="csv"))
+
+
+# -- JSONL ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_s_own_key_counts(tmp_path: Path) -> None:
+    path = tmp_path / "rec.jsonl"
+    path.write_bytes(b'{"key":"a","t":1,"values":[1,2]}\r\n\n  \n{"t":2,"values":[3,4]}\n')
+    assert [(reading.key, reading.t) for reading in read(path)] == [("a", 1.0), ("rec", 2.0)]
+    assert [reading.key for reading in read(path, RecordingLayout(key="all"))] == ["all", "all"]
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rec.jsonl"
+    path.write_bytes(b'{"t":1,"values":[1,2]}\n{"t":1,"values":[1,null]}\n{"t":2,"values":[3,4]}\n')
+    assert "line 2: values must be numbers, got null" in error_of(path)
+    refused: list[InputError] = []
+    assert len(read(path, on_refused=refused.append)) == 2
+    assert [error.reason for error in refused] == ["malformed"]
+
+
+def test_a_giant_line_is_skipped_without_being_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rec.jsonl"
+    good = b'{"t":1,"values":[1,2]}'
+    path.write_bytes(good + b"\n" + b"x" * 5000 + b"\n" + good + b"\n" + b"y" * 5000)
+    refused: list[InputError] = []
+    layout = RecordingLayout(json=JsonConfig(max_bytes=100))
+    assert len(read(path, layout, on_refused=refused.append)) == 2
+    assert [error.reason for error in refused] == ["too_large", "too_large"]
+    assert "line 2" in str(refused[0])
+    assert "line 4" in str(refused[1])
+
+
+def test_lines_may_be_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "rec.jsonl"
+    path.write_bytes(b'{"ts":1000,"x":1,"y":2}')
+    layout = RecordingLayout(json=JsonConfig(time="ts", time_unit="ms", channels={"ax": "x", "ay": "y"}))
+    assert read(path, layout)[0].values.tolist() == [[1, 2]]
+
+
+# -- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def csv(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "rec.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found_in_the_header(delimiter: str, tmp_path: Path) -> None:
+    path = csv(tmp_path, "time,label,ax,ay\n1,rest,2,3\n".replace(",", delimiter))
+    assert read(path)[0].values.tolist() == [[2, 3]]
+
+
+def test_quotes_byte_order_mark_and_spaces_are_no_matter(tmp_path: Path) -> None:
+    path = csv(tmp_path, '\ufeff"t", "ax" ,ay\n"1"," 2 ",3\n\n2,4,5\n')
+    assert joined(read(path))[1].tolist() == [[2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("stamp", ["2023-11-14 22:13:20", "2023-11-14T22:13:20Z", '"2023-11-14 22:13:20+00:00"'])
+def test_texts_as_stamps_are_iso_8601(stamp: str, tmp_path: Path) -> None:
+    assert np.asarray(read(csv(tmp_path, f"timestamp,ax,ay\n{stamp},1,2\n"))[0].t).tolist() == [START]
+
+
+def test_numeric_stamps_may_have_another_unit(tmp_path: Path) -> None:
+    path = csv(tmp_path, "ms,ax,ay\n1700000000123,1,2\n")
+    assert np.asarray(read(path, RecordingLayout(time="ms", time_unit="ms"))[0].t).tolist() == [1700000000.123]
+
+
+def test_without_stamps_rows_follow_the_rate(tmp_path: Path) -> None:
+    path = csv(tmp_path, "ax,ay\n1,2\n3,4\n")
+    assert "set time or rate_hz" in error_of(path)
+    assert joined(read(path, RecordingLayout(rate_hz=10)))[0].tolist() == [0, 0.1]
+
+
+def test_a_key_column_parts_the_rows(tmp_path: Path) -> None:
+    path = csv(tmp_path, "t,who,ax,ay\n1.0,a,1,2\n1.1,b,3,4\n1.2,a,5,6\n")
+    a, b = read(path, RecordingLayout(key_column="who"))
+    assert (a.key, a.values.tolist(), np.asarray(a.t).tolist()) == ("a", [[1, 2], [5, 6]], [1.0, 1.2])
+    assert (b.key, b.values.tolist()) == ("b", [[3, 4]])
+
+
+def test_columns_may_have_other_names_and_scales(tmp_path: Path) -> None:
+    path = csv(tmp_path, "t,x mg,y mg\n1,1000,500\n")
+    layout = RecordingLayout(columns={"ax": "x mg", "ay": "y mg"}, scale=(0.001,))
+    np.testing.assert_allclose(read(path, layout)[0].values, np.array([[1, 0.5]]))
+
+
+def test_r_s_column_of_row_names_is_left_out(tmp_path: Path) -> None:
+    path = csv(tmp_path, '"t","ax","ay"\n"1",5,1,2\n"2",6,3,4\n')
+    assert joined(read(path))[0].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("2,x,3", "line 3: column 'ax': 'x' is not a number"),
+        ("2,,3", "line 3: column 'ax': '' is not a number"),
+        ("now,2,3", "line 3: column 't': 'now' is not a number"),
+        ("2,3", "line 3: 2 cells, the header has 3"),
+        ("2,3,4,5", "line 3: 4 cells, the header has 3"),
+    ],
+)
+def test_bad_rows_are_named_or_left_out(row: str, told: str, tmp_path: Path) -> None:
+    path = csv(tmp_path, f"t,ax,ay\n1,1,1\n{row}\n3,3,3\n")
+    assert told in error_of(path)
+    refused: list[InputError] = []
+    assert joined(read(path, on_refused=refused.append))[0].tolist() == [1, 3]
+    assert len(refused) == 1
+
+
+def test_a_bad_text_stamp_or_key_is_named(tmp_path: Path) -> None:
+    text = "date,who,ax,ay\n2024-01-01,a,1,2\nyesterday,a,1,2\n2024-01-02,,1,2\n2024-01-03,a,1,2\n"
+    refused: list[InputError] = []
+    readings = read(csv(tmp_path, text), RecordingLayout(key_column="who"), on_refused=refused.append)
+    assert [error.reason for error in refused] == ["bad_time", "no_key"]
+    assert "line 3" in str(refused[0])
+    assert "line 4" in str(refused[1])
+    assert len(readings) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("t,ax,az", "column 'ay' (channel ay) is missing"),
+        ("t,ax,ay,ax", "column 'ax' (channel ax) is there twice"),
+        ("time,date,ax,ay", "which is the time, time or date? set time"),
+        ("", "must name the columns"),
+    ],
+)
+def test_headers_that_do_not_fit_are_refused(header: str, told: str, tmp_path: Path) -> None:
+    assert told in error_of(csv(tmp_path, f"{header}\n1,2,3\n"))
+
+
+def test_a_mapping_of_unknown_channels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="maps az"):
+        read(write(tmp_path / "rec.csv"), RecordingLayout(columns={"az": "t"}))
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rec.csv"
+    path.write_bytes(b"t,ax,ay\n1,2,3\n" + b"2,3,\xff\n")
+    assert "cannot be read to its end" in error_of(path)
+
+
+def test_many_rows_come_in_bounded_pieces(tmp_path: Path) -> None:
+    n = 10_000
+    path = csv(tmp_path, "t,ax,ay\n" + "".join(f"{i / 1000},{i},{-i}\n" for i in range(n)))
+    readings = read(path, RecordingLayout(chunk_s=3600))
+    assert max(len(reading.values) for reading in readings) <= 2048
+    np.testing.assert_array_equal(joined(readings)[1][:, 0], np.arange(n, dtype=np.float32))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.text(alphabet='tax y,;\n"0123456789.eNI-\r\t', max_size=80))
+def test_any_text_gives_readings_or_an_error(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rec.csv"
+        path.write_text("t,ax,ay\n" + text)
+        refused: list[InputError] = []
+        for reading in iter_readings(path, CONTRACT, on_refused=refused.append):
+            assert np.isfinite(reading.values).all()
+
+
+# -- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_parquet_s_own_time_types_are_what_they_are(unit: str, tmp_path: Path) -> None:
+    per_s = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    stamps = pa.array([int(START) * per_s, int(START + 1) * per_s], pa.timestamp(unit))  # type: ignore[attr-defined, unused-ignore]
+    pq.write_table(pa.table({"ax": [1, 2], "ay": [3.0, None], "time": stamps}), tmp_path / "rec.parquet")
+    refused: list[InputError] = []
+    (reading,) = read(tmp_path / "rec.parquet", on_refused=refused.append)
+    assert np.asarray(reading.t).tolist() == [START]
+    assert "row 2: channel ay is missing" in str(refused[0])
+
+
+def test_parquet_texts_and_keys(tmp_path: Path) -> None:
+    table = {
+        "ax": [1, 2, 3],
+        "ay": [4, 5, 6],
+        "t": ["2023-11-14T22:13:20Z", "x", "2023-11-14T22:13:21Z"],
+        "id": [7, 7, None],
+    }
+    pq.write_table(pa.table(table), tmp_path / "rec.parquet")
+    refused: list[InputError] = []
+    (reading,) = read(tmp_path / "rec.parquet", RecordingLayout(key_column="id"), on_refused=refused.append)
+    assert (reading.key, reading.values.tolist(), np.asarray(reading.t).tolist()) == ("7", [[1, 4]], [START])
+    assert sorted(error.reason for error in refused) == ["bad_time", "no_key"]
+
+
+def test_parquet_columns_hold_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path / "rec.parquet", ax=["a"] * 100)
+    assert "numbers are needed" in error_of(path)
+
+
+def test_parquet_without_pyarrow_names_the_line_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "rec.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert 'pip install "edge-runtime[parquet]"' in error_of(path)
+
+
+# -- NPZ --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_arrays_in_either_order(order: Any, save: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
+    save(tmp_path / "rec.npz", x=np.asarray(x, order=order), rate=np.array(100.0))
+    t, values = joined(read(tmp_path / "rec.npz"))
+    np.testing.assert_array_equal(values, x)
+    np.testing.assert_allclose(t, np.arange(5000) / 100)
+
+
+def test_npz_without_stamps_or_rate_has_the_model_s_rate(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rec.npz", x=X)
+    np.testing.assert_allclose(joined(read(tmp_path / "rec.npz"))[0], np.arange(100) / 50)
+
+
+def test_npz_recordings_become_keys_with_silence_between(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rec.npz", x=X, offset=np.array([0, 40, 100]), who=np.array(["ann", "bob"]))
+    readings = read(tmp_path / "rec.npz", RecordingLayout(key_column="who"))
+    assert {reading.key for reading in readings} == {"ann", "bob"}
+    t = joined(readings)[0]
+    assert t[40] - t[39] > CONTRACT.max_gap_s
+    assert {reading.key for reading in read(tmp_path / "rec.npz")} == {"rec-0", "rec-1"}
+
+
+def test_npz_columns_are_found_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rec.npz", x=np.array([[1, 2, 3]], np.int16), channels=np.array(["ay", "temp", "ax"]))
+    assert read(tmp_path / "rec.npz")[0].values.tolist() == [[3, 1]]
+
+
+def test_npz_never_loads_a_pickle(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rec.npz", x=np.array([{"a": 1}], dtype=object))
+    assert "pickle" in error_of(tmp_path / "rec.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"y": X}, "array 'x' is missing"),
+        ({"x": X[:, :1]}, "has 1 columns"),
+        ({"x": np.array(["a", "b"])}, "must hold numbers"),
+        ({"x": np.zeros((2, 2, 2), np.float32)}, "3 dimensions"),
+        ({"x": np.float32(1)}, "must hold numbers"),
+        ({"x": X, "t": T[:50]}, "one number for each of 100 rows"),
+        ({"x": X, "offset": np.array([0, 70, 40, 100])}, "must rise from 0 to 100"),
+        ({"x": X, "offset": np.array([0, 40])}, "must rise from 0 to 100"),
+    ],
+)
+def test_npz_files_that_do_not_fit_are_refused(arrays: Any, told: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "rec.npz", **arrays)
+    assert told in error_of(tmp_path / "rec.npz")
+
+
+def test_an_array_shorter_than_its_header_is_noticed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", x=X)
+    with zipfile.ZipFile(tmp_path / "whole.npz") as whole, zipfile.ZipFile(tmp_path / "rec.npz", "w") as cut:
+        cut.writestr("x.npy", whole.read("x.npy")[:-100])
+    assert "cut short" in error_of(tmp_path / "rec.npz")
+
+
+def test_real_recordings_of_ten_people(shared: Path) -> None:
+    names = ("ax", "ay", "az", "wx", "wy", "wz")
+    contract = InputContract(channels=tuple(Channel(name=n, unit="1") for n in names), rate_hz=50, window=100, hop=50)
+    path = shared / "data" / "exercise-watch-seglearn" / "watch.npz"
+    readings = list(iter_readings(path, contract))
+    with np.load(path) as npz:
+        np.testing.assert_array_equal(np.concatenate([reading.values for reading in readings]), npz["x"])
+    assert len({reading.key for reading in readings}) == 98
+
+
+# -- several files ----------------------------------------------------------------------------------------------------
+
+
+def test_patterns_expand_in_order_and_keys_differ(tmp_path: Path) -> None:
+    for name in ("b/1.csv", "a/1.csv", "a/2.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert expand([tmp_path / "a" / "*.csv", tmp_path / "b" / "1.csv"]) == [
+        (tmp_path / "a" / "1.csv", "a/1"),
+        (tmp_path / "a" / "2.csv", "2"),
+        (tmp_path / "b" / "1.csv", "b/1"),
+    ]
+    with pytest.raises(ConfigError, match="no file fits"):
+        expand([tmp_path / "c" / "*.csv"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"chunk_s": 0}, {"rate_hz": -1}, {"delimiter": ";;"}, {"scale": (0.0,)}, {"json": JsonConfig(time="")}]
+)
+def test_layouts_that_make_no_sense_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        RecordingLayout(**wrong)

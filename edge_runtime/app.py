@@ -76,16 +76,20 @@ def load_model(config: ModelConfig) -> Model:
         raise ConfigError(f"bundle {config.bundle}: no such file")
     bundle = open_bundle(config.bundle)
     try:
-        if bundle.expired(SystemClock()):
-            raise BundleError(
-                f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
-            )
-        variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
-        options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
-        engine = load_engine(bundle, variant.name, options)
+        return _load(bundle, config)
     except BaseException:
         bundle.close()
         raise
+
+
+def _load(bundle: Bundle, config: ModelConfig) -> Model:
+    if bundle.expired(SystemClock()):
+        raise BundleError(
+            f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
+        )
+    variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
+    options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
+    engine = load_engine(bundle, variant.name, options)
     log.info("model %s: variant %s on %s", bundle.manifest.model, variant.name, engine.name)
     return Model(bundle, variant, engine)
 

@@ -102,6 +102,7 @@ class App:
         metrics: receives everything that is counted.
         clock: where time comes from.
         model: loaded already; None loads the one that the configuration names.
+        more_sinks: besides those that the configuration names.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused.
@@ -114,6 +115,7 @@ class App:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         model: Model | None = None,
+        more_sinks: Sequence[Sink] = (),
     ) -> None:
         self.config = config
         self.metrics = metrics or Metrics()
@@ -128,7 +130,7 @@ class App:
             stack.callback(self.loop.close)
             self._links = _links(config, self.metrics)
             self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
-            self.sinks = [self._sink(i, part) for i, part in enumerate(config.sink)]
+            self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *more_sinks]
             self.outbox = self._open_outbox(stack)
             self.budget = Budget(config.gate, self.clock)
             self._restore_budget()

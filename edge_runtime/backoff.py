@@ -6,11 +6,11 @@ breaker: M. Nygard, "Release It!" (2007), with the probe of `CircuitBreaker` in 
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import Enum
 
 from edge_runtime.clock import Clock
@@ -66,11 +66,18 @@ def parse_retry_after(value: str, now: float) -> float | None:
     text = value.strip()
     if text.isascii() and text.isdigit():
         return float(min(int(text[:12]), 10**9))
+    when = parse_date(text, float("nan"))
+    return None if math.isnan(when) else max(0.0, when - now)
+
+
+def parse_date(value: str, default: float) -> float:
+    """An HTTP date (RFC 9110 section 5.6.7) as seconds since 1970; `default` when it is missing or unreadable."""
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 10 ms to import, for a header that is mostly seconds
+
     try:
-        when = parsedate_to_datetime(text).timestamp()
+        return parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
-        return None
-    return max(0.0, when - now)
+        return default
 
 
 class BreakerState(Enum):

@@ -6,18 +6,16 @@ serves one request at a time; idle ones are kept, up to `CloudConfig.max_idle_co
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Literal
 from urllib.parse import urlsplit
 
 from edge_runtime._version import __version__
-from edge_runtime.backoff import parse_retry_after
+from edge_runtime.backoff import parse_date, parse_retry_after
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
 from edge_runtime.credentials import ClientTls, SecretFile
@@ -69,6 +67,7 @@ class HttpClient(CloudClient):
         )
         self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
         self._secrets = {name: SecretFile(path, f"header_files.{name}") for name, path in config.header_files.items()}
+        self._path = config.model_path
         self._fixed_head = self._build_fixed_head()
         self._limits = Limits(
             max_body_bytes=config.max_response_bytes,
@@ -87,7 +86,7 @@ class HttpClient(CloudClient):
         """Whether the model can answer now; judged by the status code, since servers differ in the body."""
         deadline = self._clock.monotonic() + min(self._config.connect_timeout_s + self._config.timeout_s, 30.0)
         try:
-            return self._call("GET", f"{self._config.model_path}/ready", deadline).status == 200
+            return self._call("GET", f"{self._path}/ready", deadline).status == 200
         except CloudError:
             return False
 
@@ -99,7 +98,7 @@ class HttpClient(CloudClient):
             stream.close()
 
     def _fetch_metadata(self, deadline: float) -> ModelMetadata:
-        answer = self._call("GET", self._config.model_path, deadline)
+        answer = self._call("GET", self._path, deadline)
         if answer.status != 200:
             raise self._error(answer)
         try:
@@ -155,7 +154,7 @@ class HttpClient(CloudClient):
             body = encode_request(inputs, request_id=request_id, outputs=outputs, parameters=parameters, binary=binary)
         except InputError as error:
             raise CloudRejected(f"request {request_id!r} cannot be sent: {error}") from None
-        return self._call("POST", f"{self._config.model_path}/infer", deadline, body)
+        return self._call("POST", f"{self._path}/infer", deadline, body)
 
     def _decode(self, answer: _Answer) -> InferResponse:
         try:
@@ -339,10 +338,7 @@ class HttpClient(CloudClient):
         value = head.headers.get("retry-after")
         if value is None:
             return None
-        now = self._clock.wall()
-        with contextlib.suppress(ValueError, OverflowError):
-            now = parsedate_to_datetime(head.headers.get("date", "")).timestamp()
-        return parse_retry_after(value, now)
+        return parse_retry_after(value, parse_date(head.headers.get("date", ""), self._clock.wall()))
 
     def _masked(self, text: str) -> str:
         """Some proxies print the request into their error page."""

@@ -116,8 +116,13 @@ class ClientTls:
     def _load(self) -> ssl.SSLContext:
         try:
             self._stamps = self._current()
-            context = ssl.create_default_context(cafile=None if self._ca_file is None else str(self._ca_file))
+            # Not ssl.create_default_context: that one writes session keys to a file if SSLKEYLOGFILE says so.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host name by default
             context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if self._ca_file is None:
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(cafile=str(self._ca_file))
             if self._cert_file is not None:
                 context.load_cert_chain(self._cert_file, self._key_file, password=_no_password)
         except (OSError, ValueError) as error:

@@ -39,6 +39,9 @@ LIVE, AUDIT = 0, 1  # priorities in the outbox
 _FINAL = frozenset({400, 413, 415, 422})
 """Refusals of the request's content: the same bytes would be refused again."""
 
+_TRUSTED_ATTEMPTS = 3
+"""After so many failures a case may itself be their cause, and is asked alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EscalationConfig:
@@ -283,20 +286,38 @@ class Escalator:
 
     def _forward_some(self) -> bool:
         """Ask for one batch; False when there was nothing to do or the cloud is not to be asked now."""
-        limit = 1 if self._breaker.state is not BreakerState.CLOSED or self._alone else self._config.max_batch
-        cases = self._outbox.take(limit, max_bytes=16 * 2**20)
-        if not cases:
-            return False
-        ids = [case.id for case in cases]
-        if not self._breaker.allow():
-            self._outbox.release(ids)
-            return False
         if not self._publishing.acquire(timeout=1.0):
-            self._outbox.release(ids)  # corrections pile up before the sinks: ask no more until they flow
-            return False
-        if not self._ask(cases):
-            self._publishing.release()
+            return False  # corrections pile up before the sinks: ask no more until they flow
+        asked = False
+        try:
+            cases = self._outbox.take(self._config.max_batch, max_bytes=16 * 2**20)
+            if not cases:
+                return False
+            if not self._breaker.allow():
+                self._outbox.release([case.id for case in cases])
+                return False
+            asked = self._ask(self._choose(cases))
+        finally:
+            if not asked:  # otherwise released when the corrections are safe
+                self._publishing.release()
         return True
+
+    def _choose(self, cases: list[HardCase]) -> list[HardCase]:
+        """Whom to ask for together; the others go back.
+
+        A case that makes the server fail must not take its neighbours with it for ever: one that has failed a few times
+        is asked alone, and a trial after an outage is made with the case that has failed least.
+        """
+        if self._breaker.state is BreakerState.CLOSED:
+            together = [case for case in cases if case.id not in self._alone and case.attempts < _TRUSTED_ATTEMPTS]
+            chosen = together or cases[:1]
+        else:
+            chosen = [min(cases, key=lambda case: case.attempts)]
+        ids = {case.id for case in chosen}
+        others = [case.id for case in cases if case.id not in ids]
+        if others:
+            self._outbox.release(others)
+        return chosen
 
     def _ask(self, cases: list[HardCase]) -> bool:
         ids = [case.id for case in cases]
@@ -306,7 +327,8 @@ class Escalator:
             self._breaker.failure(error.retry_after_s)
             self._say_reachable(False, str(error))
             self._metrics.counts["cloud_failures_total"] += 1
-            delay = self._retry.delay(1, error.retry_after_s, self._rng)
+            failures = 1 + max(case.attempts for case in cases)
+            delay = self._retry.delay(failures, error.retry_after_s, self._rng)
             self._outbox.retry(ids, delay, str(error))
         except (CloudRejected, ConfigError) as error:
             self._breaker.success()  # it answers; it does not like what we ask

@@ -187,10 +187,10 @@ class Pipeline:
         best, trust, is_hard = self._gate.judge(probabilities)
         self._budget.seen(len(windows))
         # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
-        rows = np.round(probabilities.astype(np.float64), 7).tolist()
+        rows = probabilities.astype(np.float64).round(7).tolist()
         labels, model, variant = self._labels, self._model, self._variant
         keys, slots, starts, _, _, received = zip(*windows, strict=True)
-        begins = np.round(np.array(starts), 6)
+        begins = np.array(starts).round(6)
         made = [
             Prediction(
                 f"{key}@{slot}",
@@ -210,7 +210,7 @@ class Pipeline:
                 keys,
                 slots,
                 begins.tolist(),
-                np.round(begins + self._length_s, 6).tolist(),
+                (begins + self._length_s).round(6).tolist(),
                 best.tolist(),
                 rows,
                 is_hard.tolist(),

@@ -1,16 +1,13 @@
-"""The table formats of recordings, in blocks of rows: CSV, Parquet, NPZ. See `edge_runtime.recordings`."""
+"""CSV and Parquet recordings, in blocks of rows. See `edge_runtime.recordings`."""
 
 from __future__ import annotations
 
 import csv
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +24,6 @@ ROWS = 2048
 """Rows in a block: what is in memory at a time."""
 
 TIME_COLUMNS = ("t", "time", "timestamp", "ts", "datetime", "date")
-
-_MAX_RECORDINGS = 1_000_000
-_MAX_COLUMNS = 4096
-_NPZ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
 
 
 class Block(NamedTuple):
@@ -64,7 +57,12 @@ def _position(path: Path, header: Sequence[str], name: str, what: str, setting: 
     raise ConfigError(f"{path}: column {name!r} ({what}) {problem}; the file has {shown}; set {setting}")
 
 
-def _find_channels(path: Path, header: Sequence[str], contract: InputContract, layout: RecordingLayout) -> list[int]:
+def find_channels(path: Path, header: Sequence[str], contract: InputContract, layout: RecordingLayout) -> list[int]:
+    """Positions of the model's channels among the columns of a table, in the model's order.
+
+    Raises:
+        ConfigError: a column is missing or there twice, or the layout maps a channel that the model does not have.
+    """
     names = [channel.name for channel in contract.channels]
     if unknown := sorted(set(layout.columns) - set(names)):
         raise ConfigError(f"columns maps {', '.join(unknown)}; the model's channels are {', '.join(names)}")
@@ -72,7 +70,7 @@ def _find_channels(path: Path, header: Sequence[str], contract: InputContract, l
 
 
 def _find_columns(path: Path, header: Sequence[str], contract: InputContract, layout: RecordingLayout) -> _Columns:
-    channels = _find_channels(path, header, contract, layout)
+    channels = find_channels(path, header, contract, layout)
     key = _position(path, header, layout.key_column, "key", "key_column") if layout.key_column else None
     if layout.time:
         return _Columns(_position(path, header, layout.time, "time", "time"), key, channels)
@@ -84,7 +82,12 @@ def _find_columns(path: Path, header: Sequence[str], contract: InputContract, la
     return _Columns(likely[0] if likely else None, key, channels)
 
 
-def _scale(contract: InputContract, layout: RecordingLayout) -> Float32 | None:
+def scale_of(contract: InputContract, layout: RecordingLayout) -> Float32 | None:
+    """One factor for each channel, or None where values are physical already.
+
+    Raises:
+        ConfigError: the number of factors does not fit the model.
+    """
     if not layout.scale:
         return None
     n = len(contract.channels)
@@ -93,7 +96,8 @@ def _scale(contract: InputContract, layout: RecordingLayout) -> Float32 | None:
     return np.array(layout.scale if len(layout.scale) == n else layout.scale * n, np.float32)
 
 
-def _to_float32(values: npt.NDArray[Any], scale: Float32 | None) -> Float32:
+def to_float32(values: npt.NDArray[Any], scale: Float32 | None) -> Float32:
+    """Numbers of a table in physical units, (n, channels); what float32 does not hold becomes infinite."""
     with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite, and such rows are refused
         result: Float32 = np.ascontiguousarray(values, np.float32)
         return result if scale is None else result * scale
@@ -157,7 +161,7 @@ class _Csv:
         self._layout = layout
         self._key = layout.key or fallback
         self._refuse = refuse
-        self._scale = _scale(contract, layout)
+        self._scale = scale_of(contract, layout)
         self._columns = _find_columns(path, header, contract, layout)
         self._seen = 0
 
@@ -188,7 +192,7 @@ class _Csv:
         if key is not None:
             rows, kept, keys = self._keys(rows, key)
             table, t = table[kept], t[kept]
-        values = _to_float32(table[:, : len(channels)], self._scale)
+        values = to_float32(table[:, : len(channels)], self._scale)
         return Block(t, values, keys, [line for line, _ in rows], "line")
 
     def _numbers(self, rows: list[tuple[int, list[str]]], columns: list[int]) -> tuple[Any, Float64]:
@@ -272,11 +276,11 @@ def parquet_blocks(
     try:
         file = pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"{path}: not a Parquet file: {_one_line(error)}") from None
+        raise ConfigError(f"{path}: not a Parquet file: {one_line(error)}") from None
     with file:
         header = list(file.schema_arrow.names)
         columns = _find_columns(path, header, contract, layout)
-        scale = _scale(contract, layout)
+        scale = scale_of(contract, layout)
         wanted = [i for i in (*columns.channels, columns.time, columns.key) if i is not None]
         row = 0
         try:
@@ -288,11 +292,11 @@ def parquet_blocks(
                 kept: list[int] = list(range(n))
                 if columns.key is not None:
                     kept, keys = _arrow_keys(path, batch.column(header[columns.key]).to_pylist(), row, refuse)
-                table = _to_float32(np.stack(values, axis=1)[kept], scale)
+                table = to_float32(np.stack(values, axis=1)[kept], scale)
                 yield Block(t[kept], table, keys, [row + 1 + i for i in kept], "row")
                 row += n
         except (OSError, pa.ArrowException) as error:
-            refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {_one_line(error)}"))
+            refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {one_line(error)}"))
 
 
 def _arrow_numbers(pa: Any, path: Path, column: Any, name: str) -> Float64:
@@ -338,185 +342,6 @@ def _arrow_keys(path: Path, texts: list[Any], row: int, refuse: Refused) -> tupl
     return kept, keys
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """A library's complaint, on one line of bounded length."""
     return " ".join(str(error).split())[:200]
-
-
-# -- NPZ ---------------------------------------------------------------------------------------------------------------
-
-
-def npz_blocks(
-    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
-) -> Iterator[Block]:
-    """Blocks of an .npz file: ``x`` (rows, channels), with ``t`` (rows) or a rate, and maybe ``offset`` and keys.
-
-    Several recordings in one file that has no stamps are laid one after another on one line of time, with a silence
-    between them that no window spans. Arrays are read as streams; object arrays (pickles) are refused.
-    """
-    with ExitStack() as stack:
-        try:
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            npz = _Npz(archive, path)
-            values = npz.open(stack, layout.values)
-            if not values.shape or values.dtype.kind not in "fiu":
-                raise ConfigError(f"{path}: array {layout.values!r} must hold numbers, (rows, channels)")
-            pick = npz.columns(values.shape[1] if len(values.shape) == 2 else 1, contract, layout)
-            time = npz.stamps(stack, values.shape[0], layout)
-            ends = npz.ends(values.shape[0], layout)
-            keys = npz.keys(len(ends), layout, fallback)
-            rate_hz = layout.rate_hz or npz.rate() or contract.rate_hz
-        except _NPZ_ERRORS as error:
-            raise ConfigError(f"{path}: not a usable .npz file: {_one_line(error)}") from None
-        scale = _scale(contract, layout)
-        silence_s = max(1.0, 2 * contract.max_gap_s)
-        row = 0
-        try:
-            for i, (end, key) in enumerate(zip(ends, keys, strict=True)):
-                while row < end:
-                    n = min(ROWS, end - row)
-                    table = values.read(n).reshape(n, -1)
-                    if time is None:
-                        t = np.arange(row, row + n) / rate_hz + i * silence_s
-                    else:
-                        t = time[0].read(n).astype(np.float64) / time[1]
-                    yield Block(t, _to_float32(table[:, pick], scale), key, range(row + 1, row + n + 1), "row")
-                    row += n
-        except _NPZ_ERRORS as error:
-            refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {_one_line(error)}"))
-
-
-class _Stream:
-    """An array of an .npz file of one or two dimensions, read row by row from its start.
-
-    Args:
-        reopen: opens the file of the array anew.
-        path: for messages.
-        name: of the array.
-
-    Raises:
-        ConfigError: the array cannot be read in this way.
-    """
-
-    def __init__(self, reopen: Callable[[], IO[bytes]], path: Path, name: str) -> None:
-        file = reopen()
-        version = np.lib.format.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"array {name!r} has .npy version {version}")
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape: tuple[int, ...]
-        self.shape, fortran, self.dtype = read(file)
-        if self.dtype.hasobject:
-            raise ConfigError(f"{path}: array {name!r} holds Python objects (a pickle), which are never loaded")
-        if len(self.shape) > 2:
-            raise ConfigError(f"{path}: array {name!r} has {len(self.shape)} dimensions, one or two are needed")
-        width = self.shape[1] if len(self.shape) == 2 else 1
-        if width > _MAX_COLUMNS:
-            raise ConfigError(f"{path}: array {name!r} has {width} columns; at most {_MAX_COLUMNS} are read")
-        # In Fortran order the columns lie one after another: each of them becomes a stream of its own.
-        self._files = [file]
-        self._row_items = width
-        if fortran and width > 1:
-            self._row_items = 1
-            start = file.tell()
-            for column in range(1, width):
-                other = reopen()
-                other.seek(start + column * self.shape[0] * self.dtype.itemsize)
-                self._files.append(other)
-
-    def read(self, rows: int) -> npt.NDArray[Any]:
-        """The next rows: (rows,) or (rows, columns).
-
-        Raises:
-            EOFError: the array is shorter than its header says.
-        """
-        want = rows * self._row_items * self.dtype.itemsize
-        columns = []
-        for file in self._files:
-            data = file.read(want)
-            if len(data) < want:
-                raise EOFError("the file is cut short")
-            columns.append(np.frombuffer(data, self.dtype))
-        table = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-        return table.reshape(rows, *self.shape[1:])
-
-
-class _Npz:
-    """What stands in an .npz file."""
-
-    def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
-        self._archive = archive
-        self._path = path
-        self._names = {name.removesuffix(".npy") for name in archive.namelist()}
-
-    def open(self, stack: ExitStack, name: str) -> _Stream:
-        if name not in self._names:
-            known = ", ".join(sorted(self._names)[:20])
-            raise ConfigError(f"{self._path}: array {name!r} is missing; the file has {known}; set values or time")
-        return _Stream(lambda: stack.enter_context(self._archive.open(f"{name}.npy")), self._path, name)
-
-    def _small(self, name: str, kinds: str) -> npt.NDArray[Any] | None:
-        """A whole array of one dimension at most, if it is there and of one of the kinds."""
-        if name not in self._names:
-            return None
-        with ExitStack() as stack:
-            stream = self.open(stack, name)
-            if stream.dtype.kind not in kinds or len(stream.shape) > 1 or (stream.shape or (1,))[0] > _MAX_RECORDINGS:
-                return None
-            return stream.read(stream.shape[0]) if stream.shape else stream.read(1)
-
-    def columns(self, width: int, contract: InputContract, layout: RecordingLayout) -> list[int]:
-        """Positions of the model's channels among the columns of the values."""
-        names = self._small("channels", "U")
-        if names is not None and len(names) == width:
-            return _find_channels(self._path, [str(name) for name in names], contract, layout)
-        if width != len(contract.channels):
-            raise ConfigError(
-                f"{self._path}: array {layout.values!r} has {width} columns, the model has {len(contract.channels)}"
-            )
-        return list(range(width))
-
-    def stamps(self, stack: ExitStack, rows: int, layout: RecordingLayout) -> tuple[_Stream, float] | None:
-        """The array of stamps with its units per second; None where there is none."""
-        name = layout.time or "t"
-        if name not in self._names and not layout.time:
-            return None
-        stream = self.open(stack, name)
-        if stream.shape != (rows,) or stream.dtype.kind not in "fiu":
-            raise ConfigError(f"{self._path}: array {name!r} must hold one number for each of {rows} rows")
-        if layout.time_unit == "iso8601":
-            raise ConfigError(f"{self._path}: time_unit iso8601 is not for .npz files")
-        return stream, UNITS_PER_S["s" if layout.time_unit == "auto" else layout.time_unit]
-
-    def ends(self, rows: int, layout: RecordingLayout) -> list[int]:
-        """Where each recording ends: rows before its last one, and itself."""
-        offsets = self._small(layout.boundaries, "iu")
-        if offsets is None:
-            return [rows]
-        bounds = [int(offset) for offset in offsets]
-        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != rows or sorted(bounds) != bounds:
-            raise ConfigError(
-                f"{self._path}: array {layout.boundaries!r} must rise from 0 to {rows}, the number of rows"
-            )
-        return bounds[1:]
-
-    def keys(self, recordings: int, layout: RecordingLayout, fallback: str) -> list[str]:
-        """The key of each recording."""
-        if layout.key:
-            return [layout.key] * recordings
-        if not layout.key_column:
-            return [fallback] if recordings == 1 else [f"{fallback}-{i}" for i in range(recordings)]
-        names = self._small(layout.key_column, "Uiu")
-        if names is None or len(names) != recordings:
-            raise ConfigError(f"{self._path}: array {layout.key_column!r} must name each of {recordings} recordings")
-        try:
-            return [check_key(name) for name in names.tolist()]
-        except InputError as error:
-            raise ConfigError(f"{self._path}: array {layout.key_column!r}: {error}") from None
-
-    def rate(self) -> float:
-        """Rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
-        for name in ("rate", "rate_hz"):
-            found = self._small(name, "fiu")
-            if found is not None and found.size == 1 and 0 < float(found[0]) <= 1e6:
-                return float(found[0])
-        return 0.0

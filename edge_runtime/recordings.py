@@ -120,9 +120,11 @@ def iter_readings(
     if kind == "jsonl":
         yield from _jsonl(path, contract, layout, fallback, refuse)
         return
-    from edge_runtime import recording_tables as tables  # noqa: PLC0415 - csv and zipfile only where tables are read
+    # csv, zipfile and the rest only where such a file is read.
+    from edge_runtime.recording_npz import npz_blocks  # noqa: PLC0415
+    from edge_runtime.recording_tables import csv_blocks, parquet_blocks  # noqa: PLC0415
 
-    readers = {"csv": tables.csv_blocks, "parquet": tables.parquet_blocks, "npz": tables.npz_blocks}
+    readers = {"csv": csv_blocks, "parquet": parquet_blocks, "npz": npz_blocks}
     for block in readers[kind](path, contract, layout, fallback, refuse):
         yield from _cut(_sound(block, path, contract, refuse), layout.chunk_s)
 

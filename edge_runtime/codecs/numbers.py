@@ -148,7 +148,7 @@ def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float
         _only_numbers(flat, "values")
         raise InputError("not_finite", "a number is too large for float32") from None
     array = samples(np.frombuffer(packed, np.float32), channels)
-    if scan and ((array == 0).any() or (array == 1).any()):  # only these can have been booleans
+    if scan and 1 in ((array == 0) | (array == 1)).tobytes():  # only these can have been booleans
         _only_numbers(flat, "values")
     return array
 

@@ -16,9 +16,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, check_stamp, samples
 from edge_runtime.errors import ConfigError, InputError
@@ -176,13 +177,17 @@ class RawCodec:
             t += round((received - t) / _U32_SPAN_S) * _U32_SPAN_S
         return check_stamp(t)
 
-    def _physical(self, flat: Float32) -> Float32:
-        rows = flat.astype(np.float32).reshape(-1, self._n_channels)
+    def _physical(self, flat: npt.NDArray[Any]) -> Float32:
+        if flat.dtype.kind == "i":
+            return self._scaled(flat)  # stays far below the largest float32, as the configuration makes sure
         with np.errstate(over="ignore", invalid="ignore"):  # float32 input may hold anything; `samples` looks at it
-            if self._scale is not None:
-                rows *= self._scale
-            if self._offset is not None:
-                rows += self._offset
+            return self._scaled(flat)
+
+    def _scaled(self, flat: npt.NDArray[Any]) -> Float32:
+        rows: Float32 = flat.reshape(-1, self._n_channels)
+        rows = rows.astype(np.float32) if self._scale is None else np.multiply(rows, self._scale, dtype=np.float32)
+        if self._offset is not None:
+            rows += self._offset
         return rows.reshape(-1)
 
     def _wrong_size(self, size: int) -> InputError:

@@ -110,8 +110,8 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         base = float(int(clock.wall()))
         turns = plan(recordings, WATCHES, base, rate)
         tally, metrics = Tally(Truth(turns)), Metrics()
-        app = App(_addressed(config, url, cloud.url, demo.state), metrics=metrics, clock=clock, model=model)
-        app.sinks.append(tally)
+        addressed = _addressed(config, url, cloud.url, demo.state)
+        app = App(addressed, metrics=metrics, clock=clock, model=model, more_sinks=[tally])
         view = View(tally, metrics, Truth(turns).watches, out=out)
         _say(
             out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,14 +69,15 @@ def plan(recordings: Sequence[Recording], watches: int, base: float, rate_hz: fl
         base: stamp at which all of them begin.
         rate_hz: samples per second.
     """
-    ready = [base] * watches
+    ready = [float(math.ceil(base))] * watches
     turns = []
     # Longest first, each to the watch that is free first: all watches end at about the same time.
     for recording in sorted(recordings, key=lambda r: (-len(r.values), r.person, r.label)):
         watch = min(range(watches), key=lambda i: (ready[i], i))
         end = ready[watch] + len(recording.values) / rate_hz
         turns.append(Turn(f"watch-{watch + 1}", ready[watch], end, recording))
-        ready[watch] = end + PAUSE_S
+        # At a whole second, so that windows begin at the same samples as when the recording is cut by itself.
+        ready[watch] = float(math.ceil(end + PAUSE_S))
     return sorted(turns, key=lambda turn: (turn.start, turn.watch))
 
 

@@ -26,6 +26,7 @@ from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
+from edge_runtime.mqtt.pace import Pace
 from edge_runtime.mqtt.packets import PUBREL, V5, V311, Publish
 from edge_runtime.mqtt.routing import Receive, Router
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused
 
 logger = logging.getLogger(__name__)
-
-HURRY_AT: Final = 16
-"""With this many messages unacknowledged the latency budget is not waited for. A broker with a window of 20, which is
-mosquitto's default, would wait for us while we wait for more from it."""
 
 STABLE_S: Final = 5.0
 """A connection that lived this long was a good one: the next failure begins with short waits again."""
@@ -73,7 +70,6 @@ class Link:
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._secrets = config.secrets()
         self._address = config.address()
-        self._hurry_at = min(HURRY_AT, max(1, config.receive_maximum * 4 // 5))
         self._gauge = f'connected{{broker="{name}"}}'
         self._version = V311 if config.protocol == "3.1.1" else V5
         self._router = Router(metrics)
@@ -84,6 +80,7 @@ class Link:
         self._loop: Loop | None = None
         self._outgoing: Outgoing | None = None
         self._incoming = Incoming()
+        self._pace = Pace(0.0, config.receive_maximum)
         self._batched = config.receive == "batched" and self._address.websocket_path is None
         self._kept: Connection | None = None  # the fallback's, which outlives its sockets
         self._connection: Connection | None = None  # greeting or connected
@@ -264,6 +261,7 @@ class Link:
         self._connected_at = loop.clock.monotonic()
         self._show(connected=True)
         self._incoming.begin(session_present=accepted.session_present)
+        self._pace = Pace(loop.linger_s, self.config.receive_maximum)
         outgoing.begin(accepted.limits, session_present=accepted.session_present)
         if self.config.status_topic:
             outgoing.offer_first(self._status("online", ""))
@@ -428,6 +426,10 @@ class Link:
 
     def _deliver(self, publishes: list[Publish]) -> None:
         publishes, delivery = self._incoming.receive(publishes)
+        if delivery is not None and self._loop is not None:
+            count = len(delivery.pubacks) + len(delivery.pubrecs)
+            if self._pace.received(count, self._incoming.unacked, self._received_at):
+                self._loop.hurry()
         self._router.deliver(publishes, self._received_at, delivery)
 
     def _hold(self, publishes: list[Publish]) -> None:
@@ -470,7 +472,7 @@ class Link:
                 done()
         if self._held and incoming.unacked < self.config.receive_maximum:
             loop.call_soon(self._release_held)
-        if incoming.unacked >= self._hurry_at or (self._connected and outgoing.queued):
+        if (incoming.unacked and self._pace.full(incoming.unacked)) or (self._connected and outgoing.queued):
             loop.hurry()
 
 

@@ -1,0 +1,202 @@
+"""NPZ recordings, as streams: the arrays of several hours of sensor data never stand in memory as a whole."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import InputContract
+from edge_runtime.recording_tables import ROWS, Block, find_channels, one_line, scale_of, to_float32
+
+if TYPE_CHECKING:
+    from edge_runtime.recordings import RecordingLayout, Refused
+
+_MAX_RECORDINGS = 1_000_000
+_MAX_COLUMNS = 4096
+_NPZ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
+
+
+def npz_blocks(
+    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
+) -> Iterator[Block]:
+    """Blocks of an .npz file: ``x`` (rows, channels), with ``t`` (rows) or a rate, and maybe ``offset`` and keys.
+
+    Several recordings in one file that has no stamps are laid one after another on one line of time, with a silence
+    between them that no window spans. Arrays are read as streams; object arrays (pickles) are refused.
+    """
+    with ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            npz = _Npz(archive, path)
+            values = npz.open(stack, layout.values)
+            if not values.shape or values.dtype.kind not in "fiu":
+                raise ConfigError(f"{path}: array {layout.values!r} must hold numbers, (rows, channels)")
+            pick = npz.columns(values.shape[1] if len(values.shape) == 2 else 1, contract, layout)
+            time = npz.stamps(stack, values.shape[0], layout)
+            ends = npz.ends(values.shape[0], layout)
+            keys = npz.keys(len(ends), layout, fallback)
+            rate_hz = layout.rate_hz or npz.rate() or contract.rate_hz
+        except _NPZ_ERRORS as error:
+            raise ConfigError(f"{path}: not a usable .npz file: {one_line(error)}") from None
+        scale = scale_of(contract, layout)
+        silence_s = max(1.0, 2 * contract.max_gap_s)
+        row = 0
+        try:
+            for i, (end, key) in enumerate(zip(ends, keys, strict=True)):
+                while row < end:
+                    n = min(ROWS, end - row)
+                    table = values.read(n).reshape(n, -1)
+                    if time is None:
+                        t = np.arange(row, row + n) / rate_hz + i * silence_s
+                    else:
+                        t = time[0].read(n).astype(np.float64) / time[1]
+                    yield Block(t, to_float32(table[:, pick], scale), key, range(row + 1, row + n + 1), "row")
+                    row += n
+        except _NPZ_ERRORS as error:
+            refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {one_line(error)}"))
+
+
+class _Stream:
+    """An array of an .npz file of one or two dimensions, read row by row from its start.
+
+    Args:
+        reopen: opens the file of the array anew.
+        path: for messages.
+        name: of the array.
+
+    Raises:
+        ConfigError: the array cannot be read in this way.
+    """
+
+    def __init__(self, reopen: Callable[[], IO[bytes]], path: Path, name: str) -> None:
+        file = reopen()
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"array {name!r} has .npy version {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape: tuple[int, ...]
+        self.shape, fortran, self.dtype = read(file)
+        if self.dtype.hasobject:
+            raise ConfigError(f"{path}: array {name!r} holds Python objects (a pickle), which are never loaded")
+        if len(self.shape) > 2:
+            raise ConfigError(f"{path}: array {name!r} has {len(self.shape)} dimensions, one or two are needed")
+        width = self.shape[1] if len(self.shape) == 2 else 1
+        if width > _MAX_COLUMNS:
+            raise ConfigError(f"{path}: array {name!r} has {width} columns; at most {_MAX_COLUMNS} are read")
+        # In Fortran order the columns lie one after another: each of them becomes a stream of its own.
+        self._files = [file]
+        self._row_items = width
+        if fortran and width > 1:
+            self._row_items = 1
+            start = file.tell()
+            for column in range(1, width):
+                other = reopen()
+                other.seek(start + column * self.shape[0] * self.dtype.itemsize)
+                self._files.append(other)
+
+    def read(self, rows: int) -> npt.NDArray[Any]:
+        """The next rows: (rows,) or (rows, columns).
+
+        Raises:
+            EOFError: the array is shorter than its header says.
+        """
+        want = rows * self._row_items * self.dtype.itemsize
+        columns = []
+        for file in self._files:
+            data = file.read(want)
+            if len(data) < want:
+                raise EOFError("the file is cut short")
+            columns.append(np.frombuffer(data, self.dtype))
+        table = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+        return table.reshape(rows, *self.shape[1:])
+
+
+class _Npz:
+    """What stands in an .npz file."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
+        self._archive = archive
+        self._path = path
+        self._names = {name.removesuffix(".npy") for name in archive.namelist()}
+
+    def open(self, stack: ExitStack, name: str) -> _Stream:
+        if name not in self._names:
+            known = ", ".join(sorted(self._names)[:20])
+            raise ConfigError(f"{self._path}: array {name!r} is missing; the file has {known}; set values or time")
+        return _Stream(lambda: stack.enter_context(self._archive.open(f"{name}.npy")), self._path, name)
+
+    def _small(self, name: str, kinds: str) -> npt.NDArray[Any] | None:
+        """A whole array of one dimension at most, if it is there and of one of the kinds."""
+        if name not in self._names:
+            return None
+        with ExitStack() as stack:
+            stream = self.open(stack, name)
+            if stream.dtype.kind not in kinds or len(stream.shape) > 1 or (stream.shape or (1,))[0] > _MAX_RECORDINGS:
+                return None
+            return stream.read(stream.shape[0]) if stream.shape else stream.read(1)
+
+    def columns(self, width: int, contract: InputContract, layout: RecordingLayout) -> list[int]:
+        """Positions of the model's channels among the columns of the values."""
+        names = self._small("channels", "U")
+        if names is not None and len(names) == width:
+            return find_channels(self._path, [str(name) for name in names], contract, layout)
+        if width != len(contract.channels):
+            raise ConfigError(
+                f"{self._path}: array {layout.values!r} has {width} columns, the model has {len(contract.channels)}"
+            )
+        return list(range(width))
+
+    def stamps(self, stack: ExitStack, rows: int, layout: RecordingLayout) -> tuple[_Stream, float] | None:
+        """The array of stamps with its units per second; None where there is none."""
+        name = layout.time or "t"
+        if name not in self._names and not layout.time:
+            return None
+        stream = self.open(stack, name)
+        if stream.shape != (rows,) or stream.dtype.kind not in "fiu":
+            raise ConfigError(f"{self._path}: array {name!r} must hold one number for each of {rows} rows")
+        if layout.time_unit == "iso8601":
+            raise ConfigError(f"{self._path}: time_unit iso8601 is not for .npz files")
+        return stream, UNITS_PER_S["s" if layout.time_unit == "auto" else layout.time_unit]
+
+    def ends(self, rows: int, layout: RecordingLayout) -> list[int]:
+        """Where each recording ends: rows before its last one, and itself."""
+        offsets = self._small(layout.boundaries, "iu")
+        if offsets is None:
+            return [rows]
+        bounds = [int(offset) for offset in offsets]
+        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != rows or sorted(bounds) != bounds:
+            raise ConfigError(
+                f"{self._path}: array {layout.boundaries!r} must rise from 0 to {rows}, the number of rows"
+            )
+        return bounds[1:]
+
+    def keys(self, recordings: int, layout: RecordingLayout, fallback: str) -> list[str]:
+        """The key of each recording."""
+        if layout.key:
+            return [layout.key] * recordings
+        if not layout.key_column:
+            return [fallback] if recordings == 1 else [f"{fallback}-{i}" for i in range(recordings)]
+        names = self._small(layout.key_column, "Uiu")
+        if names is None or len(names) != recordings:
+            raise ConfigError(f"{self._path}: array {layout.key_column!r} must name each of {recordings} recordings")
+        try:
+            return [check_key(name) for name in names.tolist()]
+        except InputError as error:
+            raise ConfigError(f"{self._path}: array {layout.key_column!r}: {error}") from None
+
+    def rate(self) -> float:
+        """Rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
+        for name in ("rate", "rate_hz"):
+            found = self._small(name, "fiu")
+            if found is not None and found.size == 1 and 0 < float(found[0]) <= 1e6:
+                return float(found[0])
+        return 0.0

@@ -132,7 +132,7 @@ class App:
             self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
             self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *more_sinks]
             self.outbox = self._open_outbox(stack)
-            self.budget = Budget(config.gate, self.clock)
+            self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self._restore_budget()
             self.escalator = self._escalator(stack)
             self.pipeline = Pipeline(

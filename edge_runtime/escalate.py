@@ -138,7 +138,7 @@ class Escalator:
         self._metrics = metrics
         self._clock = clock
         self._labels = config.labels or manifest.output.labels
-        self._shape = (len(manifest.input.channels), max(manifest.input.context, manifest.input.window))
+        self._shape = (len(manifest.input.channels), manifest.input.history)
         self._retry = retry or Retry()
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
         self._breaker = CircuitBreaker(retry=self._retry, clock=clock, probe=client.ready, rng=self._rng)

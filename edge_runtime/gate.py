@@ -28,7 +28,7 @@ class GateConfig:
     threshold: float | None = None
     """Replaces the bundle's threshold; its promise is then void."""
     max_share: float = 1.0
-    """Largest share of all windows that may be sent, kept over any few hundred windows."""
+    """Largest share of all windows that may be sent, give or take a burst of as many as 50 windows' share."""
     max_calls_per_day: int = 0
     """Windows sent within any 24 hours; 0 means no bound."""
     max_bytes_per_day: int = 0
@@ -108,19 +108,25 @@ def audited(window_id: str, share: float) -> bool:
 
 
 class _Bucket:
-    """A token bucket that never lets more than `allowance` through within `span`, whatever the pattern.
-
-    A quarter may be spent at once, the rest flows in over the span: burst plus inflow make the allowance. Unlike a
-    counter that is reset at midnight, it neither lets twice the bound through around midnight nor starves an evening.
-    """
+    """A token bucket: what flows in at a steady rate, and what may be spent at once."""
 
     __slots__ = ("at", "burst", "inflow", "level")
 
-    def __init__(self, allowance: float, span: float, at: float) -> None:
-        self.burst = max(1.0, allowance / 4)
-        self.inflow = max(0.0, allowance - self.burst) / span
-        self.level = min(self.burst, allowance)
+    def __init__(self, inflow: float, burst: float, at: float) -> None:
+        self.inflow = inflow
+        self.burst = self.level = burst
         self.at = at
+
+    @classmethod
+    def daily(cls, allowance: float, unit: float, at: float) -> _Bucket:
+        """Never more than `allowance` within any 24 hours.
+
+        An hour's worth, or one `unit`, may be spent at once and the rest flows in, so burst plus inflow make the allowance. Unlike a
+        counter that is reset at midnight, it neither lets twice the bound through around midnight nor leaves the
+        evening without, when the morning was hard.
+        """
+        burst = min(allowance, max(unit, allowance / 24))
+        return cls((allowance - burst) / DAY_S, burst, at)
 
     def fill(self, now: float) -> float:
         self.level = min(self.burst, self.level + max(0.0, now - self.at) * self.inflow)
@@ -128,8 +134,8 @@ class _Bucket:
         return self.level
 
 
-SHARE_SPAN = 200.0
-"""Windows over which the share is kept: long enough for a burst of hard ones, short against a day."""
+SHARE_BURST = 50.0
+"""Windows whose share may be sent at once, ahead of their coming: hard ones come in bursts."""
 
 
 class Budget:
@@ -138,15 +144,17 @@ class Budget:
     Args:
         config: the bounds.
         clock: monotonic time; the level survives a restart through `state` and `restore`.
+        window_bytes: what one hard case costs, so that a small allowance of bytes can still pay for one at a time.
     """
 
-    def __init__(self, config: GateConfig, clock: Clock) -> None:
+    def __init__(self, config: GateConfig, clock: Clock, window_bytes: int = 1) -> None:
         self._clock = clock
         now = clock.monotonic()
         self._windows = 0.0
-        self._share = _Bucket(config.max_share * SHARE_SPAN, SHARE_SPAN, 0.0) if config.max_share < 1 else None
-        self._calls = _Bucket(config.max_calls_per_day, DAY_S, now) if config.max_calls_per_day else None
-        self._bytes = _Bucket(config.max_bytes_per_day, DAY_S, now) if config.max_bytes_per_day else None
+        share, calls, size = config.max_share, config.max_calls_per_day, config.max_bytes_per_day
+        self._share = _Bucket(share, max(1.0, share * SHARE_BURST), 0.0) if share < 1 else None
+        self._calls = _Bucket.daily(calls, 1.0, now) if calls else None
+        self._bytes = _Bucket.daily(size, window_bytes, now) if size else None
 
     def seen(self, windows: int) -> None:
         """Count windows judged, sent or not: the share is taken of these."""

@@ -63,6 +63,16 @@ class InputContract:
             raise ValueError("max_gap_s must be 0 or at least two sample periods")
 
     @property
+    def history(self) -> int:
+        """Samples of a hard case: the window and the context before it."""
+        return max(self.context, self.window)
+
+    @property
+    def case_bytes(self) -> int:
+        """What a hard case weighs: float32 for each channel and sample of its history."""
+        return 4 * len(self.channels) * self.history
+
+    @property
     def max_gap(self) -> float:
         """`max_gap_s` with its default applied, seconds."""
         return self.max_gap_s or 5 / self.rate_hz

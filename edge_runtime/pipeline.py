@@ -113,7 +113,8 @@ class Pipeline:
         self._variant = variant.name
         self._labels = manifest.output.labels
         self._length_s = manifest.input.window / manifest.input.rate_hz
-        self._history = max(manifest.input.context, manifest.input.window)
+        self._history = manifest.input.history
+        self._case_bytes = manifest.input.case_bytes
         self._engine = engine
         self._windower = windower
         self._gate = gate
@@ -242,7 +243,7 @@ class Pipeline:
         if audit and not audited(prediction.id, self._audit_share):
             return
         self._metrics.counts["audit_total"] += audit
-        refused = self._budget.spend(4 * self._history * window.context.shape[1])
+        refused = self._budget.spend(self._case_bytes)
         if refused is not None:
             self._metrics.dropped[f"budget_{refused}"] += 1
             return

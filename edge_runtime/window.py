@@ -141,7 +141,7 @@ class Windower:
         self._period = 1.0 / contract.rate_hz
         self._snap = contract.snap / contract.rate_hz
         self._max_gap = contract.max_gap
-        self._history = max(contract.context, contract.window)
+        self._history = contract.history
         self._capacity = 2 * self._history
         self._channels = len(contract.channels)
         # Rule 4 in one step needs a sample per grid point; a mean waits for the sample after, so it never has that.

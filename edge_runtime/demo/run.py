@@ -299,7 +299,7 @@ def _say(out: TextIO, text: str) -> None:
 def teacher_accuracy(teacher: Model, device: Model, recordings: list[Recording]) -> float:
     """What the large model would have said to every window of the device, had each been sent."""
     contract = device.manifest.input
-    history = max(contract.context, contract.window)
+    history = contract.history
     right = total = 0
     for i, recording in enumerate(recordings):
         windows = cut_recording(contract, str(i), 0.0, recording.values)

@@ -241,7 +241,7 @@ def test_answers_do_not_depend_on_the_batch_size() -> None:
 
 
 def test_a_spent_budget_keeps_hard_answers_local_and_counts_them() -> None:
-    b = bench(config=GateConfig(max_calls_per_day=4))
+    b = bench(config=GateConfig(max_calls_per_day=2))
     b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
     b.pipeline.end_turn()
     assert [p.route for p in predictions(b)] == ["provisional"] + ["local"] * 8

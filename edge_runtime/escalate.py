@@ -59,7 +59,8 @@ class EscalationConfig:
     labels: tuple[str, ...] = ()
     """Labels in the order of the cloud's output; empty means the bundle's."""
     unreadable_attempts: int = 5
-    """How often a case is tried when the answer makes no sense, before it goes to the dead letters."""
+    """How often a case is tried when the answer makes no sense, before it goes to the dead letters. Only attempts with
+    good answers to other cases in between count: a captive portal or a broken proxy is not the case's fault."""
     commit_attempts: int = 3
     """How often a commit is tried before its cases are dropped and counted: a full disk must not stop the stream."""
     max_pending: int = 4096
@@ -148,7 +149,8 @@ class Escalator:
         self._stopping = threading.Event()
         self._publishing = threading.Semaphore(64)
         self._alone: set[str] = set()  # ids whose batch was refused: asked one by one, to find the bad one
-        self._failures: dict[str, int] = {}
+        self._good_answers = 0
+        self._failures: dict[str, tuple[int, int]] = {}  # attempts that count, and good answers before the last one
         self._input_name = config.input
         self._cloud_model = ""
         self._checked = False
@@ -170,6 +172,8 @@ class Escalator:
         """Take hard cases (see `edge_runtime.pipeline.Escalation`)."""
         if self._pending + len(cases) > self._config.max_pending:
             self._metrics.dropped["outbox_busy"] += len(cases)
+            for case in cases:
+                case.prediction.route = "local"  # no correction will come
             if done is not None:
                 done()
             return
@@ -292,6 +296,7 @@ class Escalator:
         try:
             cases = self._outbox.take(self._config.max_batch, max_bytes=16 * 2**20)
             if not cases:
+                self._alone.clear()  # some may have left by the outbox's policy; a bad one that waits is found again
                 return False
             if not self._breaker.allow():
                 self._outbox.release([case.id for case in cases])
@@ -331,7 +336,11 @@ class Escalator:
             delay = self._retry.delay(failures, error.retry_after_s, self._rng)
             self._outbox.retry(ids, delay, str(error))
         except (CloudRejected, ConfigError) as error:
-            self._breaker.success()  # it answers; it does not like what we ask
+            if isinstance(error, CloudRejected) and self._checked and error.status in _FINAL:
+                self._breaker.success()  # it answers; it does not like what we ask
+                self._rejected(cases, error)
+                return False
+            self._breaker.failure()
             if isinstance(error, CloudRejected) and self._checked and error.status != HTTPStatus.NOT_FOUND:
                 self._rejected(cases, error)
             else:
@@ -340,6 +349,7 @@ class Escalator:
                 self._outbox.retry(ids, self._retry.cap_s / 4, str(error))
         else:
             self._breaker.success()
+            self._good_answers += 1
             self._say_reachable(True, "")
             corrections = [self._correction(case, row) for case, row in zip(cases, probabilities, strict=True)]
             self._loop.call_soon_threadsafe(lambda: self._publish_on_loop(corrections))
@@ -352,7 +362,8 @@ class Escalator:
         expected = 4 * self._shape[0] * self._shape[1]
         for case in cases:
             if len(case.body) != expected:
-                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", None)
+                # 422: as a server would say it.
+                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", 422)
         bodies = b"".join(case.body for case in cases)
         tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
         name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
@@ -392,14 +403,18 @@ class Escalator:
             self._outbox.release([case.id for case in cases])
             return
         (case,) = cases
-        failures = self._failures[case.id] = self._failures.get(case.id, 0) + 1
-        if error.status in _FINAL or failures >= self._config.unreadable_attempts:
+        counted, good_answers = self._failures.get(case.id, (0, -1))
+        counted += self._good_answers > good_answers
+        self._failures[case.id] = counted, self._good_answers
+        if error.status in _FINAL or counted >= self._config.unreadable_attempts:
             log.warning("hard case %s goes to the dead letters: %s", case.id, error)
             self._outbox.bury([case.id], "rejected", str(error))
             self._failures.pop(case.id, None)
             self._alone.discard(case.id)
         else:
-            self._outbox.retry([case.id], self._retry.delay(failures, None, self._rng), str(error))
+            if self._breaker.state is not BreakerState.CLOSED:
+                self._say_reachable(False, str(error))
+            self._outbox.retry([case.id], self._retry.delay(case.attempts + 1, None, self._rng), str(error))
 
     def _correction(self, case: HardCase, row: Float32) -> Correction:
         meta = orjson.loads(case.meta)

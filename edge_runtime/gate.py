@@ -121,9 +121,9 @@ class _Bucket:
     def daily(cls, allowance: float, unit: float, at: float) -> _Bucket:
         """Never more than `allowance` within any 24 hours.
 
-        An hour's worth, or one `unit`, may be spent at once and the rest flows in, so burst plus inflow make the allowance. Unlike a
-        counter that is reset at midnight, it neither lets twice the bound through around midnight nor leaves the
-        evening without, when the morning was hard.
+        An hour's worth, or one `unit`, may be spent at once and the rest flows in, so burst plus inflow make the
+        allowance. Unlike a counter that is reset at midnight, it neither lets twice the bound through around midnight
+        nor leaves the evening without, when the morning was hard.
         """
         burst = min(allowance, max(unit, allowance / 24))
         return cls((allowance - burst) / DAY_S, burst, at)

@@ -191,13 +191,13 @@ class Pipeline:
         rows = probabilities.astype(np.float64).round(7).tolist()
         labels, model, variant = self._labels, self._model, self._variant
         keys, slots, starts, _, _, received = zip(*windows, strict=True)
-        begins = np.array(starts).round(6)
+        length = self._length_s
         made = [
             Prediction(
                 f"{key}@{slot}",
                 key,
-                start,
-                end,
+                start := round(begin * 1e6) / 1e6,  # microseconds; a third of the time of round(x, 6)
+                round((start + length) * 1e6) / 1e6,
                 labels[label],
                 scores[label],
                 scores,
@@ -207,11 +207,10 @@ class Pipeline:
                 variant,
                 latency_ms,
             )
-            for key, slot, start, end, label, scores, difficult, latency_ms in zip(
+            for key, slot, begin, label, scores, difficult, latency_ms in zip(
                 keys,
                 slots,
-                begins.tolist(),
-                (begins + self._length_s).round(6).tolist(),
+                starts,
                 best.tolist(),
                 rows,
                 is_hard.tolist(),

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
+from edge_runtime.message import Float32
 from edge_runtime.recording_tables import ROWS, Block, find_channels, one_line, scale_of, to_float32
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _NPZ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, Ru
 def npz_blocks(
     path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
 ) -> Iterator[Block]:
-    """Blocks of an .npz file: ``x`` (rows, channels), with ``t`` (rows) or a rate, and maybe ``offset`` and keys.
+    """Blocks of an .npz file: ``x`` (rows, channels), ``t`` (rows) or a rate, and maybe ``offset``, keys and ``scale``.
 
     Several recordings in one file that has no stamps are laid one after another on one line of time, with a silence
     between them that no window spans. Arrays are read as streams; object arrays (pickles) are refused.
@@ -45,9 +46,10 @@ def npz_blocks(
             ends = npz.ends(values.shape[0], layout)
             keys = npz.keys(len(ends), layout, fallback)
             rate_hz = layout.rate_hz or npz.rate() or contract.rate_hz
+            factors = npz.scale(pick)
         except _NPZ_ERRORS as error:
             raise ConfigError(f"{path}: not a usable .npz file: {one_line(error)}") from None
-        scale = scale_of(contract, layout)
+        scale = scale_of(contract, layout) if layout.scale else factors
         silence_s = max(1.0, 2 * contract.max_gap_s)
         row = 0
         try:
@@ -192,6 +194,17 @@ class _Npz:
             return [check_key(name) for name in names.tolist()]
         except InputError as error:
             raise ConfigError(f"{self._path}: array {layout.key_column!r}: {error}") from None
+
+    def scale(self, pick: list[int]) -> Float32 | None:
+        """The factors that make the values physical, as the file has them in ``scale``: one, or one per column."""
+        found = self._small("scale", "f")
+        if found is None:
+            return None
+        if found.size == 1:
+            return np.full(len(pick), found[0], np.float32)
+        if found.size <= max(pick):
+            raise ConfigError(f"{self._path}: array 'scale' has {found.size} factors, one per column are needed")
+        return found[pick].astype(np.float32)
 
     def rate(self) -> float:
         """Rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""

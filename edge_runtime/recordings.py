@@ -60,8 +60,8 @@ class RecordingLayout:
     boundaries: str = "offset"
     """NPZ: the array with the first row of each recording and the end of the last, where there are several."""
     scale: tuple[float, ...] = ()
-    """Physical value = number * scale: one factor for all channels or one per channel; empty leaves them as they are.
-    Not for JSONL."""
+    """Physical value = number * scale: one factor for all channels or one per channel. Empty: what an NPZ says in an
+    array ``scale``, or else numbers are physical already. Not for JSONL."""
     rate_hz: float = 0.0
     """Rows per second where there are no stamps. 0: for an NPZ what its array ``rate`` says, or the model's rate."""
     delimiter: str = ""

@@ -28,6 +28,11 @@ class Address(NamedTuple):
     websocket_path: str | None
     """None: plain TCP."""
 
+    @property
+    def loopback(self) -> bool:
+        """It never leaves this machine."""
+        return self.host in {"localhost", "::1"} or self.host.startswith("127.")
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

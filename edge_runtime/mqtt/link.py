@@ -137,6 +137,8 @@ class Link:
         if self._loop is not None:
             return
         self._loop = loop
+        if self.config.password_file and not self._address.tls and not self._address.loopback:
+            logger.warning("broker %s: the password crosses the network readable; use mqtts://", self.name)
         self._outgoing = self._make_outgoing()
         loop.each_turn(self._end_turn)
         loop.call_soon(self._connect)
@@ -144,13 +146,15 @@ class Link:
     def pause(self) -> None:
         """Hand over no more messages; what comes now stays unacknowledged, for the broker to keep. The rest goes on."""
         self._paused = True
+        self._forget_held("paused")
 
     def close(self, timeout_s: float) -> None:
         """Hand over what is queued, say ``offline``, disconnect; when the last user calls it."""
         self._users -= 1
         if self._users > 0 or self._closed:
             return
-        self._paused = self._closed = True
+        self.pause()
+        self._closed = True
         self._cancel_timer()
         self._dialler.cancel()
         if self._connected and self._loop is not None and self._outgoing is not None:
@@ -322,10 +326,7 @@ class Link:
         self._cancel_timer()
         self._subscribing.clear()
         outgoing.end()
-        if self._held:
-            self._metrics.dropped["connection_lost"] += sum(not one[3] for held in self._held for one in held)
-        self._held.clear()
-        self._held_bytes = 0
+        self._forget_held("connection_lost")
         greeted = self._connected
         if greeted:
             self._show(connected=False)
@@ -442,12 +443,24 @@ class Link:
             if self._writing >= 0:
                 self._loop.watch_write(fd, _awake)
 
+    def _forget_held(self, reason: str) -> None:
+        """Let go of messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
+        if self._held:
+            self._metrics.dropped[reason] += sum(not one[3] for held in self._held for one in held)
+            self._held.clear()
+            self._held_bytes = 0
+        self._read_again()
+
     def _release_held(self) -> None:
         while self._held and self._incoming.unacked < self.config.receive_maximum:
             publishes = self._held.popleft()
             self._held_bytes -= sum([len(one[1]) + 200 for one in publishes])
             self._deliver(publishes)
-        if not self._held and self._watched < 0 and self._connection is not None:
+        if not self._held:
+            self._read_again()
+
+    def _read_again(self) -> None:
+        if self._watched < 0 and self._connection is not None and self._connection.is_open():
             self._watch(self._connection)
             self._read()
 

@@ -64,6 +64,13 @@ def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> 
     assert parse_retry_after(value, now) == seconds
 
 
+@given(st.text(st.sampled_from("Wed, 21 Oct 2015 07:28:00 GMT+-0².\t"), max_size=40))
+@settings(derandomize=True, max_examples=300)
+def test_any_retry_after_is_a_wait_or_nothing(value: str) -> None:
+    seconds = parse_retry_after(value, 1445412420.0)
+    assert seconds is None or seconds >= 0
+
+
 class Endpoint:
     def __init__(self) -> None:
         self.is_ready = False

@@ -90,6 +90,14 @@ def test_clients_always_verify(certificates: Certificates) -> None:
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+def test_session_keys_are_not_written_because_the_environment_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    assert ClientTls(None, None, None).context().keylog_filename is None
+    assert not (tmp_path / "keys").exists()
+
+
 def test_a_context_is_kept_until_a_file_changes(tmp_path: Path, certificates: Certificates) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_bytes(certificates.ca.read_bytes())

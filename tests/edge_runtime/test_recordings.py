@@ -388,6 +388,16 @@ def test_npz_columns_are_found_by_name(tmp_path: Path) -> None:
     assert read(tmp_path / "rec.npz")[0].values.tolist() == [[3, 1]]
 
 
+@pytest.mark.parametrize(("scale", "first"), [([0.5, 10.0], [0.5, 20.0]), (2.0, [2.0, 4.0])])
+def test_npz_factors_make_values_physical(scale: Any, first: list[float], tmp_path: Path) -> None:
+    path = tmp_path / "rec.npz"
+    np.savez(path, x=np.array([[1, 2], [3, 4]], np.int16), scale=np.array(scale, np.float32))
+    assert joined(read(path))[1][0].tolist() == first
+    assert joined(read(path, RecordingLayout(scale=(1.0,))))[1][0].tolist() == [1, 2]
+    np.savez(path, x=np.array([[1, 2]], np.int16), channels=np.array(["ay", "ax"]), scale=np.array([1, 10], np.float32))
+    assert joined(read(path))[1][0].tolist() == [20, 1]
+
+
 def test_npz_never_loads_a_pickle(tmp_path: Path) -> None:
     np.savez(tmp_path / "rec.npz", x=np.array([{"a": 1}], dtype=object))
     assert "pickle" in error_of(tmp_path / "rec.npz")

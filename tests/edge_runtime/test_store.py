@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.errors import StoreError, StoreFull
+from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from edge_runtime.store import Damage, HardCase, Outbox, OutboxConfig, WhenFull
+from edge_runtime.store import opening as store_opening
 from edge_runtime.store import schema as store_schema
 from edge_runtime.store.schema import Connection, connect_sqlite
 
@@ -221,16 +222,19 @@ def check_size(config: OutboxConfig) -> None:
     assert log.stat().st_size <= config.log_limit
 
 
-@pytest.mark.parametrize("policy", ["reject", "drop_oldest", "drop_least_valuable"])
-def test_nothing_vanishes_and_the_file_keeps_its_limit_over_100_000_offers(
-    tmp_path: Path, clock: SimulatedClock, policy: WhenFull
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "offers"), [("reject", 100_000), ("drop_oldest", 100_000), ("drop_least_valuable", 20_000)]
+)
+def test_nothing_vanishes_and_the_file_keeps_its_limit(
+    tmp_path: Path, clock: SimulatedClock, policy: WhenFull, offers: int
 ) -> None:
     rng = random.Random(11)
     config = OutboxConfig(path=tmp_path / "outbox.db", max_bytes=2**20, when_full=policy, max_dead_bytes=90_000)
     bodies = [rng.randbytes(size) for size in (0, 10, 300, 300, 1_200, 1_200, 1_200, 6_000, 40_000)]
     offered = accepted = refused = evicted = 0
     with Outbox(config, clock, connect=without_flushing) as outbox:
-        while offered < 100_000:
+        while offered < offers:
             group = [
                 HardCase(f"k@{offered + i}", "k", 0.0, 1.0, rng.randrange(2), rng.random(), rng.choice(bodies), b"{}")
                 for i in range(rng.choice((1, 32, 120, 300)))
@@ -820,6 +824,166 @@ def prepared(folder: Path, clock: SimulatedClock) -> tuple[bytes, dict[str, Hard
         outbox.bury([one.id for one in outbox.take(30, EVERYTHING)], "rejected", "no")
         outbox.put_state("budget", b"7")
     return (folder / "outbox.db").read_bytes(), content
+
+
+def test_with_its_first_page_gone_every_case_is_carried_over(tmp_path: Path, clock: SimulatedClock) -> None:
+    image, content = prepared(tmp_path / "whole", clock)
+    path = tmp_path / "outbox.db"
+    path.write_bytes(b"\xff" * 4096 + image[4096:])
+    with make(tmp_path, clock) as outbox:
+        (damage,) = outbox.damage
+        assert (damage.recovered, damage.lost) == (len(content), 0)
+        assert damage.set_aside == tmp_path / "outbox.db.damaged-1"
+        assert damage.set_aside.read_bytes()[4096:] == image[4096:]
+        assert len(list(outbox.dead_letters())) == 30
+        assert outbox.get_state("budget") == b"7"
+        assert outbox.take(400, EVERYTHING)[0].attempts == 0
+        clock.advance(60)
+        assert {one.attempts for one in outbox.take(400, EVERYTHING)} == {1}  # those that waited still knew it
+        counts = outbox.counts()
+        assert (counts.accepted, counts.delivered, counts.queued) == (400, 100, 270)
+        assert counts.balances()
+        assert outbox.put(cases(9_999)).accepted
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but a letter to a friend\n" * 300, b"SQLite format 3\0"])
+def test_what_is_no_database_is_set_aside_unharmed(tmp_path: Path, clock: SimulatedClock, content: bytes) -> None:
+    (tmp_path / "outbox.db").write_bytes(content)
+    with make(tmp_path, clock) as outbox:
+        (damage,) = outbox.damage
+        assert (damage.recovered, damage.lost) == (0, None)
+        assert outbox.put(cases(1)).accepted
+    kept = (tmp_path / "outbox.db.damaged-1").read_bytes()
+    assert kept[4096:] == content[4096:]
+
+
+def test_only_the_last_damaged_files_are_kept(tmp_path: Path, clock: SimulatedClock) -> None:
+    for _ in range(4):
+        (tmp_path / "outbox.db").write_bytes(bytes(10_000))
+        make_and_close(tmp_path, clock)
+    assert [file.name for file in damaged_files(tmp_path)] == ["outbox.db.damaged-3", "outbox.db.damaged-4"]
+
+
+def make_and_close(folder: Path, clock: SimulatedClock) -> None:
+    with make(folder, clock):
+        pass
+
+
+def test_damage_met_while_running_is_repaired_and_the_call_goes_on(tmp_path: Path, clock: SimulatedClock) -> None:
+    faults: dict[str, int] = {}
+    seen: list[Damage] = []
+
+    def connect(path: Path) -> Connection:
+        # The file that is built to replace the damaged one is on healthy ground.
+        return connect_sqlite(path) if path.name.endswith(".rebuilt") or seen else Failing(connect_sqlite(path), faults)
+
+    def report(damage: Damage) -> None:
+        seen.append(damage)
+        faults.clear()
+
+    with Outbox(OutboxConfig(path=tmp_path / "outbox.db"), clock, connect=connect, on_damage=report) as outbox:
+        outbox.put(cases(*range(20)))
+        flying = [one.id for one in outbox.take(5, EVERYTHING)]
+        outbox.retry(flying[:1], 0, "again")
+        faults["INSERT OR IGNORE"] = sqlite3.SQLITE_CORRUPT_INDEX
+        assert outbox.put(cases(77)).accepted == names(77)
+        assert [(damage.recovered, damage.lost) for damage in seen] == [(20, 0)]
+        assert outbox.counts().in_flight == 4
+        assert outbox.delivered(flying[1:]) == 4
+        assert len(drain(outbox)) == 17
+        assert outbox.counts().balances()
+
+
+def test_a_salvage_without_room_is_tried_again_later(
+    tmp_path: Path, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, content = prepared(tmp_path / "whole", clock)
+    (tmp_path / "outbox.db").write_bytes(b"\0" + image[1:])
+
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    outbox = make(tmp_path, clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_room)
+        with pytest.raises(StoreCorrupt, match="cannot be rebuilt yet .*No space left.*free space"):
+            outbox.open()
+    with pytest.raises(StoreCorrupt, match="waits to be rebuilt"):
+        outbox.put(cases(1))
+    clock.advance(31)
+    assert outbox.counts().queued + outbox.counts().dead == len(content)
+    outbox.close()
+
+
+class PowerCut(BaseException):
+    """Ends the process as far as the code under test can tell."""
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_salvage_cut_short_at_any_step_is_completed_by_the_next_start(
+    tmp_path: Path, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    image, content = prepared(tmp_path / "whole", clock)
+    (tmp_path / "outbox.db").write_bytes(b"\0" + image[1:])
+    steps = 0
+
+    def counted(call: Any) -> Any:
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            nonlocal steps
+            if ".damaged" in str(arguments) or ".rebuilt" in str(arguments) or "outbox.db-wal" in str(arguments):
+                steps += 1
+                if steps == step + 1:
+                    raise PowerCut
+            return call(*arguments, **named)
+
+        return wrapper
+
+    first = make(tmp_path, clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", counted(os.link))
+        for name in ("unlink", "replace", "open"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
+        patch.setattr("edge_runtime.store.salvage.close_quietly", counted(store_opening.close_quietly))
+        patch.setattr("edge_runtime.store.salvage.sync_folder", counted(store_opening.sync_folder))
+        try:
+            first.open()
+        except PowerCut:
+            assert steps == step + 1
+        else:
+            assert steps <= step, "the cut did not happen"
+            assert step > 4
+    first.close()
+    with make(tmp_path, clock) as outbox:
+        counts = outbox.counts()
+        assert (counts.queued + counts.dead, counts.dropped["damaged"]) == (len(content), 0)
+        assert counts.balances()
+        clock.advance(60)
+        assert len(drain(outbox)) == 270
+    assert not (tmp_path / "outbox.db.rebuilt").exists()
+
+
+def test_damage_to_the_log_loses_its_end_and_keeps_the_order(tmp_path: Path, clock: SimulatedClock) -> None:
+    with make(tmp_path / "", clock) as outbox:
+        for number in range(60):
+            outbox.put(cases(number))
+        whole = crash_image(tmp_path, tmp_path / "after")
+    log = (whole / "outbox.db-wal").read_bytes()
+    lengths = set()
+    for seed in range(30):
+        rng = random.Random(seed)
+        data = bytearray(log)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "outbox.db").write_bytes((whole / "outbox.db").read_bytes())
+        (folder / "outbox.db-wal").write_bytes(data)
+        with make(folder, clock) as outbox:
+            found = ids(drain(outbox))
+            assert found == list(range(len(found)))
+            assert outbox.counts().balances()
+            assert outbox.put(cases(99)).accepted
+            lengths.add(len(found))
+    assert len(lengths) > 10
 
 
 def test_100_damaged_files_never_stop_the_outbox_and_never_yield_a_wrong_case(

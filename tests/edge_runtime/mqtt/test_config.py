@@ -12,6 +12,7 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
 from edge_runtime.mqtt.config import Address, BrokerConfig
+from tests.edge_runtime.mqtt.links import Bench
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,18 @@ from edge_runtime.mqtt.config import Address, BrokerConfig
 )
 def test_urls_are_taken_apart(url: str, address: Address) -> None:
     assert BrokerConfig(url=url).address() == address
+
+
+def test_a_readable_password_is_warned_of_unless_it_stays_on_this_machine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "password").write_text("canary")
+    for host, warnings in (("127.0.0.1", 0), ("localhost", 0), ("[::1]", 0), ("broker.invalid", 1)):
+        caplog.clear()
+        with Bench() as bench:
+            bench.link(f"mqtt://{host}", username="me", password_file=tmp_path / "password")
+        assert len(caplog.records) == warnings, host
+        assert "canary" not in caplog.text
 
 
 def test_an_address_reads_as_people_write_it() -> None:

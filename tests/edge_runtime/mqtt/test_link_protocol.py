@@ -474,3 +474,33 @@ def test_two_failures_in_a_row_are_told_apart(
     bench.until(lambda: not link.connected)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "refuses us: not authorized" in caplog.text
+
+
+def test_a_broker_that_takes_us_and_drops_us_is_left_in_peace(bench: Bench, broker: ScriptedBroker) -> None:
+    link = bench.link(broker.url, protocol="3.1.1")
+    for failures in range(1, 4):
+        broker.welcome(subscribe=False)
+        bench.until(lambda: link.connected)
+        broker.drop()
+        bench.until(lambda: not link.connected)
+        assert link._failures == failures, "a connection of a moment does not make the waits short again"
+
+
+def test_pausing_forgets_what_was_held_and_reads_on(bench: Bench, broker: ScriptedBroker) -> None:
+    inbox = Inbox(ack=False)
+    link = bench.link(broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=1000)
+    broker.welcome()
+    broker.send(incoming(1, 10, 1, V311))
+    bench.until(lambda: len(inbox.got) == 10)
+    broker.send(incoming(11, 10, 1, V311))
+    bench.until(lambda: link._watched == -1)
+    link.publish(messages(1, 1))
+    link.pause()
+    inbox.ack_all()
+    assert acks(broker, 10) == [(PUBACK, i) for i in range(1, 11)]
+    packet_id = broker.wait(1)[0][2]
+    handed_over: list[bool] = []
+    link.publish(messages(1, 0), lambda: handed_over.append(True))
+    broker.send(encode_ack(PUBACK, [packet_id]))
+    bench.until(lambda: handed_over and link._outgoing is not None and not link._outgoing.waiting)
+    assert len(inbox.got) == 10

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from edge_runtime.mqtt import transport
 from tests.edge_runtime.mqtt.certificates import Authority
 from tests.edge_runtime.mqtt.links import Bench, Inbox, messages, numbers, unique
 from tests.mosquitto import Mosquitto, needs_mosquitto
@@ -74,12 +75,20 @@ def test_messages_pass_over_tls(url: str, files: Files, bench: Bench, receive: s
     assert numbers(inbox.payloads) == list(range(60))
 
 
-def test_no_byte_stays_behind_in_the_tls_layer(url: str, files: Files, bench: Bench) -> None:
+def test_no_byte_stays_behind_in_the_tls_layer(
+    url: str, files: Files, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second record is decrypted in the first read, which has no room for all of it; no selector sees the rest.
+    monkeypatch.setattr(transport, "RECEIVE_BYTES", 20_000)
     inbox, topic = Inbox(), unique("burst")
     bench.connected(url, inbox, (topic, 0), ca_file=files.ours.file)
-    sender = bench.connected(url, ca_file=files.ours.file)
-    sender.publish(messages(3, 0, topic.encode(), 800_000))  # more than one read takes
-    bench.until(lambda: len(inbox.got) == 3)
+    with Bench() as other:
+        sender = other.connected(url, ca_file=files.ours.file)
+        for i in range(10):
+            sender.publish(messages(2, 0, topic.encode(), 15_000, start=2 * i))
+            other.turns(0.02)
+            bench.until(lambda i=i: len(inbox.got) == 2 * i + 2, 2.0)  # type: ignore[misc]
+    assert numbers(inbox.payloads) == list(range(20))
 
 
 @receives

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_space_that_returns_is_noticed_without_new_answers(
 
 
 def test_what_memory_does_not_hold_is_dropped_counted_and_reported(loop: Loop, tmp_path: Path, disk: Disk) -> None:
-    file = Fixture(loop, tmp_path / "out.jsonl", max_pending_bytes=3 * LINE)
+    file = Fixture(loop, tmp_path / "out.jsonl", max_pending_bytes=3 * LINE + 10)
     disk.room = 0
     for i in range(10):
         file.send(i)
@@ -277,8 +278,6 @@ def test_settings_that_make_no_sense_are_refused(wrong: Any) -> None:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 3 * LINE)), max_size=12))
 def test_whatever_the_disk_does_every_answer_is_whole_and_once_or_counted(rooms: list[int | None]) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         disk = Disk()
         patch.setattr(jsonl, "os", disk)

@@ -17,11 +17,11 @@ from tests.edge_runtime.sinks.answers import ids, prediction
 class Pipe:
     """A sink that writes to a pipe nobody need read."""
 
-    def __init__(self, **config: int) -> None:
+    def __init__(self, max_pending_bytes: int = 2**20) -> None:
         self.loop = Loop()
         self.metrics = Metrics()
         self.read_end, self.write_end = os.pipe()
-        self.sink = StdoutSink(StdoutSinkConfig(**config), self.metrics, fd=self.write_end)
+        self.sink = StdoutSink(StdoutSinkConfig(max_pending_bytes=max_pending_bytes), self.metrics, fd=self.write_end)
         self.done: list[int] = []
         self.sink.open(self.loop)
 

@@ -1,0 +1,184 @@
+"""Durable cases a second through the outbox, in and out, beside what the disk alone can do.
+
+Run: ``python benchmarks/bench_outbox.py [--folder DIR]``. Variants take turns for several rounds and the median counts;
+every case has a body of 1,200 random bytes. ``disk alone`` appends and flushes the same bytes to a plain file, so it is
+the ceiling for the flushes of that moment: compare rows with it and with each other, not with another day's.
+
+- ``put`` is `Outbox.put`: accepted, durable on return. ``drain`` is `Outbox.take` and `Outbox.delivered`, 64 at a time.
+- ``steady`` puts 32 and delivers 32 in turn, as a healthy link does; the rate counts cases that went all the way.
+- ``NORMAL`` is SQLite's usual setting for a write-ahead log. It loses accepted cases at a power cut; it is here to show
+  what durability costs, and the outbox has no option for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edge_runtime.clock import SystemClock
+from edge_runtime.store import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.schema import Connection, connect_sqlite
+
+BODY_BYTES = 1_200
+TAKE = 64
+ANY_BYTES = 2**30
+
+
+class Rewritten:
+    """A connection that runs other pragmas than it was given, to measure the ones that were chosen."""
+
+    def __init__(self, db: Connection, instead: dict[str, str]) -> None:
+        self._db = db
+        self._instead = instead
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        return self._db.execute(self._instead.get(sql, sql), parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Any:
+        return self._db.executemany(sql, parameters)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+@dataclass
+class Variant:
+    name: str
+    group: int
+    instead: dict[str, str] = field(default_factory=dict)
+    steady: bool = False
+    put: list[float] = field(default_factory=list)
+    """Cases a second, one figure a round."""
+    put_cpu_us: list[float] = field(default_factory=list)
+    drain: list[float] = field(default_factory=list)
+
+
+def variants(*, pragmas: bool) -> list[Variant]:
+    chosen = [
+        Variant("FULL, single commits", 1),
+        Variant("FULL, groups of 8", 8),
+        Variant("FULL, groups of 32", 32),
+        Variant("FULL, groups of 256", 256),
+        Variant("NORMAL, groups of 32", 32, {"PRAGMA synchronous = FULL": "PRAGMA synchronous = NORMAL"}),
+        Variant("FULL, steady, groups of 32", 32, steady=True),
+    ]
+    if pragmas:
+        chosen += [
+            Variant("log 250 pages", 32, {"PRAGMA wal_autocheckpoint = 1000": "PRAGMA wal_autocheckpoint = 250"}),
+            Variant("log 4000 pages", 32, {"PRAGMA wal_autocheckpoint = 1000": "PRAGMA wal_autocheckpoint = 4000"}),
+            Variant("secure_delete", 32, {"PRAGMA secure_delete = OFF": "PRAGMA secure_delete = ON"}),
+            Variant("shared log index", 32, {"PRAGMA locking_mode = EXCLUSIVE": "PRAGMA locking_mode = NORMAL"}),
+            Variant("memory map", 32, {"PRAGMA mmap_size = 0": "PRAGMA mmap_size = 268435456"}),
+        ]
+    return chosen
+
+
+def make_cases(count: int, seed: int) -> list[HardCase]:
+    rng = random.Random(seed)
+    return [
+        HardCase(
+            f"watch-{n % 16}@{n // 16}", f"watch-{n % 16}", 1.7e9, 30.0, n % 2, 0.5, rng.randbytes(BODY_BYTES), b"{}"
+        )
+        for n in range(count)
+    ]
+
+
+def run(variant: Variant, folder: Path, cases: list[HardCase]) -> None:
+    config = OutboxConfig(path=folder / "outbox.db", live_share=0)
+    with Outbox(config, SystemClock(), connect=lambda p: Rewritten(connect_sqlite(p), variant.instead)) as outbox:
+        began, cpu = time.perf_counter(), time.process_time()
+        for at in range(0, len(cases), variant.group):
+            outbox.put(cases[at : at + variant.group])
+            if variant.steady:
+                outbox.delivered([case.id for case in outbox.take(variant.group, ANY_BYTES)])
+        variant.put.append(len(cases) / (time.perf_counter() - began))
+        variant.put_cpu_us.append((time.process_time() - cpu) / len(cases) * 1e6)
+        if not variant.steady:
+            began = time.perf_counter()
+            while taken := outbox.take(TAKE, ANY_BYTES):
+                outbox.delivered([case.id for case in taken])
+            variant.drain.append(len(cases) / (time.perf_counter() - began))
+        counts = outbox.counts()
+        if counts.delivered != len(cases) or not counts.balances():
+            raise SystemExit(f"{variant.name}: {counts}")
+
+
+def disk_alone(folder: Path, cases: list[HardCase], group: int) -> float:
+    """Cases a second when their bodies are appended to a file and flushed in groups, and nothing else is done."""
+    descriptor = os.open(folder / "plain", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        began = time.perf_counter()
+        for at in range(0, len(cases), group):
+            os.write(descriptor, b"".join(case.body for case in cases[at : at + group]))
+            os.fdatasync(descriptor)
+        return len(cases) / (time.perf_counter() - began)
+    finally:
+        os.close(descriptor)
+
+
+def in_new_folder(beside: Path, work: Callable[[Path], Any]) -> Any:
+    folder = Path(tempfile.mkdtemp(dir=beside))
+    try:
+        return work(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cases", type=int, default=20_000, help="in a round")
+    parser.add_argument("--pragmas", action="store_true", help="also measure the settings that were not chosen")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    table = variants(pragmas=arguments.pragmas)
+    cases = make_cases(arguments.cases, seed=3)
+    ceilings: dict[int, list[float]] = {1: [], 32: []}
+    for _ in range(arguments.rounds):
+        for group, rates in ceilings.items():
+            some = cases[: max(500, len(cases) * group // 256)]
+            rates.append(in_new_folder(arguments.folder, partial(disk_alone, cases=some, group=group)))
+        for variant in table:
+            some = cases[: max(500, len(cases) // 16)] if variant.group == 1 else cases
+            in_new_folder(arguments.folder, partial(run, variant, cases=some))
+    median = statistics.median
+    rows = [
+        {"variant": v.name, "put_per_s": round(median(v.put)), "put_cpu_us": round(median(v.put_cpu_us), 1),
+         "drain_per_s": round(median(v.drain)) if v.drain else None}
+        for v in table
+    ] + [
+        {"variant": f"disk alone, groups of {group}", "put_per_s": round(median(rates)), "put_cpu_us": None,
+         "drain_per_s": None}
+        for group, rates in ceilings.items()
+    ]  # fmt: skip
+    rate = {v.name: median(v.put) for v in table}
+    ratios = {
+        "groups of 32 against single commits": rate["FULL, groups of 32"] / rate["FULL, single commits"],
+        "FULL against NORMAL, groups of 32": rate["FULL, groups of 32"] / rate["NORMAL, groups of 32"],
+        "groups of 32 against the disk alone": rate["FULL, groups of 32"] / median(ceilings[32]),
+    }
+    if arguments.json:
+        print(json.dumps({"rows": rows, "ratios": {name: round(r, 3) for name, r in ratios.items()}}, indent=2))
+        return
+    print(f"{'variant':<30}{'put/s':>10}{'CPU us':>9}{'drain/s':>10}")
+    for row in rows:
+        cells = ("" if row[name] is None else f"{row[name]:,}" for name in ("put_per_s", "put_cpu_us", "drain_per_s"))
+        print(f"{row['variant']:<30}" + "".join(f"{cell:>{w}}" for cell, w in zip(cells, (10, 9, 10), strict=True)))
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f} x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The programs under test, each a process of its own on the first core; the load runs on the last one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks import models
+from benchmarks.load import Load, Outcome, Traffic
+
+Payload = Literal["raw", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all programs of one comparison have in common."""
+
+    folder: Path
+    net: str = "cnn_m"
+    payload: Payload = "raw"
+    qos: int = 0
+    mqtt5: bool = False
+    """MQTT 3.1.1 unless set: the client of the hand-written loop is 1.6 times slower with 5."""
+    tflite: bool = False
+
+    @property
+    def model(self) -> Path:
+        """The network as an ONNX file."""
+        path = self.folder / f"{self.net}.onnx"
+        if not path.exists():
+            path.write_bytes(models.onnx_int8(self.net))
+        return path
+
+    @property
+    def bundle(self) -> Path:
+        """The same as a bundle."""
+        path = self.folder / f"{self.net}{'-tflite' if self.tflite else ''}.edge"
+        if not path.exists():
+            models.bundle(path, self.net, tflite=models.tflite_int8(self.net) if self.tflite else None)
+        return path
+
+
+@dataclass(frozen=True)
+class Program:
+    """Something that answers messages."""
+
+    name: str
+    kind: Literal["edge-runtime", "handwritten"]
+    budget_ms: float = 0.0
+    queue: bool = False
+    decoder: str = ""
+    """JSON parser of the hand-written loop: ``json`` or ``orjson``."""
+
+    def command(self, setting: Setting, port: int) -> list[str]:
+        if self.kind == "edge-runtime":
+            path = setting.folder / f"app-{port}.toml"
+            path.write_text(application(setting, port, self.budget_ms), encoding="utf-8")
+            return [sys.executable, "-m", "edge_runtime", "run", str(path)]
+        return [
+            sys.executable, "-m", "benchmarks.handwritten", "--port", str(port), "--model", str(setting.model),
+            "--payload", self.decoder or setting.payload, "--qos", str(setting.qos),
+            *["--mqtt5"] * setting.mqtt5, *["--queue"] * self.queue,
+        ]  # fmt: skip
+
+
+def application(setting: Setting, port: int, budget_ms: float) -> str:
+    """The configuration of the program under test: source and sink on one broker, every answer local."""
+    codec = 'type = "raw"\ntime = "f64"' if setting.payload == "raw" else 'type = "json"'
+    return f"""
+[model]
+bundle = "{setting.bundle}"
+latency_budget_ms = {budget_ms}
+
+[broker.bench]
+url = "mqtt://127.0.0.1:{port}"
+protocol = "{"5" if setting.mqtt5 else "3.1.1"}"
+
+[[source]]
+type = "mqtt"
+broker = "bench"
+topics = ["sensors/+/raw"]
+qos = {setting.qos}
+
+[source.codec]
+{codec}
+
+[[sink]]
+type = "mqtt"
+broker = "bench"
+topic = "results/{{key}}"
+qos = {setting.qos}
+"""
+
+
+@contextmanager
+def on_first_core() -> Iterator[None]:
+    """Processes started within run on the first of our cores; we ourselves go to the last one, before and after."""
+    cores = sorted(_cores or os.sched_getaffinity(0))
+    _cores[:] = cores
+    os.sched_setaffinity(0, {cores[0]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, {cores[-1]})
+
+
+_cores: list[int] = []
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command on the first core; end it by SIGTERM."""
+    with tempfile.TemporaryFile() as errors:
+        with on_first_core():
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        try:
+            yield process
+        except Exception as error:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines()[-12:]
+            raise RuntimeError("\n".join([f"{' '.join(command[:5])} ...: {error}", *said])) from error
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def measure(
+    program: Program,
+    setting: Setting,
+    traffic: Traffic,
+    *,
+    warm_up: int,
+    rate: float | None = None,
+    until: int | None = None,
+) -> Outcome:
+    """One run of one program."""
+    with Load(qos=setting.qos) as load, started(program.command(setting, load.port)) as process:
+        load.wait_for_subscriber(alive=lambda: process.poll() is None)
+        return load.run(traffic, process.pid, warm_up=warm_up, rate=rate, until=until)
+
+
+def bare_us(setting: Setting, calls: int) -> float:
+    """CPU of one plain batch-1 call, microseconds, on the core that the programs run on."""
+    with on_first_core():
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.bare", str(setting.model), str(calls)], capture_output=True, check=True
+        )
+    return float(done.stdout)

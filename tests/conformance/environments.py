@@ -1,0 +1,68 @@
+"""The environments of the real servers and the real client, each in a folder of its own under ``.venvs/``.
+
+    python tests/conformance/environments.py            make what is missing (1.4 GB in all, some minutes)
+    python tests/conformance/environments.py kserve     only this one
+
+They are kept apart since their dependencies contradict one another (numpy below and above 2, four versions of
+protobuf); none of it is needed to use edge-runtime.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".venvs"
+PACKAGES = {
+    "tritonclient": ("tritonclient[http]==2.73.0",),
+    "triton": ("nvidia-pytriton==0.7.0",),  # brings Triton 2.51 itself
+    "mlserver": ("mlserver==1.7.1",),
+    "kserve": ("kserve==0.21.0",),
+}
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of an environment, whether it is there or not."""
+    return FOLDER / name / "bin" / "python"
+
+
+def is_ready(name: str) -> bool:
+    """Whether an environment was made to the end, with the packages it should have today."""
+    stamp = FOLDER / name / "packages.txt"
+    return stamp.is_file() and stamp.read_text() == "\n".join(PACKAGES[name])
+
+
+def command_for(name: str) -> str:
+    """What to type to make it."""
+    return f"python tests/conformance/environments.py {name}"
+
+
+def make(name: str) -> None:
+    """Create an environment and install its packages.
+
+    Raises:
+        subprocess.CalledProcessError: pip failed; it has said why.
+    """
+    print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / name], check=True)
+    pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *PACKAGES[name]], check=True)
+    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
+
+
+def main(names: list[str]) -> int:
+    """Make the environments named, all without names; those that are there already are left alone."""
+    unknown = [name for name in names if name not in PACKAGES]
+    if unknown:
+        print(f"unknown environment {unknown[0]!r}; there are {', '.join(PACKAGES)}", file=sys.stderr)
+        return 2
+    for name in names or PACKAGES:
+        if not is_ready(name):
+            make(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

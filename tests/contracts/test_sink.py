@@ -1,0 +1,188 @@
+"""One list of checks over every sink: what `edge_runtime.sinks.Sink` promises.
+
+A further sink joins by adding a `Case` to `CASES`: how it is made, and how to read what arrived.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pytest
+
+from edge_runtime.loop import Loop
+from edge_runtime.message import Answer
+from edge_runtime.metrics import Metrics
+from edge_runtime.sinks import Sink
+from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
+from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
+from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
+from tests.edge_runtime.sinks.answers import correction, ids, prediction
+from tests.edge_runtime.sinks.test_webhook import Endpoint
+
+Arrived = Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sink."""
+
+    name: str
+    make: Callable[[Path, ExitStack], tuple[Sink, Arrived]]
+    """A sink that is not open yet, and the ids that its destination has so far."""
+
+
+def memory(_folder: Path, _stack: ExitStack) -> tuple[Sink, Arrived]:
+    sink = MemorySink()
+    return sink, lambda: [answer.id for answer in sink.answers]
+
+
+def jsonl(folder: Path, _stack: ExitStack) -> tuple[Sink, Arrived]:
+    path = folder / "out.jsonl"
+    return JsonlSink(JsonlSinkConfig(path=path), Metrics()), lambda: ids(path.read_bytes())
+
+
+def jsonl_synced(folder: Path, _stack: ExitStack) -> tuple[Sink, Arrived]:
+    path = folder / "out.jsonl"
+    return JsonlSink(JsonlSinkConfig(path=path, fsync="batch"), Metrics()), lambda: ids(path.read_bytes())
+
+
+def stdout(_folder: Path, stack: ExitStack) -> tuple[Sink, Arrived]:
+    read_end, write_end = os.pipe()
+    data = bytearray()
+
+    def collect() -> None:
+        while piece := os.read(read_end, 65536):
+            data.extend(piece)
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    stack.callback(os.close, read_end)
+    stack.callback(thread.join)
+    stack.callback(os.close, write_end)
+    return StdoutSink(StdoutSinkConfig(), Metrics(), fd=write_end), lambda: ids(bytes(data).rpartition(b"\n")[0])
+
+
+def webhook(_folder: Path, stack: ExitStack) -> tuple[Sink, Arrived]:
+    endpoint = Endpoint()
+    stack.callback(endpoint.close)
+    return WebhookSink(WebhookSinkConfig(url=endpoint.url), Metrics()), endpoint.ids
+
+
+CASES = [
+    Case("memory", memory),
+    Case("jsonl", jsonl),
+    Case("jsonl-synced", jsonl_synced),
+    Case("stdout", stdout),
+    Case("webhook", webhook),
+]
+
+
+class Running:
+    """A sink on a loop."""
+
+    def __init__(self, case: Case, folder: Path, stack: ExitStack) -> None:
+        self.sink, self.arrived = case.make(folder, stack)
+        self.loop = Loop()
+        self.done: list[int] = []
+        self.threads: set[int] = set()
+
+    def send(self, tag: int, *answers: Answer) -> None:
+        def done() -> None:
+            self.done.append(tag)
+            self.threads.add(threading.get_ident())
+
+        self.sink.send(answers, done)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < end, f"it did not happen; reported: {self.done[:20]}"
+            self.loop.turn(0.02)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    with ExitStack() as stack:
+        made = Running(request.param, tmp_path, stack)
+        stack.callback(made.loop.close)
+        stack.callback(made.sink.close, 1.0)
+        yield made
+
+
+def test_it_has_a_name(running: Running) -> None:
+    assert running.sink.name
+
+
+def test_answers_are_reported_once_each_in_order_on_the_loop_s_thread(running: Running) -> None:
+    running.sink.open(running.loop)
+    for i in range(50):
+        running.send(i, prediction(2 * i), prediction(2 * i + 1))
+    running.until(lambda: len(running.done) >= 50)
+    running.loop.turn(0.05)
+    assert running.done == list(range(50))
+    assert running.threads == {threading.get_ident()}
+
+
+def test_what_was_reported_has_arrived_in_order(running: Running) -> None:
+    running.sink.open(running.loop)
+    for i in range(30):
+        running.send(i, prediction(i))
+    running.until(lambda: len(running.done) == 30)
+    running.until(lambda: len(running.arrived()) == 30)
+    assert running.arrived() == [f"k@{i}" for i in range(30)]
+
+
+def test_predictions_and_corrections_go_the_same_way(running: Running) -> None:
+    running.sink.open(running.loop)
+    running.send(1, prediction(1), correction(1), prediction(2))
+    running.until(lambda: running.done == [1])
+    running.until(lambda: running.arrived() == ["k@1", "k@1", "k@2"])
+
+
+def test_nobody_need_wait(running: Running) -> None:
+    running.sink.open(running.loop)
+    running.sink.send([prediction(1)], None)
+    running.send(2, prediction(2))
+    running.until(lambda: running.done == [2])
+
+
+def test_sending_does_not_wait_for_the_destination(running: Running) -> None:
+    running.sink.open(running.loop)
+    began = time.monotonic()
+    for i in range(200):
+        running.send(i, prediction(i))
+    assert time.monotonic() - began < 2.0
+
+
+def test_closing_hands_over_what_is_queued_and_may_be_repeated(running: Running) -> None:
+    running.sink.open(running.loop)
+    for i in range(20):
+        running.send(i, prediction(i))
+    running.sink.close(5.0)
+    running.sink.close(5.0)
+    assert running.done == list(range(20))
+    running.until(lambda: len(running.arrived()) == 20)
+
+
+def test_a_sink_that_was_never_opened_can_be_closed(running: Running) -> None:
+    running.sink.close(0.1)
+
+
+def test_what_arrives_is_the_answer_s_json(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        sink, _ = jsonl(tmp_path, stack)
+        loop = Loop()
+        sink.open(loop)
+        sink.send([prediction(3, key="é\n\u2028")], None)
+        sink.close(1.0)
+        loop.close()
+    (line,) = (tmp_path / "out.jsonl").read_bytes().splitlines()
+    assert orjson.loads(line)["key"] == "é\n\u2028"

@@ -1,0 +1,209 @@
+"""One list of checks over every source: what `edge_runtime.sources.Source` promises.
+
+A further source joins by adding a `Case` to `CASES`: how it is made and fed. Sources that only live traffic ends leave
+`end` out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_runtime.codecs.config import load_codec
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.sources import Done, Source
+from edge_runtime.sources.decoding import Decoder
+from edge_runtime.sources.recording import RecordingConfig, RecordingSource
+from edge_runtime.sources.stdin import StdinConfig, StdinSource
+
+CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=10, hop=5)
+MESSAGES = 40
+
+
+def line(i: int) -> bytes:
+    return b'{"key":"k","t":%d,"values":[%d]}\n' % (i, i)
+
+
+@dataclass
+class Made:
+    """A source that will deliver readings with the values 0 to MESSAGES - 1 of the key ``k``."""
+
+    source: Source
+    metrics: Metrics
+    feed: Callable[[], None]
+    """Let the messages come; called once the source is open."""
+    end: Callable[[], None] | None
+    """Let the origin end."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One source."""
+
+    name: str
+    make: Callable[[Path, ExitStack], Made]
+
+
+def recording(folder: Path, _stack: ExitStack) -> Made:
+    path, metrics = folder / "k.jsonl", Metrics()
+    path.write_bytes(b"".join(line(i) + b"{broken\n" * (i == 7) for i in range(MESSAGES)))
+    source = RecordingSource(RecordingConfig(files=(path,)), CONTRACT, metrics)
+    return Made(source, metrics, feed=lambda: None, end=lambda: None)
+
+
+def stdin_pipe(_folder: Path, stack: ExitStack) -> Made:
+    read_end, write_end = os.pipe()
+    stack.callback(os.close, read_end)
+    open_ends = [write_end]
+
+    @stack.callback
+    def close_the_rest() -> None:
+        for fd in open_ends:
+            os.close(fd)
+
+    def feed() -> None:
+        for i in range(MESSAGES):
+            os.write(write_end, line(i) + b"{broken\n" * (i == 7))
+
+    metrics = Metrics()
+    decoder = Decoder(load_codec(StdinConfig().codec, CONTRACT.channels), metrics)
+    source = StdinSource(StdinConfig(), decoder, fd=read_end)
+    return Made(source, metrics, feed, end=lambda: os.close(open_ends.pop()))
+
+
+def stdin_file(folder: Path, stack: ExitStack) -> Made:
+    path, metrics = folder / "in", Metrics()
+    path.write_bytes(b"".join(line(i) + b"{broken\n" * (i == 7) for i in range(MESSAGES)))
+    fd = os.open(path, os.O_RDONLY)
+    stack.callback(os.close, fd)
+    decoder = Decoder(load_codec(StdinConfig().codec, CONTRACT.channels), metrics)
+    return Made(StdinSource(StdinConfig(), decoder, fd=fd), metrics, feed=lambda: None, end=lambda: None)
+
+
+CASES = [Case("recording", recording), Case("stdin-pipe", stdin_pipe), Case("stdin-file", stdin_file)]
+
+
+class Running:
+    """A source on a loop, and what it delivered."""
+
+    def __init__(self, case: Case, folder: Path, stack: ExitStack) -> None:
+        self.made = case.make(folder, stack)
+        self.source = self.made.source
+        self.loop = Loop()
+        self.readings: list[Reading] = []
+        self.received: list[float] = []
+        self.threads: set[int] = set()
+        self.held: list[Done] | None = None
+
+    def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
+        assert readings, "nothing is not delivered"
+        self.readings += readings
+        self.received.append(received)
+        self.threads.add(threading.get_ident())
+        if done is not None:
+            if self.held is None:
+                done()
+            else:
+                self.held.append(done)
+
+    def open(self) -> None:
+        self.source.open(self.loop, self.deliver)
+
+    def values(self) -> list[float]:
+        return [float(value) for reading in self.readings for value in reading.values.ravel()]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < end, f"it did not happen; delivered: {self.values()[:50]}"
+            self.loop.turn(0.02)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    with ExitStack() as stack:
+        made = Running(request.param, tmp_path, stack)
+        stack.callback(made.loop.close)
+        stack.callback(made.source.close)
+        yield made
+
+
+def test_it_has_a_name(running: Running) -> None:
+    assert running.source.name
+
+
+def test_readings_arrive_in_order_on_the_loop_s_thread(running: Running) -> None:
+    running.open()
+    running.made.feed()
+    running.until(lambda: len(running.values()) == MESSAGES)
+    assert running.values() == list(range(MESSAGES))
+    assert {reading.key for reading in running.readings} == {"k"}
+    assert all(reading.values.dtype == np.float32 for reading in running.readings)
+    assert running.threads == {threading.get_ident()}
+
+
+def test_the_time_of_arrival_is_the_loop_s_monotonic_clock(running: Running) -> None:
+    before = running.loop.clock.monotonic()
+    running.open()
+    running.made.feed()
+    running.until(lambda: len(running.values()) == MESSAGES)
+    assert running.received == sorted(running.received)
+    assert before <= running.received[0] <= running.received[-1] <= running.loop.clock.monotonic()
+
+
+def test_what_cannot_be_decoded_is_counted_and_left_out(running: Running) -> None:
+    running.open()
+    running.made.feed()
+    running.until(lambda: len(running.values()) == MESSAGES)
+    assert running.made.metrics.dropped == {"malformed": 1}
+
+
+def test_it_has_finished_when_its_origin_has_ended_and_not_before(running: Running) -> None:
+    assert not running.source.finished
+    running.open()
+    running.made.feed()
+    running.until(lambda: len(running.values()) == MESSAGES)
+    if running.made.end is None:
+        assert not running.source.finished
+        return
+    running.made.end()
+    running.until(lambda: running.source.finished)
+
+
+def test_nothing_is_delivered_once_it_pauses_and_late_reports_are_taken(running: Running) -> None:
+    running.held = []
+    running.open()
+    running.made.feed()
+    running.until(lambda: bool(running.readings))
+    running.source.pause()
+    count = len(running.readings)
+    for done in running.held:
+        done()
+    for _ in range(5):
+        running.loop.turn(0.01)
+    assert len(running.readings) == count
+
+
+def test_closing_may_be_repeated_and_ends_all_deliveries(running: Running) -> None:
+    running.open()
+    running.source.close()
+    running.source.close()
+    running.made.feed()
+    for _ in range(5):
+        running.loop.turn(0.01)
+    assert running.readings == []
+
+
+def test_a_source_that_was_never_opened_can_be_closed(running: Running) -> None:
+    running.source.close()

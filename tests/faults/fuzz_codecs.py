@@ -1,0 +1,197 @@
+"""Hostile bytes for every codec: mutated good messages, and noise.
+
+Run: ``python -m tests.faults.fuzz_codecs --cases 100000 --seed 1``. Exit code 1, and the message, for the first input
+that gives anything but correct readings or an InputError with a known reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import cbor2
+import numpy as np
+import orjson
+import ormsgpack
+
+from edge_runtime.codecs import Codec
+from edge_runtime.codecs.cbor import CborConfig
+from edge_runtime.codecs.config import CodecConfig, load_codec
+from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.codecs.msgpack import MsgpackConfig
+from edge_runtime.codecs.raw import RawConfig
+from edge_runtime.codecs.senml import SenmlConfig
+from edge_runtime.errors import InputError
+from edge_runtime.manifest import Channel
+from edge_runtime.message import Reading
+
+REASONS = {"malformed", "wrong_channels", "not_finite", "bad_time", "no_key", "too_large", "empty"}
+NAMES = ("ax", "ay", "az")
+CHANNELS = tuple(Channel(name=name, unit="m/s2") for name in NAMES)
+NOW = 1.7e9
+
+_PIECES = (
+    *(b"\xff", b"\0", b"\x7f\xf0\0\0", b"\xc0", b"\xc3", b"\xf7", b"\x9f", b"\xbf", b"\xd8\x55", b"\xd8\x1c"),
+    *(b"\xd8\x1d", b"\xfb\x7f\xf8\0\0\0\0\0\0", b"\xcb\x7f\xf0\0\0\0\0\0\0", b"\xdd\x7f\xff\xff\xff"),
+    *(b"\x9b\x3f\xff\xff\xff\xff\xff\xff\xff", b"NaN", b"1e999", b"-1e39", b"null", b"true", b"false"),
+    *(b'"', b"-", b"{", b"}", b"[" * 40, b"9" * 400, b"\\ud800"),
+)  # fmt: skip
+
+
+@dataclass
+class Target:
+    """A codec with messages that it accepts."""
+
+    codec: Codec
+    good: list[bytes] = field(default_factory=list)
+
+
+def targets() -> list[Target]:
+    """Every codec, in every shape it reads."""
+    x = np.random.default_rng(5).normal(size=(4, 3)).astype("<f4")
+    rows, mapping = x.tolist(), {name: name for name in NAMES}
+    own = {"key": "k", "t": NOW, "values": rows}
+    stamped = {"key": "k", "t": [NOW + i for i in range(4)], "values": x.ravel().tolist()}
+    packed = {"key": "k", "t": NOW, "values": x.tobytes()}
+    objects = [
+        {"ts": NOW * 1e3 + i, "id": "ab"[i % 2], **dict(zip(NAMES, row, strict=True))} for i, row in enumerate(rows)
+    ]
+    columns = {"key": "k", "t": "2024-01-01T00:00:00Z", **{name: x[:, i].tolist() for i, name in enumerate(NAMES)}}
+    tag = cbor2.CBORTag
+    typed = {"key": "k", "t": tag(86, np.arange(4.0).tobytes()), "values": tag(85, x.tobytes())}
+    tagged = {"key": "k", "t": 1, "ax": tag(85, x[:, 0].tobytes()), "ay": x[:, 1].tobytes(), "az": x[:, 2].tolist()}
+    pack: list[dict[str, Any]] = [
+        {"bn": "urn:x:", "bt": NOW, "n": "ax", "v": 1.5, "u": "m/s2"},
+        {"n": "ay", "v": 2},
+        {"n": "az", "v": 3, "bv": 1},
+        {"n": "ax", "t": 1},
+        {"n": "ay", "t": 1, "v": 2},
+        {"n": "az", "t": 1, "v": 2},
+        {"n": "door", "vs": "open"},
+    ]
+    labels = {"bver": -1, "bn": -2, "bt": -3, "bu": -4, "bv": -5, "n": 0, "u": 1, "v": 2, "vs": 3, "t": 6}
+    cbor_pack: list[dict[int, Any]] = [{labels[name]: value for name, value in record.items()} for record in pack]
+    cbor_pack[1][2] = tag(4, [-2, 2731])
+
+    def target(config: CodecConfig, *good: bytes) -> Target:
+        return Target(load_codec(config, CHANNELS, rate_hz=50.0), list(good))
+
+    return [
+        target(JsonConfig(), orjson.dumps(own), orjson.dumps(stamped)),
+        target(JsonConfig(time="ts", time_unit="ms", key="id", channels=mapping, samples="."), orjson.dumps(objects)),
+        target(JsonConfig(time_unit="iso8601", channels=mapping), orjson.dumps(columns)),
+        target(MsgpackConfig(), ormsgpack.packb(own), ormsgpack.packb(stamped), ormsgpack.packb(packed)),
+        target(CborConfig(), cbor2.dumps(own), cbor2.dumps(stamped), cbor2.dumps(packed), cbor2.dumps(typed)),
+        target(CborConfig(channels=mapping), cbor2.dumps(tagged)),
+        target(RawConfig(), x.tobytes()),
+        target(RawConfig(time="f64"), np.float64(NOW).tobytes() + x.tobytes()),
+        target(RawConfig(time="u32_ms", dtype="int16", scale=(0.1,), byte_order="big"), b"\0\1\2\3" + x.tobytes()),
+        target(SenmlConfig(), orjson.dumps(pack)),
+        target(SenmlConfig(encoding="cbor"), cbor2.dumps(cbor_pack)),
+    ]
+
+
+def mutate(rng: random.Random, message: bytes) -> bytes:
+    """A message with a few of the changes that cables, bugs and people make."""
+    data = bytearray(message)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(7):
+            case 0 if data:
+                data[at % len(data)] = rng.randrange(256)
+            case 1 if data:
+                data[at % len(data)] ^= 1 << rng.randrange(8)
+            case 2:
+                data[at:at] = rng.choice(_PIECES)
+            case 3:
+                del data[at : at + rng.randrange(1, 9)]
+            case 4:
+                data[at:at] = data[at : at + rng.randrange(1, 40)]
+            case 5:
+                del data[at:]
+            case _:
+                data[at:at] = rng.randbytes(rng.randrange(1, 6))
+    return bytes(data)
+
+
+def check(readings: list[Reading]) -> None:
+    """What the `Codec` protocol promises of its result."""
+    assert readings
+    for reading in readings:
+        values, t = reading.values, np.asarray(reading.t)
+        assert values.dtype == np.float32
+        assert values.ndim == 2
+        assert values.shape[0] >= 1
+        assert values.shape[1] == len(NAMES)
+        assert values.flags.c_contiguous
+        assert np.isfinite(values).all()
+        assert isinstance(reading.t, float) or (t.dtype == np.float64 and t.shape == (len(values),))
+        assert (t >= -2_208_988_800).all()
+        assert (t < 253_402_300_800).all()
+        assert isinstance(reading.key, str)
+        assert reading.key
+
+
+def fuzz(cases: int, seed: int) -> tuple[Counter[tuple[str, str]], list[float]]:
+    """Decode hostile messages.
+
+    Returns:
+        How often each codec gave what, and the seconds that each message took, sorted.
+
+    Raises:
+        AssertionError: a codec broke its promise; the message is part of the text.
+    """
+    rng = random.Random(seed)
+    everyone = targets()
+    seen: Counter[tuple[str, str]] = Counter()
+    took: list[float] = []
+    for _ in range(cases):
+        target = rng.choice(everyone)
+        message = mutate(rng, rng.choice(target.good)) if rng.random() < 0.97 else rng.randbytes(rng.randrange(60))
+        refused: InputError | None = None
+        readings: list[Reading] = []
+        began = time.perf_counter()
+        try:
+            readings = target.codec.decode(rng.choice(("", "topic")), message, NOW)
+        except InputError as error:
+            refused = error
+        except Exception as error:
+            raise AssertionError(f"codec {target.codec.name}, seed {seed}: {error!r} for {message!r}") from error
+        took.append(time.perf_counter() - began)
+        if refused is None:
+            check(readings)
+        else:
+            assert refused.reason in REASONS, (refused.reason, message)
+            assert "\n" not in str(refused), (str(refused), message)
+            assert len(str(refused)) < 500, (str(refused), message)
+        seen[target.codec.name, "ok" if refused is None else refused.reason] += 1
+    return seen, sorted(took)
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    warnings.simplefilter("error")
+    try:
+        seen, took = fuzz(arguments.cases, arguments.seed)
+    except AssertionError as error:
+        print(error)
+        return 1
+    for (name, outcome), count in sorted(seen.items()):
+        print(f"{name:<10}{outcome:<16}{count:>9}")
+    p99, worst = took[int(0.99 * len(took))] * 1e6, took[-1] * 1e3
+    print(f"{arguments.cases} messages, seed {arguments.seed}: nothing else; p99 {p99:.0f} us, slowest {worst:.1f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,360 @@
+"""Servers for the tests of the cloud side: models with known answers, a gRPC front for them, and scripted sockets.
+
+The scripted sockets misbehave in the ways that real networks and servers do; the gRPC server is grpcio's own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import orjson
+
+from edge_runtime.cloud_grpc import SERVICE, messages
+from edge_runtime.errors import InputError
+from edge_runtime.oip import Array, TensorSpec, array_from_bytes, tensor_bytes
+from edge_runtime.serve_batch import ServedModel
+
+CHANNELS, SAMPLES, CLASSES = 3, 8, 4
+WEIGHTS = np.linspace(-1, 1, CHANNELS * SAMPLES * CLASSES, dtype=np.float32).reshape(CHANNELS * SAMPLES, CLASSES)
+WINDOW = TensorSpec("window", "FP32", (-1, CHANNELS, SAMPLES))
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def windows(n: int, seed: int = 0) -> Array:
+    """n windows of a device."""
+    return np.random.default_rng(seed).normal(size=(n, CHANNELS, SAMPLES)).astype(np.float32)
+
+
+def scores(batch: Array) -> Array:
+    """What the model "linear" answers, the oracle of all tests."""
+    return (batch.reshape(len(batch), -1) @ WEIGHTS).astype(np.float32)
+
+
+def linear_model(name: str = "linear", **changes: Any) -> ServedModel:
+    """A model with two outputs of different types."""
+    specs: dict[str, Any] = {
+        "inputs": (WINDOW,),
+        "outputs": (TensorSpec("scores", "FP32", (-1, CLASSES)), TensorSpec("label", "INT64", (-1,))),
+        "predict": lambda x: {"scores": scores(x["window"]), "label": scores(x["window"]).argmax(1)},
+    }
+    return ServedModel(name=name, **{**specs, **changes})
+
+
+def echo_model(datatype: str) -> ServedModel:
+    """A model that answers what it is asked, for one datatype."""
+    return ServedModel(
+        name=f"echo_{datatype}",
+        inputs=(TensorSpec("x", datatype, (-1, -1)),),
+        outputs=(TensorSpec("y", datatype, (-1, -1)),),
+        predict=lambda x: {"y": x["x"]},
+        max_batch=1000,
+    )
+
+
+@dataclass
+class Moody:
+    """A model that does what the test tells it to."""
+
+    behave: Callable[[Array], Array] = scores
+
+    def model(self) -> ServedModel:
+        """To be served as "moody"."""
+        return ServedModel(
+            name="moody",
+            inputs=(WINDOW,),
+            outputs=(TensorSpec("scores", "FP32", (-1, -1)),),
+            predict=lambda x: {"scores": self.behave(x["window"])},
+        )
+
+
+# -- gRPC --------------------------------------------------------------------------------------------------------------
+
+
+class GrpcServer:
+    """The models behind grpcio's own server, with the protocol's messages. Knows as much as the tests need."""
+
+    def __init__(
+        self, models: Mapping[str, ServedModel], *, token: str | None = None, credentials: Any = None, port: int = 0
+    ) -> None:
+        import grpc  # noqa: PLC0415 - an extra
+
+        self._grpc = grpc
+        self._models = models
+        self.token = token
+        self.calls = 0
+        self.raw = True
+        """Whether to answer in raw bytes; typed lists otherwise."""
+        self.pushback_ms: str | None = None
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(max_workers=8),
+            options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+        )
+        handlers = {
+            method: grpc.unary_unary_rpc_method_handler(
+                getattr(self, method),
+                request_deserializer=getattr(messages(), f"{method}Request").FromString,
+                response_serializer=lambda answer: answer if isinstance(answer, bytes) else answer.SerializeToString(),
+            )
+            for method in ("ModelReady", "ModelMetadata", "ModelInfer")
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        if credentials is None:
+            self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        else:
+            self.port = self._server.add_secure_port(f"127.0.0.1:{port}", credentials)
+        self.url = f"{'grpc' if credentials is None else 'grpcs'}://localhost:{self.port}"
+        self.garbage: bytes | None = None
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop(None).wait()
+
+    def _enter(self, context: Any) -> None:
+        self.calls += 1
+        if (
+            self.token is not None
+            and dict(context.invocation_metadata()).get("authorization") != f"Bearer {self.token}"
+        ):
+            context.abort(self._grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+
+    def _find(self, name: str, version: str, context: Any) -> ServedModel:
+        model = self._models.get(name)
+        if model is None or version not in ("", model.version):
+            context.abort(self._grpc.StatusCode.NOT_FOUND, f"no model {name}")
+        assert model is not None
+        return model
+
+    def ModelReady(self, request: Any, context: Any) -> Any:
+        self._enter(context)
+        known = request.name in self._models
+        return messages().ModelReadyResponse(ready=known)
+
+    def ModelMetadata(self, request: Any, context: Any) -> Any:
+        self._enter(context)
+        model = self._find(request.name, request.version, context)
+        answer = messages().ModelMetadataResponse(name=model.name, versions=[model.version], platform=model.platform)
+        for specs, tensors in ((model.inputs, answer.inputs), (model.outputs, answer.outputs)):
+            for spec in specs:
+                tensors.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+        return answer
+
+    def ModelInfer(self, request: Any, context: Any) -> Any:
+        self._enter(context)
+        if self.garbage is not None:
+            return self.garbage
+        model = self._find(request.model_name, request.model_version, context)
+        assert len(request.raw_input_contents) == len(request.inputs)
+        inputs = {
+            tensor.name: array_from_bytes(TensorSpec(tensor.name, tensor.datatype, tuple(tensor.shape)), raw)
+            for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)
+        }
+        try:
+            outputs = model.predict(inputs)
+        except InputError as error:
+            context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except Exception as error:
+            if self.pushback_ms is not None:
+                context.set_trailing_metadata((("grpc-retry-pushback-ms", self.pushback_ms),))
+            context.abort(self._grpc.StatusCode.UNAVAILABLE, str(error))
+        wanted = [output.name for output in request.outputs] or list(outputs)
+        answer = messages().ModelInferResponse(model_name=model.name, model_version=model.version, id=request.id)
+        for spec in model.outputs:
+            if spec.name not in wanted:
+                continue
+            array = outputs[spec.name]
+            tensor = answer.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
+            if self.raw:
+                answer.raw_output_contents.append(bytes(tensor_bytes(array)))
+            else:
+                kind = {"FP32": "fp32_contents", "INT64": "int64_contents", "INT8": "int_contents"}[spec.datatype]
+                getattr(tensor.contents, kind).extend(array.ravel().tolist())
+        return answer
+
+
+# -- scripted sockets --------------------------------------------------------------------------------------------------
+
+Script = Callable[[socket.socket], None]
+
+
+class RawServer:
+    """A listener that plays one script per connection, in order; the last one serves all later connections."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = scripts
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.connections = 0
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._open:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+            assert not thread.is_alive()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            script = self._scripts[min(self.connections, len(self._scripts) - 1)]
+            self.connections += 1
+            self._open.append(sock)
+            thread = threading.Thread(target=self._play, args=(script, sock), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    @staticmethod
+    def _play(script: Script, sock: socket.socket) -> None:
+        with suppress(OSError), sock:
+            script(sock)
+
+
+def read_request(sock: socket.socket) -> tuple[bytes, bytes]:
+    """Head and body of one request; (b"", b"") when the peer is done."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = sock.recv(65536)
+        if not more:
+            return b"", b""
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = 0
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            length = int(line.partition(b":")[2])
+    while len(body) < length:
+        more = sock.recv(65536)
+        if not more:
+            break
+        body += more
+    return head, body
+
+
+def http_answer(status: str = "200 OK", body: bytes | None = None, **headers: str) -> bytes:
+    """A whole answer; without a body, the right one to `windows(1)`."""
+    if body is None:
+        body = orjson.dumps(
+            {
+                "model_name": "linear",
+                "id": "one",
+                "outputs": [
+                    {
+                        "name": "scores",
+                        "datatype": "FP32",
+                        "shape": [1, CLASSES],
+                        "data": scores(windows(1)).ravel().tolist(),
+                    }
+                ],
+            }
+        )
+    fields = {"Content-Length": str(len(body)), **{name.replace("_", "-"): value for name, value in headers.items()}}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode("latin-1") + body
+
+
+def say(*answers: bytes) -> Script:
+    """Answer that many requests of a connection with these bytes, then close."""
+
+    def script(sock: socket.socket) -> None:
+        for answer in answers:
+            if read_request(sock) == (b"", b""):
+                return
+            sock.sendall(answer)
+
+    return script
+
+
+def say_for_ever(answer: bytes) -> Script:
+    """Answer every request with these bytes."""
+
+    def script(sock: socket.socket) -> None:
+        while read_request(sock) != (b"", b""):
+            sock.sendall(answer)
+
+    return script
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Throw-away files: an authority, a certificate for localhost signed by it, and one for a client."""
+
+    ca: Path
+    server: Path
+    server_key: Path
+    client: Path
+    client_key: Path
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Write them; the certificates are valid for a day."""
+    from cryptography import x509  # noqa: PLC0415 - slow to import, few tests need it
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    now = dt.datetime.now(dt.UTC)
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"test authority {folder.name}")])
+
+    def issue(common_name: str, key: ec.EllipticCurvePrivateKey, *, authority: bool) -> x509.Certificate:
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(ca_name if authority else subject)
+            .issuer_name(ca_name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(common_name)]), critical=False)
+        )
+        return builder.sign(ca_key, hashes.SHA256())
+
+    def write(name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> tuple[Path, Path]:
+        cert_path, key_path = folder / f"{name}.pem", folder / f"{name}.key"
+        cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        key_path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return cert_path, key_path
+
+    ca, _ = write("ca", ca_key, issue("ca", ca_key, authority=True))
+    server_key, client_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    server = write("server", server_key, issue("localhost", server_key, authority=False))
+    client = write("client", client_key, issue("device-7", client_key, authority=False))
+    return Certificates(ca, *server, *client)

@@ -42,6 +42,9 @@ _FINAL = frozenset({400, 413, 415, 422})
 _TRUSTED_ATTEMPTS = 3
 """After so many failures a case may itself be their cause, and is asked alone."""
 
+_LOOK_AGAIN_S = 1.0
+"""How often the outbox is asked for retries that have come due, while nothing new is committed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EscalationConfig:
@@ -151,9 +154,10 @@ class Escalator:
         self._alone: set[str] = set()  # ids whose batch was refused: asked one by one, to find the bad one
         self._good_answers = 0
         self._failures: dict[str, tuple[int, int]] = {}  # attempts that count, and good answers before the last one
-        self._input_name = config.input
+        self._input_name = ""
         self._cloud_model = ""
         self._checked = False
+        self._proven = False  # it has answered well since it was checked
         self._reachable: bool | None = None
         self._threads = [
             threading.Thread(target=self._commit_forever, name="edge-outbox-commit", daemon=True),
@@ -285,7 +289,7 @@ class Escalator:
                 worked = False
             if not worked:
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
-                self._work.wait(max(0.05, min(1.0, self._breaker.wait_s() or 1.0)))
+                self._work.wait(max(0.05, min(_LOOK_AGAIN_S, self._breaker.wait_s() or _LOOK_AGAIN_S)))
                 self._work.clear()
 
     def _forward_some(self) -> bool:
@@ -339,6 +343,7 @@ class Escalator:
             if isinstance(error, CloudRejected) and self._checked and error.status in _FINAL:
                 self._breaker.success()  # it answers; it does not like what we ask
                 self._rejected(cases, error)
+                self._checked = self._proven = False  # another model may stand there now: look before the next case
                 return False
             self._breaker.failure()
             if isinstance(error, CloudRejected) and self._checked and error.status != HTTPStatus.NOT_FOUND:
@@ -350,6 +355,7 @@ class Escalator:
         else:
             self._breaker.success()
             self._good_answers += 1
+            self._proven = True
             self._say_reachable(True, "")
             corrections = [self._correction(case, row) for case, row in zip(cases, probabilities, strict=True)]
             self._loop.call_soon_threadsafe(lambda: self._publish_on_loop(corrections))
@@ -377,8 +383,7 @@ class Escalator:
         """Before the first case: does the cloud's model take what this device will send?"""
         theirs = self._client.metadata()
         self._cloud_model = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
-        if not self._input_name:
-            self._input_name = theirs.inputs[0].name if theirs.inputs else "input"
+        self._input_name = self._config.input or (theirs.inputs[0].name if theirs.inputs else "input")
         spec = TensorSpec(self._input_name, "FP32", (-1, *self._shape))
         self._client.check([spec], [self._config.output] if self._config.output else [])
         self._checked = True
@@ -406,7 +411,9 @@ class Escalator:
         counted, good_answers = self._failures.get(case.id, (0, -1))
         counted += self._good_answers > good_answers
         self._failures[case.id] = counted, self._good_answers
-        if error.status in _FINAL or counted >= self._config.unreadable_attempts:
+        # A refusal is the case's own fault if the model took others, or refused it twice though its inputs fit.
+        final = error.status in _FINAL and (self._proven or good_answers >= 0)
+        if final or counted >= self._config.unreadable_attempts:
             log.warning("hard case %s goes to the dead letters: %s", case.id, error)
             self._outbox.bury([case.id], "rejected", str(error))
             self._failures.pop(case.id, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.speed <= 0:
         raise ConfigError("--speed must be above 0")
+    if not options.verbose:
+        logging.getLogger().setLevel(logging.WARNING)  # the view tells what the log would; a line would tear it
     demo = Demo(
         folder=options.folder,
         broker=options.broker,

@@ -369,8 +369,8 @@ def table(o: Outcome) -> str:
         ("model on the device", f"{o.device_model_bytes:,} bytes ({o.variant} on {o.engine})"),
         ("bundle and teacher", f"{o.device_bundle_bytes:,} and {o.teacher_bundle_bytes:,} bytes"),
         (
-            "hard cases accepted",
-            f"{o.accepted} = {o.delivered} delivered + {o.queued} queued + {o.dropped} dropped + {o.dead} dead "
+            "hard cases, all runs",
+            f"{o.accepted} accepted = {o.delivered} delivered + {o.queued} queued + {o.dropped} dropped + {o.dead} dead "
             + ("(balances)" if o.balances else "(DOES NOT BALANCE)"),
         ),
         ("time", f"{o.seconds:.0f} s"),

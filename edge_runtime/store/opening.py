@@ -144,19 +144,29 @@ def _rewrite_log(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse a header that would make SQLite misread the rest, or call the file read-only for ever."""
+    """Refuse a header with which SQLite would misread the rest, or call the file read-only or unsupported for ever."""
     with path.open("rb") as file:
         header = file.read(100)
     if not header or path.with_name(path.name + "-journal").exists():
         return  # creation was interrupted: SQLite rolls it back by itself
-    # https://www.sqlite.org/fileformat.html section 1.3: magic, page size, format versions, reserved bytes, fractions.
-    if header[:16] != b"SQLite format 3\0":
+    if header[:16] != _MAGIC:
         raise Damaged("the header is not a database's")
-    if int.from_bytes(header[16:18], "big") != PAGE_BYTES or header[18:24] not in {
-        b"\2\2\0\x40\x20\x20",
-        b"\1\1\0\x40\x20\x20",
-    }:
-        raise Damaged("the header's page size or format is not ours")
+    if header[68:72] == APPLICATION_ID.to_bytes(4, "big") and any(header[at : at + len(b)] != b for at, b in _FIXED):
+        raise Damaged("the header is not ours any more")
+
+
+_MAGIC = b"SQLite format 3\0"
+# https://www.sqlite.org/fileformat.html section 1.3: what never changes in a file of ours, by offset.
+_FIXED = (
+    (16, PAGE_BYTES.to_bytes(2, "big")),
+    (18, b"\2\2"),  # write-ahead log
+    (20, b"\0\x40\x20\x20"),  # bytes reserved in each page; payload fractions
+    (44, b"\0\0\0\4"),  # schema format
+    (52, bytes(4)),  # no auto-vacuum
+    (56, b"\0\0\0\1"),  # UTF-8
+    (64, bytes(4)),  # no incremental vacuum
+    (72, bytes(20)),
+)
 
 
 def _create_or_upgrade(path: Path, db: Connection) -> None:

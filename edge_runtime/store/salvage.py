@@ -87,7 +87,7 @@ def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, r
     """Copy every intact row of the damaged file into `new`; return how many, and how many are lost."""
     new.execute("PRAGMA synchronous = OFF")  # one flush at the end; until then the old file is the outbox
     old = _open_damaged(path, connect)
-    if old is None:
+    if old is None and _is_ours_after_page_one(path):
         new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         _lend_first_page(rebuilt, path)
         old = _open_damaged(path, connect)
@@ -194,6 +194,14 @@ def _open_damaged(path: Path, connect: Connect) -> Connection | None:
         close_quietly(db)
         return None
     return db
+
+
+def _is_ours_after_page_one(path: Path) -> bool:
+    """Whether pages two and three are the roots of `ledger` and `cases`, so that nobody else's file is written to."""
+    with path.open("rb") as file:
+        file.seek(PAGE_BYTES)
+        ledger, cases = file.read(1), file.read(PAGE_BYTES)[-1:]
+    return ledger == b"\x0d" and cases in {b"\x0d", b"\x05"}  # leaf, interior: fileformat.html section 1.6
 
 
 def _lend_first_page(fresh: Path, damaged: Path) -> None:

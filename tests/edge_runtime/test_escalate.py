@@ -220,13 +220,54 @@ def test_one_bad_row_goes_to_the_dead_letters_and_blocks_nobody(rig: Rig) -> Non
 )
 def test_nonsense_from_the_cloud_is_never_published(tmp_path: Path, nonsense: dict[str, Array]) -> None:
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(unreadable_attempts=2))
-    rig.cloud.answer = lambda _: nonsense
+    rig.cloud.answer = lambda tensor: nonsense if (tensor == 1).any() else high(tensor)
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    others = 0
+
+    def buried() -> bool:
+        nonlocal others
+        others += 1
+        rig.escalator.offer([case(100 + others)], None)
+        return rig.outbox.counts().dead == 1
+
+    rig.until(buried)
+    rig.until(rig.settled)
+    assert sorted(c.id for c in rig.corrections) == sorted(f"k@{100 + i}" for i in range(1, others + 1))
+    rig.close()
+
+
+def test_nonsense_to_every_question_is_not_the_cases_fault(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "outbox.db", EscalationConfig(unreadable_attempts=2))
+    rig.cloud.answer = lambda _: {"p": np.full((1, 2), 7.0, np.float32)}
+    rig.escalator.start()
+    rig.escalator.offer([case(i) for i in range(3)], None)
+    rig.until(lambda: rig.metrics.counts["cloud_rejected_total"] >= 8)
+    assert rig.outbox.counts().queued == 3
+    assert rig.metrics.gauges["cloud_reachable"] == 0
+    rig.cloud.answer = high
+    rig.until(rig.settled)
+    assert len(rig.corrections) == 3
+    rig.close()
+
+
+def test_a_model_that_was_replaced_is_looked_at_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.escalator.start()
     rig.escalator.offer([case(1)], None)
     rig.until(rig.settled)
-    assert rig.corrections == []
-    assert rig.outbox.counts().dead == 1
-    rig.close()
+    rig.cloud.input_shape = (-1, 2, 99)
+
+    def refuse(_tensor: Array) -> dict[str, Array]:
+        raise CloudRejected("expected 99 samples", 400)
+
+    rig.cloud.answer = refuse
+    for i in range(2, 8):
+        rig.escalator.offer([case(i)], None)
+    rig.until(lambda: "do not fit" in caplog.text)
+    assert rig.outbox.counts().dead <= 1
+    rig.cloud.input_shape, rig.cloud.answer = (-1, 2, 8), high
+    rig.until(rig.settled)
+    assert len(rig.corrections) + rig.outbox.counts().dead == 7
 
 
 def test_logits_become_probabilities(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ class GraphBuilder:
         self.random = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.shape = ["batch", channels, *sizes]
+        self.shape: list[str | int] = ["batch", channels, *sizes]
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, array: np.ndarray | np.generic) -> str:
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def weights(self, *shape: int) -> str:
@@ -32,7 +32,9 @@ class GraphBuilder:
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
         name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{operator}_{len(self.nodes)}", **attributes))
+        self.nodes.append(
+            helper.make_node(operator, inputs, [name], name=f"{operator}_{len(self.nodes)}", **attributes)
+        )
         return name
 
     def conv(self, source: str, before: int, after: int, *kernel: int, group: int = 1, **attributes: Any) -> str:
@@ -57,10 +59,10 @@ class GraphBuilder:
 
 
 def device_net(channels: int = 3, samples: int = 40, classes: int = 4, seed: int = 0) -> onnx.ModelProto:
-    """The shape of the demo's device model: scaling, separable convolutions, mean, dense layer, temperature, softmax."""
+    """Like the demo's device model: scaling, separable convolutions, mean, dense layer, temperature, softmax."""
     b = GraphBuilder(channels, samples, seed=seed)
     t = b.node("Mul", "window", b.constant(np.linspace(0.5, 2, channels, dtype=np.float32).reshape(1, channels, 1)))
-    t = b.node("Relu", b.conv(t, channels, 8, 7, strides=[2], pads=[3, 3]))
+    t = b.node("Relu", b.conv(t, channels, 8, 8, strides=[2], pads=[3, 3]))
     t = b.node("Relu", b.conv(t, 8, 8, 5, group=8, pads=[2, 2]))
     t = b.node("Relu", b.conv(t, 8, 12, 1))
     t = b.node("ReduceMean", t, b.constant(np.array([2])), keepdims=0)
@@ -81,7 +83,8 @@ def onnx_answers(model: onnx.ModelProto, x: np.ndarray, *, optimize: bool = True
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {model.graph.input[0].name: x})[0]
+    answers: np.ndarray = session.run(None, {model.graph.input[0].name: x})[0]
+    return answers
 
 
 def tflite_answers(model: bytes, x: np.ndarray, *, batch: int = 1) -> np.ndarray:

@@ -18,8 +18,7 @@ def dataset(values: list[np.ndarray], rate: float = 50.0) -> Dataset:
         rate_hz=rate,
         classes=("a", "b"),
         recordings=tuple(
-            Recording(name=str(i), group=str(i), label=i % 2, values=v.astype(np.float32))
-            for i, v in enumerate(values)
+            Recording(name=str(i), group=str(i), label=i % 2, values=v.astype(np.float32)) for i, v in enumerate(values)
         ),
     )
 
@@ -46,9 +45,7 @@ def test_without_augmentation_a_window_lies_on_the_recorded_line(seed: int) -> N
 
 def test_speed_changes_rates_with_it() -> None:
     ramp = np.ones((400, 6))
-    sampler = WindowSampler(
-        dataset([ramp]), samples=50, augmentation=Augmentation(speed=0.5, rates=(3, 4, 5)), seed=3
-    )
+    sampler = WindowSampler(dataset([ramp]), samples=50, augmentation=Augmentation(speed=0.5, rates=(3, 4, 5)), seed=3)
     x, _ = sampler.draw(200)
     assert (x[:, :3] == 1).all()
     speeds = x[:, 3, 0]

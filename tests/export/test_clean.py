@@ -67,7 +67,7 @@ def test_means_over_time_and_space_become_global_pools(sizes: tuple[int, ...], a
     b = GraphBuilder(3, *sizes)
     model = b.model(b.node("ReduceMean", "window", b.constant(np.array(axes)), keepdims=keepdims))
     cleaned, x = clean(model), windows(4, 3, *sizes)
-    assert [node.op_type for node in cleaned.graph.node][0] == "GlobalAveragePool"
+    assert cleaned.graph.node[0].op_type == "GlobalAveragePool"
     np.testing.assert_allclose(onnx_answers(cleaned, x), onnx_answers(model, x), atol=1e-6)
 
 
@@ -86,6 +86,12 @@ def test_what_nothing_reads_is_dropped() -> None:
     assert not cleaned.graph.initializer
 
 
+def test_operator_sets_that_no_node_uses_are_dropped() -> None:
+    model = device_net()
+    model.opset_import.append(helper.make_opsetid("com.example.unused", 1))
+    assert [(entry.domain, entry.version) for entry in clean(model).opset_import] == [("", 20)]
+
+
 def test_what_a_branch_reads_from_outside_is_kept() -> None:
     b = GraphBuilder(1, 1)
     doubled = b.node("Add", "window", "window")
@@ -93,7 +99,7 @@ def test_what_a_branch_reads_from_outside_is_kept() -> None:
     out = [helper.make_empty_tensor_value_info("inner")]
     then = helper.make_graph([helper.make_node("Identity", [doubled], ["inner"])], "then", [], out)
     other = helper.make_graph([helper.make_node("Neg", ["window"], ["inner"])], "else", [], out)
-    b.shape[0] = 1  # type: ignore[call-overload]
+    b.shape[0] = 1
     model = b.model(b.node("If", flag, then_branch=then, else_branch=other))
     x = np.full((1, 1, 1), 3, np.float32)
     np.testing.assert_array_equal(onnx_answers(clean(model), x), x * 2)

@@ -37,7 +37,7 @@ def dataset(*lengths: int, groups: str = "abc") -> Dataset:
                 name=f"r{i}",
                 group=groups[i % len(groups)],
                 label=i % 2,
-                values=random.integers(-2000, 2000, (length, 2)).astype(np.float32) / 256,
+                values=(random.integers(-2000, 2000, (length, 2)) / 256).astype(np.float32),
                 tags={"side": "left"},
             )
             for i, length in enumerate(lengths)
@@ -55,9 +55,7 @@ def test_windows_lie_inside_their_recordings_and_keep_label_group_and_place() ->
     np.testing.assert_array_equal(windows.x[5], made.recordings[2].values[5:15].T)
 
 
-@given(
-    length=st.integers(10, 80), samples=st.integers(4, 10), hop=st.integers(1, 10), more=st.integers(0, 40)
-)
+@given(length=st.integers(10, 80), samples=st.integers(4, 10), hop=st.integers(1, 10), more=st.integers(0, 40))
 @settings(deadline=None)
 def test_training_sees_the_windows_and_contexts_that_a_device_cuts(
     length: int, samples: int, hop: int, more: int

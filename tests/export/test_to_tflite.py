@@ -38,7 +38,8 @@ def steps_apart(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     (last,) = [node for node in model.graph.node if model.graph.output[0].name in node.output]
     scale = next(numpy_helper.to_array(t) for t in model.graph.initializer if t.name == last.input[1])
     exact = onnx_answers(model, x, optimize=False)
-    return np.abs(tflite_answers(convert(model), x) - exact) / float(scale)
+    apart: np.ndarray = np.abs(tflite_answers(convert(model), x) - exact) / float(scale)
+    return apart
 
 
 def test_the_device_net_is_the_same_in_floats() -> None:
@@ -154,7 +155,7 @@ def test_quantised_pools_sums_and_dense_layers_are_the_same_to_a_step() -> None:
 def test_a_requantised_pool_keeps_its_numbers() -> None:
     """A pool whose QuantizeLinear has another step than its input: LiteRT's kernel cannot do both at once."""
     b = GraphBuilder(2, 16)
-    steps = [b.constant(np.float32(0.05)), b.constant(np.int8(3)), b.constant(np.float32(0.11)), b.constant(np.int8(-9))]
+    steps = [b.constant(number) for number in (np.float32(0.05), np.int8(3), np.float32(0.11), np.int8(-9))]
     t = b.node("DequantizeLinear", b.node("QuantizeLinear", "window", *steps[:2]), *steps[:2])
     t = b.node("AveragePool", t, kernel_shape=[2], strides=[2])
     t = b.node("DequantizeLinear", b.node("QuantizeLinear", t, *steps[2:]), *steps[2:])
@@ -294,6 +295,6 @@ def test_two_inputs_are_refused() -> None:
 
 def test_sizes_unknown_before_the_run_are_refused() -> None:
     b = GraphBuilder(3, 8)
-    b.shape[2] = "time"  # type: ignore[call-overload]
+    b.shape[2] = "time"
     with pytest.raises(ConfigError, match="fixed sizes except the batch"):
         convert(b.model(b.node("Relu", b.conv("window", 3, 3, 3))))

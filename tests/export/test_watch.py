@@ -66,7 +66,7 @@ def test_an_unreviewed_array_is_not_unpickled(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("it was opened")
 
     (tmp_path / watch.ARRAY_FILE).write_bytes(stored([1]))
-    monkeypatch.setattr(watch.np, "load", explode)
+    monkeypatch.setattr(np, "load", explode)
     with pytest.raises(ConfigError, match="it was not opened"):
         watch.load_watch(tmp_path)
 

@@ -89,9 +89,8 @@ def _load(bundle: Bundle, config: ModelConfig) -> Model:
         )
     variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
     options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
-    engine = load_engine(bundle, variant.name, options)
-    log.info("model %s: variant %s on %s", bundle.manifest.model, variant.name, engine.name)
-    return Model(bundle, variant, engine)
+    probe(bundle, variant.name, options, timeout_s=config.load_timeout_s).require()
+    return Model(bundle, variant, load_engine(bundle, variant.name, options, probe_first=False))
 
 
 class App:
@@ -121,6 +120,7 @@ class App:
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
         self._stopping = False
+        self._draining = False
         self._drained = True
         with ExitStack() as stack:
             self.model = model or load_model(config.model)
@@ -131,9 +131,8 @@ class App:
             self._links = _links(config, self.metrics)
             self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
             self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *more_sinks]
-            self.outbox = self._open_outbox(stack)
+            self.outbox = self._outbox(stack)
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
-            self._restore_budget()
             self.escalator = self._escalator(stack)
             self.pipeline = Pipeline(
                 manifest=manifest,
@@ -166,10 +165,16 @@ class App:
     def _sink(self, position: int, config: SinkConfig) -> Sink:
         return build_sink(config, name=f"sink[{position}]", links=self._links, metrics=self.metrics, clock=self.clock)
 
-    def _open_outbox(self, stack: ExitStack) -> Outbox | None:
-        if self.config.outbox is None or self.config.cloud is None:
+    def _outbox(self, stack: ExitStack) -> Outbox | None:
+        """Not opened before `run`: checking a configuration makes no file, and leaves alone one that is in use."""
+        config = self.config.outbox
+        if config is None or self.config.cloud is None:
             return None
-        return stack.enter_context(Outbox(self.config.outbox, self.clock))
+        if not config.path.parent.is_dir():
+            raise ConfigError(f"outbox.path: the folder {config.path.parent} does not exist; make it")
+        outbox = Outbox(config, self.clock)
+        stack.callback(outbox.close)
+        return outbox
 
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
@@ -207,6 +212,9 @@ class App:
             EdgeError: a source or sink cannot be opened, and waiting would not help.
         """
         try:
+            if self.outbox is not None:
+                self.outbox.open()
+                self._restore_budget()
             self.loop.each_turn(self.pipeline.end_turn)
             for sink in self.sinks:
                 sink.open(self.loop)
@@ -216,8 +224,9 @@ class App:
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             self.loop.each_turn(self._stop_when_finished)
-            if not self._stopping:
-                self.loop.run()
+            log.info("model %s: variant %s on %s", self.model.manifest.model, self.model.variant.name, self.model.engine.name)
+            while not self._stopping:  # not loop.run(), which would forget a stop that came before it
+                self.loop.turn(None)
             self._drain()
         finally:
             self.close()
@@ -228,17 +237,18 @@ class App:
         for source in self.sources:
             source.close()
         if self.escalator is not None:
-            self.escalator.stop(1.0)
+            self.escalator.stop(0.0 if self._draining else 1.0)
         for sink in self.sinks:
             sink.close(0.0)
         self._resources.close()
 
     def _stop_when_finished(self) -> None:
         if all(source.finished for source in self.sources):
-            self.loop.stop()
+            self.stop()
 
     def _drain(self) -> None:
         """What was accepted goes its way: windows answered, answers handed over, hard cases committed."""
+        self._draining = True
         until = self.clock.monotonic() + self.config.drain_timeout_s
         for source in self.sources:
             source.pause()
@@ -289,12 +299,13 @@ def _links(config: AppConfig, metrics: Metrics) -> dict[str, Link]:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, SIGINT and SIGTERM call `stop` once; a second one ends the process as usual."""
+    """Within, SIGINT and SIGTERM call `stop` once; a second one, of either, ends the process as usual."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, before[signal.Signals(number)])
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        for number in numbers:
+            signal.signal(number, before[number])
         stop()
 
     for number in numbers:

@@ -285,7 +285,8 @@ class Escalator:
             try:
                 worked = self._forward_some()
             except StoreError as error:
-                log.warning("outbox: %s", error)
+                if not self._stopping.is_set():  # else it was closed while the cloud made us wait
+                    log.warning("outbox: %s", error)
                 worked = False
             if not worked:
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
@@ -463,9 +464,10 @@ class Escalator:
 
     def stop(self, timeout_s: float) -> None:
         """Commit what was offered, finish the request under way, end both threads."""
+        until = self._clock.monotonic() + timeout_s
         self._stopping.set()
         self._work.set()
         self._offered.put(_Stop())
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(timeout_s)
+                thread.join(max(0.0, until - self._clock.monotonic()))

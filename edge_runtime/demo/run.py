@@ -370,8 +370,8 @@ def table(o: Outcome) -> str:
         ("bundle and teacher", f"{o.device_bundle_bytes:,} and {o.teacher_bundle_bytes:,} bytes"),
         (
             "hard cases, all runs",
-            f"{o.accepted} accepted = {o.delivered} delivered + {o.queued} queued + {o.dropped} dropped + {o.dead} dead "
-            + ("(balances)" if o.balances else "(DOES NOT BALANCE)"),
+            f"{o.accepted} accepted = {o.delivered} delivered + {o.queued} queued + {o.dropped} dropped + {o.dead} dead"
+            + (" (balances)" if o.balances else " (DOES NOT BALANCE)"),
         ),
         ("time", f"{o.seconds:.0f} s"),
     ]

@@ -6,6 +6,7 @@ Beside ``outbox.db`` there may lie ``-wal`` (SQLite's log), ``.lock`` (held whil
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -92,13 +93,20 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
         ledger = _check(db)
         db.execute(BY_VALUE if config.when_full == "drop_least_valuable" else "DROP INDEX IF EXISTS by_value")
     except BaseException:
-        close_quietly(db)
+        give_up(path, db)
         raise
     return db, ledger
 
 
+def give_up(path: Path, db: Connection) -> None:
+    """Close a connection that has failed. Closing copies the log into the database, so the log must be on disk first."""
+    with contextlib.suppress(OSError):
+        _rewrite_log(path)
+    close_quietly(db)
+
+
 def close_quietly(db: Connection) -> None:
-    """Close a connection that has already failed; what it says to that adds nothing."""
+    """Close a connection whose last words add nothing."""
     try:
         db.close()
     except sqlite3.Error:

@@ -20,6 +20,9 @@ from edge_runtime.store.schema import INSERT_CASE, PAGE_BYTES, Connect, Connecti
 _KEEP = 2
 """Damaged files kept for inspection; older ones are removed, since a failing card must not fill itself."""
 
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises; the second where SQLite's message, or a text, holds bytes that are no UTF-8."""
+
 _ROWS = 32
 _MAX_FAILURES = 50_000
 """Reads that may fail before a table is given up: more than any damaged page can spoil, below a second of work."""
@@ -98,7 +101,7 @@ def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, r
         try:
             before = Ledger.read(old)
             top = before.next_seq
-        except (Damaged, sqlite3.Error):
+        except (Damaged, *_UNREADABLE):
             known = False
             before = Ledger()
             top = _highest(old)
@@ -144,7 +147,7 @@ def _copy_rows(old: Connection, new: Connection, top: int) -> None:
 def _state(old: Connection) -> list[tuple[str, bytes]]:
     try:
         rows = old.execute("SELECT name, value FROM state").fetchall()
-    except sqlite3.Error:
+    except _UNREADABLE:
         return []
     return [(name, value) for name, value in rows if isinstance(name, str) and isinstance(value, bytes)]
 
@@ -159,7 +162,7 @@ def _rows(db: Connection, table: str, columns: str, top: int) -> Iterator[Any]:
         try:
             rows = db.execute(query, (low, high)).fetchall()
             sound = all(low <= row[0] < high for row in rows)
-        except (sqlite3.Error, UnicodeError, OverflowError):
+        except (*_UNREADABLE, TypeError):
             sound = False
         if sound:
             yield from rows
@@ -178,7 +181,7 @@ def _highest(db: Connection) -> int:
     for table in ("cases", "ready"):
         try:
             (found,) = db.execute(f"SELECT coalesce(max(seq), 0) FROM {table}").fetchone()  # noqa: S608 - named above
-        except sqlite3.Error:
+        except _UNREADABLE:
             continue
         highest = max(highest, found)
     return highest + 1
@@ -190,7 +193,7 @@ def _open_damaged(path: Path, connect: Connect) -> Connection | None:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("SELECT seq FROM cases LIMIT 0").fetchall()
         db.execute("SELECT seq FROM ready LIMIT 0").fetchall()
-    except sqlite3.Error:
+    except _UNREADABLE:
         close_quietly(db)
         return None
     return db

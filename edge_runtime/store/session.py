@@ -116,7 +116,9 @@ class Session:
         """Fold the log into the database and give the file back; twice does no harm."""
         with self.lock:
             self._closed = True
-            self._abandon()
+            if self._db is not None:
+                opening.close_quietly(self._db)
+                self._db = None
             if self._owner is not None:
                 os.close(self._owner)
                 self._owner = None
@@ -127,6 +129,9 @@ class Session:
         except Damaged:
             self._abandon()
             raise
+        except UnicodeDecodeError as error:  # SQLite's message quotes what it could not read
+            self._abandon()
+            raise Damaged("a text that is not UTF-8") from error
         except sqlite3.Error as error:
             self._abandon()
             raise self._explain(error) from error
@@ -150,7 +155,7 @@ class Session:
 
     def _abandon(self) -> None:
         if self._db is not None:
-            opening.close_quietly(self._db)
+            opening.give_up(self._config.path, self._db)
             self._db = None
 
     def _replace(self, cause: str) -> None:

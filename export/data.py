@@ -1,0 +1,254 @@
+"""Labelled sensor recordings, the windows cut from them, and the compact file that holds them.
+
+Everything here is plain numpy. A *group* is what a split must not tear apart: a person, a machine, a room. Windows
+of one group look alike, so a model that has seen a group in training is not tested by it.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.errors import ConfigError
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One measured quantity.
+
+    Attributes:
+        name: as the data set calls it, for example ``ax``.
+        unit: unit of the values, for example ``g`` or ``rad/s``.
+    """
+
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One uninterrupted piece of one sensor's stream with one label.
+
+    Attributes:
+        name: unique within its data set; becomes a stream's key when the recording is played.
+        group: what a split must keep together.
+        label: index into the data set's classes.
+        values: (n_samples, n_channels) float32 in physical units.
+        tags: further facts as text, for example which wrist.
+    """
+
+    name: str
+    group: str
+    label: int
+    values: Float32
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Recordings that share channels, rate and classes.
+
+    Attributes:
+        name: short identifier.
+        channels: in the order of the columns of `Recording.values`.
+        rate_hz: samples per second.
+        classes: label names.
+        recordings: all of them, in a stable order.
+    """
+
+    name: str
+    channels: tuple[Channel, ...]
+    rate_hz: float
+    classes: tuple[str, ...]
+    recordings: tuple[Recording, ...]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups in order of first appearance."""
+        return tuple(dict.fromkeys(recording.group for recording in self.recordings))
+
+    def only(self, groups: Iterable[str]) -> Dataset:
+        """The recordings of these groups.
+
+        Raises:
+            ConfigError: a group is not in the data set.
+        """
+        wanted = frozenset(groups)
+        if missing := wanted.difference(self.groups):
+            raise ConfigError(f"data set {self.name!r} has no group {min(missing)!r}; it has {', '.join(self.groups)}")
+        return Dataset(
+            name=self.name,
+            channels=self.channels,
+            rate_hz=self.rate_hz,
+            classes=self.classes,
+            recordings=tuple(r for r in self.recordings if r.group in wanted),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Windows of many recordings, each with the context that precedes it.
+
+    Attributes:
+        contexts: (n, n_channels, n_context) float32; the window is the last `samples` columns. What lies before the
+            start of a recording repeats its first sample.
+        samples: length of a window.
+        y: (n,) class indices.
+        group: (n,) group names.
+        recording: (n,) index of the recording each window was cut from.
+        start: (n,) first sample of the window within its recording.
+    """
+
+    contexts: Float32
+    samples: int
+    y: Int64
+    group: npt.NDArray[np.str_]
+    recording: Int64
+    start: Int64
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def x(self) -> Float32:
+        """(n, n_channels, samples) float32: what the device sees."""
+        return np.ascontiguousarray(self.contexts[:, :, -self.samples :])
+
+
+def cut_windows(dataset: Dataset, *, samples: int, hop: int, context: int | None = None) -> Windows:
+    """Cut every recording into windows that lie fully inside it.
+
+    Args:
+        dataset: what to cut.
+        samples: window length.
+        hop: distance of window starts.
+        context: samples up to the window's end that are kept, at least `samples`; default: the window alone.
+            Missing history is filled at the front with the first sample, as `edge_runtime.batch.with_context` does
+            on the device. A run of identical samples at the front is therefore no signal, and a model that looks
+            at contexts should ignore it.
+
+    Raises:
+        ConfigError: a length is not positive, or no recording is long enough.
+    """
+    context = samples if context is None else context
+    if samples < 1 or hop < 1 or context < samples:
+        raise ConfigError(f"need samples >= 1, hop >= 1 and context >= samples, not {samples}, {hop}, {context}")
+    contexts: list[Float32] = []
+    places: list[tuple[int, int]] = []
+    for index, recording in enumerate(dataset.recordings):
+        for start in range(0, len(recording.values) - samples + 1, hop):
+            stop = start + samples
+            kept = recording.values[max(0, stop - context) : stop].T
+            contexts.append(np.pad(kept, ((0, 0), (context - kept.shape[1], 0)), mode="edge"))
+            places.append((index, start))
+    if not places:
+        raise ConfigError(f"no recording of {dataset.name!r} has {samples} samples; ask for shorter windows")
+    index_of = np.array([index for index, _ in places], np.int64)
+    return Windows(
+        contexts=np.stack(contexts),
+        samples=samples,
+        y=np.array([dataset.recordings[i].label for i, _ in places], np.int64),
+        group=np.array([dataset.recordings[i].group for i, _ in places]),
+        recording=index_of,
+        start=np.array([start for _, start in places], np.int64),
+    )
+
+
+def leave_one_group_out(dataset: Dataset) -> list[tuple[str, Dataset, Dataset]]:
+    """Every split that leaves one group out.
+
+    Returns:
+        (group left out, data set of the others, data set of that group), in order of appearance.
+    """
+    return [
+        (group, dataset.only(g for g in dataset.groups if g != group), dataset.only([group]))
+        for group in dataset.groups
+    ]
+
+
+def save_recordings(path: Path, dataset: Dataset, *, scale: Iterable[float]) -> None:
+    """Write recordings as a compressed npz of plain arrays, the same bytes for the same content.
+
+    Values are stored as int16 multiples of a step per channel. Arrays: ``x`` int16 (all samples, channels), ``scale``
+    float32 (channels,), ``offset`` int64 (recordings + 1,), ``label`` uint8 (recordings,), ``subject`` (recordings,;
+    integers where all groups are whole numbers), ``name``, ``tags`` (``key=value`` pairs joined by ``;``),
+    ``classes``, ``channels``, ``units``, ``rate_hz`` float64 (), ``dataset``.
+
+    Args:
+        path: file to write.
+        dataset: what to write.
+        scale: step of each channel in its unit; a power of two makes the stored value exact in float32.
+
+    Raises:
+        ConfigError: a value does not fit into int16 at its channel's step.
+    """
+    step = np.array(list(scale), np.float32)
+    ticks = np.rint(np.concatenate([r.values for r in dataset.recordings]) / step)
+    if not np.abs(ticks).max() <= np.iinfo(np.int16).max:
+        raise ConfigError("a value exceeds int16 at this scale; choose a larger step")
+    groups = [r.group for r in dataset.recordings]
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "x": ticks.astype(np.int16),
+        "scale": step,
+        "offset": np.cumsum([0, *(len(r.values) for r in dataset.recordings)], dtype=np.int64),
+        "label": np.array([r.label for r in dataset.recordings], np.uint8),
+        "subject": np.array([int(g) for g in groups] if all(g.isdecimal() for g in groups) else groups),
+        "name": np.array([r.name for r in dataset.recordings]),
+        "tags": np.array([";".join(f"{k}={v}" for k, v in sorted(r.tags.items())) for r in dataset.recordings]),
+        "classes": np.array(dataset.classes),
+        "channels": np.array([c.name for c in dataset.channels]),
+        "units": np.array([c.unit for c in dataset.channels]),
+        "rate_hz": np.array(dataset.rate_hz, np.float64),
+        "dataset": np.array(dataset.name),
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            body = io.BytesIO()
+            np.lib.format.write_array(body, array, allow_pickle=False)
+            # ZipInfo's default date is 1980-01-01: the same content gives the same bytes on every day.
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), body.getvalue(), zipfile.ZIP_DEFLATED, 9)
+
+
+def load_recordings(path: Path) -> Dataset:
+    """Read what `save_recordings` wrote.
+
+    Raises:
+        ConfigError: the file is missing, damaged, or lacks an array.
+    """
+    try:
+        # Opened here: numpy leaves a file open that turns out not to be an archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        scale, offset = arrays["scale"], arrays["offset"]
+        values = arrays["x"].astype(np.float32) * scale
+        recordings = tuple(
+            Recording(
+                name=str(arrays["name"][i]),
+                group=str(arrays["subject"][i]),
+                label=int(arrays["label"][i]),
+                values=values[offset[i] : offset[i + 1]],
+                tags=dict(pair.split("=", 1) for pair in str(arrays["tags"][i]).split(";") if pair),
+            )
+            for i in range(len(arrays["label"]))
+        )
+        return Dataset(
+            name=str(arrays["dataset"]),
+            channels=tuple(
+                Channel(name=str(n), unit=str(u)) for n, u in zip(arrays["channels"], arrays["units"], strict=True)
+            ),
+            rate_hz=float(arrays["rate_hz"]),
+            classes=tuple(str(c) for c in arrays["classes"]),
+            recordings=recordings,
+        )
+    except (OSError, EOFError, ValueError, TypeError, KeyError, IndexError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{path.name} is not a file of recordings: {error}") from error

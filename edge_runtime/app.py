@@ -30,6 +30,7 @@ from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Pipeline
+from edge_runtime.probe import probe
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -224,7 +225,8 @@ class App:
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             self.loop.each_turn(self._stop_when_finished)
-            log.info("model %s: variant %s on %s", self.model.manifest.model, self.model.variant.name, self.model.engine.name)
+            model = self.model
+            log.info("model %s: variant %s on %s", model.manifest.model, model.variant.name, model.engine.name)
             while not self._stopping:  # not loop.run(), which would forget a stop that came before it
                 self.loop.turn(None)
             self._drain()

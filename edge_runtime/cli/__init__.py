@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
@@ -20,11 +20,23 @@ from edge_runtime.errors import ConfigError, EdgeError
 COMMANDS = ("run", "replay", "serve", "bench", "inspect", "verify", "doctor", "demo")
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Wraps prose, and leaves examples as they are: a command that is broken in two cannot be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example"):
+            return "\n".join(indent + line for line in text.splitlines())
+        return super()._fill_text(text, width, indent)
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line that ends with where help is found."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, formatter_class=_Formatter)
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,12 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: edge-runtime run app.toml",
     )
     parser.add_argument("--version", action="version", version=f"edge-runtime {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log more, for looking into a problem")
+    verbose: dict[str, Any] = {"action": "store_true", "help": "log more, for looking into a problem"}
+    parser.add_argument("-v", "--verbose", **verbose)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
     wanted = next((word for word in arguments if not word.startswith("-")), None)
     for name in COMMANDS if wanted not in COMMANDS else (wanted,):
         importlib.import_module(f"edge_runtime.cli.{name}").add(commands)
+        commands.choices[name].add_argument("-v", "--verbose", default=argparse.SUPPRESS, **verbose)
     options = parser.parse_args(arguments)
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.INFO,
@@ -66,5 +80,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: EdgeError, code: int) -> int:
-    print(f"edge-runtime: {error}", file=sys.stderr)
+    print(f"edge-runtime: {' '.join(str(error).split())}", file=sys.stderr)
     return code

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.cli.arguments import factor, seconds
 from edge_runtime.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"
@@ -29,10 +30,10 @@ def add(commands: Any) -> None:
         epilog="example: edge-runtime demo --broker mqtt://localhost:1883",
     )
     parser.add_argument("--broker", default="", metavar="URL", help="use this broker instead of the embedded one")
-    parser.add_argument("--speed", type=float, default=5.0, help="times real time (default: %(default)s)")
+    parser.add_argument("--speed", type=factor, default=5.0, help="times real time (default: %(default)s)")
     parser.add_argument(
         "--outage",
-        type=float,
+        type=seconds,
         nargs=2,
         default=(0.0, 0.0),
         metavar=("AFTER", "SECONDS"),
@@ -55,8 +56,6 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(
             f"the demo's files are not in {options.folder}: run it in a checkout, or name them with --folder"
         )
-    if options.speed <= 0:
-        raise ConfigError("--speed must be above 0")
     if not options.verbose:
         logging.getLogger().setLevel(logging.WARNING)  # the view tells what the log would; a line would tear it
     demo = Demo(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from edge_runtime.bundle import open_bundle
+from edge_runtime.cli.arguments import existing_file
 
 
 def add(commands: Any) -> None:
@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         description="Show what a bundle says of itself, after its sizes and digests have been checked. Loads no model.",
         epilog="example: edge-runtime inspect examples/exercise-watch/watch.edge",
     )
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     parser.set_defaults(run=run)
 

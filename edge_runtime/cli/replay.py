@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.cli.arguments import channel_column, existing_file, output_file, recording, seconds
 from edge_runtime.errors import ConfigError
 
 
@@ -23,19 +24,28 @@ def add(commands: Any) -> None:
         ),
         epilog="example: edge-runtime replay watch.edge day1.csv day2.csv --out predictions.jsonl",
     )
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--out", type=Path, help="JSONL file for the predictions (default: standard output)")
+    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    parser.add_argument(
+        "files", type=recording, nargs="+", metavar="FILE", help="recordings, in the order to be played"
+    )
+    parser.add_argument(
+        "--out", type=output_file, help="JSONL file for the predictions, begun anew (default: standard output)"
+    )
     parser.add_argument(
         "--variant", default="auto", help="variant of the bundle to run (default: the best for this machine)"
     )
     parser.add_argument("--key", default="", help="key of all readings (default: as in the file, or the file's name)")
     parser.add_argument("--time-column", default="", help="column with the stamps (default: t, time, timestamp, ...)")
     parser.add_argument(
-        "--column", action="append", default=[], metavar="CHANNEL=COLUMN", help="column of a channel; may be repeated"
+        "--column",
+        type=channel_column,
+        action="append",
+        default=[],
+        metavar="CHANNEL=COLUMN",
+        help="column of a channel; may be repeated",
     )
     parser.add_argument(
-        "--lateness", type=float, default=0.0, help="seconds that samples may be out of order (default: 0)"
+        "--lateness", type=seconds, default=0.0, help="seconds that samples may be out of order (default: 0)"
     )
     parser.add_argument(
         "--json", action="store_true", help="print the figures of the run as one JSON object on standard error"
@@ -52,8 +62,10 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.sources.recording import RecordingConfig  # noqa: PLC0415
     from edge_runtime.window import WindowConfig  # noqa: PLC0415
 
-    if options.out is not None:
-        _replace(options.out)
+    if options.out is not None and options.out.exists():
+        for read in (options.bundle, *options.files):
+            if read.exists() and options.out.samefile(read):
+                raise ConfigError(f"--out {options.out}: is read as well; name another file")
     try:
         config = AppConfig(
             model=ModelConfig(bundle=options.bundle, variant=options.variant),
@@ -62,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
                     files=tuple(options.files),
                     key=options.key,
                     time=options.time_column,
-                    columns=dict(_pair(text) for text in options.column),
+                    columns=dict(options.column),
                 ),
             ),
             sink=(JsonlSinkConfig(path=options.out) if options.out else StdoutSinkConfig(),),
@@ -72,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError(f"replay: {error}") from error
     app = App(config)
+    if options.out is not None:
+        _replace(options.out)  # not before the bundle has loaded: an earlier result is worth more than none
     with stopped_by_signals(app.stop):
         drained = app.run()
     snapshot = app.metrics.snapshot()
@@ -94,10 +108,3 @@ def _replace(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {path}: cannot be written: {error.strerror}") from error
-
-
-def _pair(text: str) -> tuple[str, str]:
-    channel, equals, column = text.partition("=")
-    if not equals or not channel or not column:
-        raise ConfigError(f"--column {text}: write CHANNEL=COLUMN, for example ax=accel_x")
-    return channel, column

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import orjson
 
+from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
 
 
@@ -23,9 +23,16 @@ def add(commands: Any) -> None:
             "under way are handed over and hard cases committed, within drain_timeout_s (10 s unless the file says "
             "otherwise)."
         ),
-        epilog="example: edge-runtime run --print-default > app.toml; edge-runtime run --check app.toml",
+        epilog=(
+            "examples:\n"
+            "  edge-runtime run --print-default > app.toml\n"
+            "  edge-runtime run --check app.toml\n"
+            "  edge-runtime run app.toml"
+        ),
     )
-    parser.add_argument("config", type=Path, nargs="?", metavar="APP.toml")
+    parser.add_argument(
+        "config", type=existing_file, nargs="?", metavar="APP.toml", help="the configuration; paths in it are beside it"
+    )
     parser.add_argument("--check", action="store_true", help="check the file and the bundle; connect to nothing")
     parser.add_argument("--print-default", action="store_true", help="write a commented example and exit")
     parser.add_argument("--json", action="store_true", help="with --check, or the final figures: one JSON object")

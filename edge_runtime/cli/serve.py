@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import threading
-from pathlib import Path
 from typing import Any
+
+from edge_runtime.cli.arguments import count, existing_file, port, seconds
 
 
 def add(commands: Any) -> None:
@@ -19,24 +20,24 @@ def add(commands: Any) -> None:
         ),
         epilog="example: edge-runtime serve examples/exercise-watch/teacher.edge --port 8000",
     )
-    parser.add_argument("bundle", type=Path, nargs="+", metavar="BUNDLE")
+    parser.add_argument("bundle", type=existing_file, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
     )
-    parser.add_argument("--port", type=int, default=8000, help="0 lets the system choose (default: %(default)s)")
+    parser.add_argument("--port", type=port, default=8000, help="0 lets the system choose (default: %(default)s)")
     parser.add_argument(
         "--variant", default="auto", help="variant of the bundle to run (default: the best for this machine)"
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads of the engine (default: %(default)s)")
+    parser.add_argument("--threads", type=count, default=1, help="threads of the engine (default: %(default)s)")
     parser.add_argument(
-        "--max-batch", type=int, default=32, help="windows in one call of the engine (default: %(default)s)"
+        "--max-batch", type=count, default=32, help="windows in one call of the engine (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch-delay-ms", type=float, default=2.0, help="how long a request waits for others (default: %(default)s)"
+        "--batch-delay-ms", type=seconds, default=2.0, help="how long a request waits for others (default: %(default)s)"
     )
-    parser.add_argument("--token-file", type=Path, help="file with the bearer token that callers must send")
-    parser.add_argument("--cert-file", type=Path, help="certificate for TLS, with --key-file")
-    parser.add_argument("--key-file", type=Path, help="private key for TLS")
+    parser.add_argument("--token-file", type=existing_file, help="file with the bearer token that callers must send")
+    parser.add_argument("--cert-file", type=existing_file, help="certificate for TLS, with --key-file")
+    parser.add_argument("--key-file", type=existing_file, help="private key for TLS")
     parser.set_defaults(run=run)
 
 
@@ -67,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"serve: {error}") from error
     stop = threading.Event()
     served = {model.manifest.name: offer(model, options.max_batch) for model in models}
+    if len(served) < len(models):
+        raise ConfigError("serve: two bundles have the same name; serve them on ports of their own")
     with stopped_by_signals(stop.set), Server(served, config) as server:
         print(f"serving {', '.join(served)} on {server.url} (stop with Ctrl-C)", flush=True)
         stop.wait()

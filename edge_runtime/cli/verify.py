@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from edge_runtime.bundle import Bundle, open_bundle, refusals
+from edge_runtime.cli.arguments import existing_file
 from edge_runtime.probe import probe
 
 
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
         ),
         epilog="example: edge-runtime verify examples/exercise-watch/watch.edge",
     )
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     parser.set_defaults(run=run)
 

@@ -99,7 +99,7 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
 
 
 def give_up(path: Path, db: Connection) -> None:
-    """Close a connection that has failed. Closing copies the log into the database, so the log must be on disk first."""
+    """Close a connection that has failed. Closing copies the log into the database: it must be on the disk first."""
     with contextlib.suppress(OSError):
         _rewrite_log(path)
     close_quietly(db)
@@ -181,10 +181,10 @@ def _create_or_upgrade(path: Path, db: Connection) -> None:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     (owner,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if tables and "ledger" not in tables:
-        if owner == APPLICATION_ID:
-            raise Damaged("the ledger is missing")
+    if tables and "ledger" not in tables and owner != APPLICATION_ID:
         raise StoreError(f"{path} is somebody else's database; give the outbox a file of its own")
+    if tables and version <= len(UPGRADES) and not has_our_schema(db):
+        raise Damaged("the table definitions are not ours")
     if tables:
         row = db.execute("SELECT schema FROM ledger").fetchone()
         if row is None or row[0] != version or owner != APPLICATION_ID:
@@ -211,12 +211,22 @@ def _create_or_upgrade(path: Path, db: Connection) -> None:
         raise
 
 
-def _schema(db: Connection) -> list[tuple[str, str]]:
-    return list(
-        db.execute(
-            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'by_value' ORDER BY name"
-        ).fetchall()
-    )
+def has_our_schema(db: Connection) -> bool:
+    """Whether the table definitions are what `UPGRADES` makes, down to the pages where the tables begin."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    reference = sqlite3.connect(":memory:")
+    try:
+        for script in UPGRADES[:version]:
+            for statement in script:
+                reference.execute(statement)
+        return bool(_definitions(reference) == _definitions(db))
+    finally:
+        reference.close()
+
+
+def _definitions(db: Connection) -> list[tuple[str, int, str]]:
+    query = "SELECT name, rootpage, sql FROM sqlite_master WHERE name != 'by_value' ORDER BY name"
+    return [tuple(row) for row in db.execute(query).fetchall()]
 
 
 def _check(db: Connection) -> Ledger:
@@ -225,15 +235,6 @@ def _check(db: Connection) -> Ledger:
     Reads every page in use: a drained outbox takes a millisecond whatever its size, a backlog as long as the disk
     takes to read it once. Rows are checked when they are taken.
     """
-    reference = sqlite3.connect(":memory:")
-    try:
-        for script in UPGRADES:
-            for statement in script:
-                reference.execute(statement)
-        if _schema(reference) != _schema(db):
-            raise Damaged("the table definitions are not ours")
-    finally:
-        reference.close()
     (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise Damaged(str(verdict).replace("\n", " "))

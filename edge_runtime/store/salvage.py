@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.store.opening import close_quietly, log_of, open_database, sync_folder
+from edge_runtime.store.opening import close_quietly, has_our_schema, log_of, open_database, sync_folder
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import INSERT_CASE, PAGE_BYTES, Connect, Connection, Damaged, Ledger, is_intact
 
@@ -191,12 +191,12 @@ def _open_damaged(path: Path, connect: Connect) -> Connection | None:
     db = connect(path)
     try:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("SELECT seq FROM cases LIMIT 0").fetchall()
-        db.execute("SELECT seq FROM ready LIMIT 0").fetchall()
+        if has_our_schema(db):
+            return db
     except _UNREADABLE:
-        close_quietly(db)
-        return None
-    return db
+        pass  # the same as a wrong schema: page one is of no use
+    close_quietly(db)
+    return None
 
 
 def _is_ours_after_page_one(path: Path) -> bool:

@@ -943,7 +943,7 @@ def test_the_files_limit_holds_even_where_the_estimate_of_pages_is_wrong(
         with pytest.raises(StoreFull):
             put_for_ever()
         check_size(config)
-        assert [one.id for one in drain(outbox)] == accepted
+        assert {one.id for one in drain(outbox)} == set(accepted)
         assert outbox.put(cases(9_999)).accepted
 
 

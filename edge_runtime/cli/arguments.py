@@ -1,0 +1,116 @@
+"""What the commands' arguments must be, checked where they are parsed: wrong use ends with code 2 before any work."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+_WILDCARDS = frozenset("*?[")
+
+
+def existing_file(text: str) -> Path:
+    """A file that is there: a bundle, a configuration.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not, or it is something else.
+    """
+    path = Path(text)
+    if path.is_file():
+        return path
+    raise argparse.ArgumentTypeError(f"{text}: {'not a file' if path.exists() else 'no such file'}")
+
+
+def recording(text: str) -> Path:
+    """A recording that is there, or a pattern that fits at least one.
+
+    Raises:
+        argparse.ArgumentTypeError: nothing is.
+    """
+    path = Path(text)
+    if path.exists() or not _WILDCARDS & set(path.name):
+        return existing_file(text)
+    if not any(path.parent.glob(path.name)):
+        raise argparse.ArgumentTypeError(f"{text}: no file fits")
+    return path
+
+
+def output_file(text: str) -> Path:
+    """A file to be written, new or not, in a folder that is there.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such folder, or something else stands there.
+    """
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: the folder {path.parent} does not exist; make it first")
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text}: not a file")
+    return path
+
+
+def channel_column(text: str) -> tuple[str, str]:
+    """``CHANNEL=COLUMN``.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not.
+    """
+    channel, equals, column = text.partition("=")
+    if not equals or not channel or not column:
+        raise argparse.ArgumentTypeError(f"{text}: write CHANNEL=COLUMN, for example ax=accel_x")
+    return channel, column
+
+
+def port(text: str) -> int:
+    """A TCP port; 0 lets the system choose.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    return _whole(text, 0, 65_535)
+
+
+def count(text: str) -> int:
+    """A whole number from 1.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    return _whole(text, 1, 1_000_000)
+
+
+def seconds(text: str) -> float:
+    """A length of time, or another number that cannot be negative.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: write a number from 0")
+    return value
+
+
+def factor(text: str) -> float:
+    """A number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    value = seconds(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text}: must be above 0")
+    return value
+
+
+def _whole(text: str, low: int, high: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"{text}: write a whole number from {low} to {high:,}")
+    return value

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from edge_runtime import cloud
 from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError
-from edge_runtime.escalate import Escalator
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest, Variant
@@ -35,11 +33,12 @@ from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, build_source
-from edge_runtime.store import Outbox
 from edge_runtime.window import Windower
 
 if TYPE_CHECKING:
+    from edge_runtime.escalate import Escalator
     from edge_runtime.mqtt.link import Link
+    from edge_runtime.store import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +172,8 @@ class App:
             return None
         if not config.path.parent.is_dir():
             raise ConfigError(f"outbox.path: the folder {config.path.parent} does not exist; make it")
+        from edge_runtime.store import Outbox  # noqa: PLC0415 - SQLite, only where there is a cloud
+
         outbox = Outbox(config, self.clock)
         stack.callback(outbox.close)
         return outbox
@@ -180,10 +181,13 @@ class App:
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
             return None
+        from edge_runtime import cloud  # noqa: PLC0415 - and HTTP
+        from edge_runtime.escalate import EscalationConfig, Escalator  # noqa: PLC0415
+
         client = cloud.connect(self.config.cloud, self.clock)
         stack.callback(client.close)
         return Escalator(
-            config=self.config.escalation,
+            config=self.config.escalation or EscalationConfig(),
             manifest=self.model.manifest,
             outbox=self.outbox,
             client=client,

@@ -10,17 +10,25 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_runtime import schema
-from edge_runtime.cloud import CloudConfig
 from edge_runtime.errors import ConfigError
-from edge_runtime.escalate import EscalationConfig
 from edge_runtime.gate import GateConfig
-from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
-from edge_runtime.store import OutboxConfig
 from edge_runtime.window import WindowConfig
+
+if TYPE_CHECKING:
+    from edge_runtime.cloud import CloudConfig
+    from edge_runtime.escalate import EscalationConfig
+    from edge_runtime.mqtt.config import BrokerConfig
+    from edge_runtime.store import OutboxConfig
+else:  # an application without a cloud does not pay for SQLite and HTTP
+    CloudConfig = schema.Deferred("edge_runtime.cloud:CloudConfig")
+    EscalationConfig = schema.Deferred("edge_runtime.escalate:EscalationConfig")
+    BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
+    OutboxConfig = schema.Deferred("edge_runtime.store:OutboxConfig")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +65,8 @@ class AppConfig:
     window: WindowConfig = field(default_factory=WindowConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     cloud: CloudConfig | None = None
-    escalation: EscalationConfig = field(default_factory=EscalationConfig)
+    escalation: EscalationConfig | None = None
+    """None takes its defaults, where there is a cloud."""
     outbox: OutboxConfig | None = None
     drain_timeout_s: float = 10.0
     """How long stopping may take: answers under way are handed over, hard cases committed."""

@@ -4,8 +4,8 @@ One loader serves the configuration, the manifest of a bundle and the cards of t
 them refuse a typo the same way: by naming the place, the key, and the key that was probably meant.
 
 Supported field types: ``bool int float str Path``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``dict[str, X]``,
-nested dataclasses, and `OneOf` several dataclasses, told apart by a ``type: Literal[...]`` field. Integers are accepted
-where a float is expected, never the other way round, and a bool is never a number.
+nested dataclasses, `OneOf` several dataclasses, told apart by a ``type: Literal[...]`` field, and `Deferred` ones.
+Integers are accepted where a float is expected, never the other way round, and a bool is never a number.
 """
 
 from __future__ import annotations
@@ -23,6 +23,31 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 T = TypeVar("T")
 
 
+class Deferred:
+    """A dataclass whose module is imported only when the data has a table for it. Type checkers are given the class.
+
+    Args:
+        where: ``module:Class``.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __call__(self) -> None:
+        """Makes it acceptable as a type argument (``tuple[X, ...]``); never called."""
+
+    def __or__(self, other: Any) -> Any:
+        """``Deferred(...) | None``, as for a class."""
+        return Union[self, other]  # noqa: UP007 - that spelling is what this method defines
+
+    def load(self) -> type:
+        """Import the class."""
+        module, _, name = self._where.partition(":")
+        cls = getattr(importlib.import_module(module), name)
+        assert isinstance(cls, type)
+        return cls
+
+
 class OneOf:
     """One of several dataclasses, chosen by the table's ``type``; only the chosen one's module is imported.
 
@@ -34,7 +59,7 @@ class OneOf:
     """
 
     def __init__(self, **modules: str) -> None:
-        self.modules = modules
+        self.modules = {tag: Deferred(where) for tag, where in modules.items()}
 
     def __call__(self) -> None:
         """Makes it acceptable as a type argument (``tuple[X, ...]``); never called."""
@@ -45,10 +70,7 @@ class OneOf:
 
     def load(self, tag: str) -> type:
         """Import the class for a value of ``type``."""
-        module, _, name = self.modules[tag].partition(":")
-        cls = getattr(importlib.import_module(module), name)
-        assert isinstance(cls, type)
-        return cls
+        return self.modules[tag].load()
 
 
 PathOfKeys = tuple[str | int, ...]
@@ -142,6 +164,8 @@ def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
         return {str(key): _convert(item, value, (*where, str(key)), base) for key, value in data.items()}
     if isinstance(hint, OneOf):
         return _one_of(hint, data, where, base)
+    if isinstance(hint, Deferred):
+        return _dataclass(hint.load(), data, where, base)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, data, where, base)
     return _scalar(hint, data, where, base)

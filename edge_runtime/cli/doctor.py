@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from edge_runtime import engines
 from edge_runtime._version import __version__
 
 _OPTIONAL = (
@@ -47,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
 
 def examine() -> dict[str, Any]:
     """The findings as plain data."""
+    from edge_runtime import engines  # noqa: PLC0415 - numpy, only when needed
+
     return {
         "edge_runtime": __version__,
         "python": platform.python_version(),

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.bundle import open_bundle
 from edge_runtime.cli.arguments import existing_file
 
 
@@ -26,6 +25,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the description."""
+    from edge_runtime.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+
     description = open_bundle(options.bundle).describe()
     if options.json:
         print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())

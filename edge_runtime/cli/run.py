@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime import heap  # noqa: PLC0415
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
 
     config = configuration.load(options.config)
@@ -67,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(f"{options.config}: fine. " + ", ".join(f"{key} {value}" for key, value in found.items()))
         return 0
+    heap.keep()
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:

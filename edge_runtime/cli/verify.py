@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from edge_runtime.bundle import Bundle, open_bundle, refusals
 from edge_runtime.cli.arguments import existing_file
-from edge_runtime.probe import probe
+
+if TYPE_CHECKING:
+    from edge_runtime.bundle import Bundle
 
 
 def add(commands: Any) -> None:
@@ -30,6 +31,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Verify, print, and tell by the exit code."""
+    from edge_runtime.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+
     with open_bundle(options.bundle) as bundle:
         variants = [_check(bundle, variant.name) for variant in bundle.manifest.variants]
         ran = [variant for variant in variants if variant["outcome"] != "skipped"]
@@ -47,6 +50,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(bundle: Bundle, name: str) -> dict[str, str]:
+    from edge_runtime.bundle import refusals  # noqa: PLC0415
+    from edge_runtime.probe import probe  # noqa: PLC0415
+
     reasons = refusals(bundle.variant(name))
     if reasons:
         return {"name": name, "outcome": "skipped", "detail": "; ".join(reasons)}

@@ -219,6 +219,17 @@ class Limits(NamedTuple):
 Entry = tuple[Message, Batch]
 
 
+class _Unwritten:
+    """Messages of QoS 0 of one batch that follow each other, and where the last of them ends in the stream."""
+
+    __slots__ = ("batch", "count", "end")
+
+    def __init__(self, batch: Batch, end: int) -> None:
+        self.batch = batch
+        self.count = 1
+        self.end = end
+
+
 class Outgoing:
     """Our own messages: a bounded queue, then in flight until the broker has acknowledged them.
 
@@ -245,14 +256,14 @@ class Outgoing:
         self._released: dict[int, Entry] = {}  # QoS 2, PUBREC came; PUBCOMP is to come
         self._again: deque[int] = deque()  # ids in `_inflight` that this connection has not sent yet
         self._pubrels: list[int] = []
-        self._unwritten: deque[tuple[int, Entry]] = deque()  # QoS 0, and where it ends in the stream
+        self._unwritten: deque[_Unwritten] = deque()
         self._finished: list[Done] = []
         self._limits: Limits | None = None
 
     @property
     def waiting(self) -> int:
         """Messages that are queued or not yet acknowledged."""
-        return len(self._queue) + self.inflight + len(self._unwritten)
+        return len(self._queue) + self.inflight + sum(run.count for run in self._unwritten)
 
     @property
     def inflight(self) -> int:
@@ -315,7 +326,9 @@ class Outgoing:
         """The connection is gone, and with it what of QoS 0 had not reached the kernel."""
         self._limits = None
         while self._unwritten:
-            self._drop(self._unwritten.popleft()[1], "publish_connection_lost")
+            run = self._unwritten.popleft()
+            self._dropped["publish_connection_lost"] += run.count
+            self._through(run.batch, run.count)
 
     def pump(self, offered: int, room: int) -> list[bytes]:
         """Move messages onto the wire, as far as the window and the room allow.
@@ -350,17 +363,22 @@ class Outgoing:
             offered += len(packet)
             free -= 1
         queue = self._queue
+        version5 = limits.version == V5
         while queue and offered - start < room and not self._again:
             entry = queue[0]
-            message = entry[0]
+            message, batch = entry
+            topic, payload, _properties, qos, retain = message
             packet_id = 0
-            if message.qos and limits.max_qos:
+            if qos and limits.max_qos:
                 if free <= 0:
                     break
                 packet_id = self._free_id()
             queue.popleft()
-            self._queue_bytes -= len(message.topic) + len(message.payload)
-            packet = self._encode(message, limits, packet_id, dup=False)
+            self._queue_bytes -= len(topic) + len(payload)
+            if packet_id or version5 or retain:
+                packet = self._encode(message, limits, packet_id, dup=False)
+            else:
+                packet = encode_publish(topic, payload)
             if len(packet) > limits.max_packet_bytes:
                 self._drop(entry, "publish_too_large")
                 continue
@@ -369,15 +387,19 @@ class Outgoing:
             if packet_id:
                 inflight[packet_id] = entry
                 free -= 1
+            elif self._unwritten and self._unwritten[-1].batch is batch:
+                self._unwritten[-1].count += 1
+                self._unwritten[-1].end = offered
             else:
-                self._unwritten.append((offered, entry))
+                self._unwritten.append(_Unwritten(batch, offered))
         return out
 
     def written(self, position: int) -> None:
         """The kernel has taken the stream up to there: QoS 0 is handed over."""
         unwritten = self._unwritten
-        while unwritten and unwritten[0][0] <= position:
-            self._complete(unwritten.popleft()[1])
+        while unwritten and unwritten[0].end <= position:
+            run = unwritten.popleft()
+            self._through(run.batch, run.count)
 
     def acknowledged(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK, PUBREC or PUBCOMP came; what we do not know (an earlier run's) is let go."""
@@ -443,7 +465,9 @@ class Outgoing:
         self._complete(entry)
 
     def _complete(self, entry: Entry) -> None:
-        batch = entry[1]
-        batch.waiting -= 1
+        self._through(entry[1], 1)
+
+    def _through(self, batch: Batch, count: int) -> None:
+        batch.waiting -= count
         if not batch.waiting and batch.done is not None:
             self._finished.append(batch.done)

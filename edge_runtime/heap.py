@@ -1,0 +1,26 @@
+"""Keep the memory that every turn needs again.
+
+With its defaults glibc hands the top of the heap back to the kernel after each turn, and maps each receive buffer anew:
+0.8 page faults a message at full speed (2.6 us of 22 us), and 13 us for each `recv` of 256 KiB. With the thresholds
+below it is 0.03 faults, for 1.2 MB more resident memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+_M_TRIM_THRESHOLD: Final = -1  # malloc.h of glibc
+_M_MMAP_THRESHOLD: Final = -3
+_KEPT_BYTES: Final = 1024 * 1024
+_FROM_HEAP_BYTES: Final = 512 * 1024
+"""Twice the largest receive buffer."""
+
+
+def keep() -> bool:
+    """Tell glibc; does nothing elsewhere. Returns whether it took it."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # musl, macOS, Windows
+        return False
+    return bool(mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)) and bool(mallopt(_M_MMAP_THRESHOLD, _FROM_HEAP_BYTES))

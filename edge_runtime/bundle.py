@@ -292,8 +292,7 @@ def choose_variant(
     """Pick the variant to run on this machine.
 
     Among those whose targets include this machine and whose engine is installed: the fastest measured here, if any was
-    measured; else one made for this very architecture before one for any; else the one that the manifest lists first,
-    which is the order of preference of whoever exported the bundle.
+    measured; else the one that the manifest lists first, which is the order of preference of whoever exported it.
 
     Args:
         bundle: an open bundle.
@@ -323,7 +322,7 @@ def choose_variant(
     timed = [variant for variant in candidates if variant.name in (measured or {})]
     if measured and timed:
         return min(timed, key=lambda variant: measured[variant.name])
-    return next((variant for variant in candidates if variant.targets), candidates[0])
+    return candidates[0]
 
 
 def load_engine(

@@ -318,15 +318,15 @@ def _only(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 @pytest.fixture
 def targeted(tmp_path: Path) -> Iterator[Bundle]:
     variants = [
-        dataclasses.replace(models.variant("onnx-fp32"), name="any"),
         dataclasses.replace(models.variant("onnx-int8"), name="arm", targets=("aarch64", "armv7l")),
         dataclasses.replace(models.variant("tflite-int8"), name="x86", targets=("x86_64",)),
+        dataclasses.replace(models.variant("onnx-fp32"), name="any"),
     ]
     with open_bundle(models.tiny_bundle(tmp_path, variants=variants)) as bundle:
         yield bundle
 
 
-def test_a_variant_for_this_architecture_goes_before_one_for_any(
+def test_the_first_listed_that_is_meant_for_this_machine_and_can_run_is_taken(
     targeted: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _only(monkeypatch, "onnxruntime", "ai_edge_litert")

@@ -565,7 +565,7 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path, clock: SimulatedC
     before = (tmp_path / "outbox.db").read_bytes()
     with pytest.raises(StoreError, match="somebody else's database; give the outbox a file of its own"):
         make_and_close(tmp_path, clock)
-    assert len(before) == (tmp_path / "outbox.db").stat().st_size
+    assert (tmp_path / "outbox.db").read_bytes() == before
 
 
 def test_an_older_file_is_upgraded_and_a_newer_one_refused(
@@ -851,7 +851,7 @@ def test_a_wrong_bit_in_the_header_or_the_table_definitions_loses_nothing(
 ) -> None:
     image, content = prepared(tmp_path / "whole", clock)
     definitions = [at for at in range(100, 4096) if image[at]]
-    for at in (*range(100), *random.Random(3).sample(definitions, 100)):
+    for at in (*range(100), *random.Random(3).sample(definitions, 40)):
         folder = tmp_path / str(at)
         folder.mkdir()
         data = bytearray(image)

@@ -35,6 +35,10 @@ class Batch:
             (len(windows), channels, samples) or (len(windows), samples, channels), valid until the next call.
         """
         n = len(windows)
+        if n == 1:
+            lone = self._windows[:1] if self._turned is None else self._turned[:1]
+            lone[0] = windows[0].samples if self._turned is None else windows[0].samples.T
+            return lone
         # One concatenate of whole windows and one transposing copy: 0.8 us a window, a copy each takes 1.0 us.
         np.concatenate([window.samples for window in windows], out=self._rows[: n * self._samples])
         if self._turned is None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from edge_runtime.clock import Clock
 from edge_runtime.manifest import GateSpec
@@ -46,14 +45,14 @@ class GateConfig:
 
 
 class Verdict(NamedTuple):
-    """What the gate says of a batch."""
+    """What the gate says of a batch, a list with one entry for each window."""
 
-    best: npt.NDArray[np.intp]
-    """(batch,) index of the most probable label."""
-    trust: Float32
-    """(batch,) the gate's score, 0 to 1."""
-    hard: npt.NDArray[np.bool_]
-    """(batch,) whether the score lies below the threshold."""
+    best: list[int]
+    """Index of the most probable label."""
+    trust: list[float]
+    """The gate's score, 0 to 1."""
+    hard: list[bool]
+    """Whether the score lies below the threshold."""
 
 
 class Gate:
@@ -66,7 +65,8 @@ class Gate:
 
     def __init__(self, spec: GateSpec, threshold: float | None = None) -> None:
         self._score = _SCORES[spec.score]
-        self._threshold = spec.threshold if threshold is None else threshold
+        # As float32, which the scores are: a window gets the same verdict alone and among others.
+        self._threshold = float(np.float32(spec.threshold if threshold is None else threshold))
 
     def judge(self, probabilities: Float32) -> Verdict:
         """Judge a batch.
@@ -74,9 +74,14 @@ class Gate:
         Args:
             probabilities: (batch, n_labels), rows summing to one. A row with NaN is hard.
         """
-        best = probabilities.argmax(axis=1)
-        trust = self._score(probabilities)
-        return Verdict(best, trust, ~(trust >= self._threshold))
+        threshold = self._threshold
+        if len(probabilities) == 1 and self._score is _confidence:
+            # A lone window, at a low rate: five calls of numpy cost 20 us with cold caches, a short list 3 us.
+            row = probabilities[0].tolist()
+            top = max(row)
+            return Verdict([row.index(top)], [top], [not top >= threshold])
+        trust = self._score(probabilities).tolist()
+        return Verdict(probabilities.argmax(axis=1).tolist(), trust, [not score >= threshold for score in trust])
 
 
 def _confidence(p: Float32) -> Float32:

@@ -23,7 +23,7 @@ import numpy as np
 from edge_runtime.batch import Batch, with_context
 from edge_runtime.clock import Clock
 from edge_runtime.engine import Engine
-from edge_runtime.errors import EngineError
+from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Correction, Float32, Prediction, Reading, Route
@@ -178,6 +178,9 @@ class Pipeline:
         began = clock.monotonic()
         try:
             (probabilities, *_) = self._engine.run(self._batch.gather(windows))
+        except InputError as error:
+            self._refuse(windows, error, answers, hard)
+            return
         except EngineError as error:
             # The stream goes on: these windows are lost to the device, and are counted so.
             self._metrics.dropped["engine_error"] += len(windows)
@@ -211,21 +214,29 @@ class Pipeline:
                 keys,
                 slots,
                 starts,
-                best.tolist(),
+                best,
                 rows,
-                is_hard.tolist(),
+                is_hard,
                 self._latencies_ms(received, began, ended),
                 strict=True,
             )
         ]
         answers += made
-        n_hard = int(np.count_nonzero(is_hard))
+        n_hard = sum(is_hard)
         if self._escalation is not None and (n_hard or self._audit_share):
-            for window, prediction, score in zip(windows, made, trust.tolist(), strict=True):
+            for window, prediction, score in zip(windows, made, trust, strict=True):
                 if prediction.hard or self._audit_share:
                     self._escalate(window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+
+    def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
+        """The engine will not have these: values near the end of float32 can become infinite between two samples."""
+        if len(windows) == 1:
+            self._metrics.dropped[error.reason] += 1
+            return
+        for window in windows:  # one bad window must not take the others with it
+            self._answer([window], answers, hard)
 
     def _latencies_ms(self, received: Sequence[float], began: float, ended: float) -> list[float]:
         """Milliseconds from arrival to answer of each window; windows of one arrival are counted in one go."""

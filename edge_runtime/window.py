@@ -459,8 +459,9 @@ def _on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], point
     left = np.maximum(right - 1, 0)
     span = times[right] - times[left]
     share = ((points - times[left]) / np.where(span > 0, span, 1.0)).astype(np.float32)[:, np.newaxis]
-    low: Float32 = values[left]
-    return low + share * (values[right] - low)
+    # Not low + share * (high - low): that difference can overflow where both values are finite.
+    between: Float32 = values[left] * (1 - share) + values[right] * share
+    return between
 
 
 def _stamps(reading: Reading, period: float) -> Float64:

@@ -32,7 +32,6 @@ _OLDEST = """SELECT seq, priority, id, stored_s FROM cases
     WHERE seq > ? AND NOT EXISTS (SELECT 1 FROM dead WHERE dead.seq = cases.seq) ORDER BY seq LIMIT ?"""
 _LEAST_VALUABLE = """SELECT seq, priority, id, priority > ? OR (priority = ? AND value < ?) FROM cases
     WHERE NOT EXISTS (SELECT 1 FROM dead WHERE dead.seq = cases.seq) ORDER BY priority DESC, value, seq LIMIT ?"""
-_INSERT_NEW = INSERT_CASE.replace("INSERT", "INSERT OR IGNORE", 1)
 _QUEUE_NEW = "INSERT INTO ready SELECT priority, seq, length(meta) + length(body) FROM cases WHERE seq >= ?"
 _READY = "SELECT priority, seq, size FROM ready ORDER BY priority, seq LIMIT ?"
 _NEWEST = "SELECT priority, seq, size FROM ready WHERE priority = ? ORDER BY seq DESC LIMIT ?"
@@ -132,7 +131,7 @@ def insert(db: Connection, draft: Ledger, cases: Sequence[HardCase]) -> set[int]
     first = draft.next_seq
     now = draft.elapsed_s
     db.executemany(
-        _INSERT_NEW,
+        INSERT_CASE,
         [
             case_row(seq, stored_id(c.id), c.key, c.created, c.deadline_s, c.priority, c.value, now, c.meta, c.body)
             for seq, c in enumerate(cases, first)

@@ -67,6 +67,7 @@ def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
         new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
         close_quietly(new)
+    _flush(rebuilt)
     aside = _next_aside(path)
     if log_of(path).exists():
         os.link(log_of(path), log_of(aside))
@@ -114,34 +115,44 @@ def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, r
     if gone < 0:  # rows that the lost end of the log had already settled are back: at least once, not exactly once
         before.accepted -= gone
         gone = 0
-    (highest,) = new.execute("SELECT coalesce(max(seq), 0) FROM cases").fetchone()
+    highest, latest = new.execute("SELECT coalesce(max(seq), 0), coalesce(max(stored_s), 0.0) FROM cases").fetchone()
     before.next_seq = max(before.next_seq, highest + 1)
+    before.elapsed_s = max(before.elapsed_s, latest)  # no case is younger than now
     before.damaged += gone
     before.write(new)
     return recovered, gone if known else None
 
 
 def _copy_rows(old: Connection, new: Connection, top: int) -> None:
-    buried = {row[0]: row for row in _rows(old, "dead", "seq, size, attempts, buried, reason, detail", top)}
-    failed = {row[0]: row for row in _rows(old, "waiting", "seq, priority, size, due_s, attempts, error", top)}
-    for row in _rows(old, "cases", "*", top):
-        if not is_intact(row):
-            continue
-        seq, priority, size = row[0], row[5], len(row[9]) + len(row[10])
+    for some in _cases(old, top):
         new.execute("BEGIN IMMEDIATE")
-        try:
+        for row in filter(is_intact, some):
+            seq, priority, size = row[0], row[5], len(row[9]) + len(row[10])
             new.execute(INSERT_CASE, row)
-            if seq in buried:
-                new.execute("INSERT INTO dead VALUES (?,?,?,?,?,?)", (seq, size, *buried[seq][2:]))
-            elif seq in failed:
-                new.execute("INSERT INTO waiting VALUES (?,?,?,?,?,?)", (seq, priority, size, *failed[seq][3:]))
+            if not new.execute("SELECT changes()").fetchone()[0]:
+                continue  # the same id twice: a page that is in two places of the tree
+            if buried := _side_row(old, "SELECT attempts, buried, reason, detail FROM dead WHERE seq = ?", seq, _DEAD):
+                new.execute("INSERT INTO dead VALUES (?,?,?,?,?,?)", (seq, size, *buried))
+            elif failed := _side_row(old, "SELECT due_s, attempts, error FROM waiting WHERE seq = ?", seq, _WAITING):
+                new.execute("INSERT INTO waiting VALUES (?,?,?,?,?,?)", (seq, priority, size, *failed))
             else:
                 new.execute("INSERT INTO ready VALUES (?,?,?)", (priority, seq, size))
-            new.execute("COMMIT")
-        except sqlite3.IntegrityError:  # damaged side row, or an id seen before: the case itself decides
-            new.execute("ROLLBACK")
+        new.execute("COMMIT")
     for name, value in _state(old):
         new.execute("INSERT OR IGNORE INTO state VALUES (?,?)", (name, value))
+
+
+_DEAD = (int, float, str, str)
+_WAITING = (float, int, str)
+
+
+def _side_row(old: Connection, query: str, seq: int, types: tuple[type, ...]) -> Any:
+    """What is known of a case beside its row; None where nothing can be made of it, and the case is queued as fresh."""
+    try:
+        row = old.execute(query, (seq,)).fetchone()
+    except _UNREADABLE:
+        return None
+    return row if row and all(isinstance(value, kind) for value, kind in zip(row, types, strict=True)) else None
 
 
 def _state(old: Connection) -> list[tuple[str, bytes]]:
@@ -152,20 +163,20 @@ def _state(old: Connection) -> list[tuple[str, bytes]]:
     return [(name, value) for name, value in rows if isinstance(name, str) and isinstance(value, bytes)]
 
 
-def _rows(db: Connection, table: str, columns: str, top: int) -> Iterator[Any]:
-    """Rows of a table by rising `seq`, stepping over damaged pages by halving the range that fails."""
-    query = f"SELECT {columns} FROM {table} WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT {_ROWS}"  # noqa: S608 - ours
+def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
+    """Rows of `cases` by rising `seq`, some at a time, stepping over damaged pages by halving the range that fails."""
+    query = "SELECT * FROM cases WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
     failures = 0
     ranges = [(1, top)]
     while ranges and failures < _MAX_FAILURES:
         low, high = ranges.pop()
         try:
-            rows = db.execute(query, (low, high)).fetchall()
+            rows = db.execute(query, (low, high, _ROWS)).fetchall()
             sound = all(low <= row[0] < high for row in rows)
         except (*_UNREADABLE, TypeError):
             sound = False
         if sound:
-            yield from rows
+            yield rows
             if len(rows) == _ROWS:
                 ranges.append((rows[-1][0] + 1, high))
         else:
@@ -220,6 +231,14 @@ def _lend_first_page(fresh: Path, damaged: Path) -> None:
     page[32:40] = bytes(8)  # no free list: nothing will be written
     with damaged.open("r+b") as file:
         file.write(page)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _rebuilt(path: Path) -> Path:

@@ -63,7 +63,9 @@ UPGRADES: tuple[tuple[str, ...], ...] = (_V1,)
 BY_VALUE = "CREATE INDEX IF NOT EXISTS by_value ON cases (priority DESC, value, seq)"
 """Only where the policy ranks by value: a third index costs a tenth of the put rate."""
 
-INSERT_CASE = "INSERT INTO cases VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+INSERT_CASE = "INSERT OR IGNORE INTO cases VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+"""A case whose id is there already is left as it is."""
+
 READ_CASE = "SELECT * FROM cases WHERE seq = ?"
 """A row of `cases`, in the order of the table's columns, which `is_intact` expects."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.engine import Array, TensorSpec
-from edge_runtime.errors import EngineError
+from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, GateConfig
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
@@ -70,6 +70,8 @@ class MeanEngine:
         if self.fail:
             raise EngineError("the accelerator went away")
         (x,) = arrays
+        if np.abs(x).max() > 1e30:
+            raise InputError("not_finite", "a window's values leave no room to compute with")
         self.batches.append(len(x))
         high = np.clip(x.take(0, axis=self.axis).mean(axis=1), 0, 1).astype(np.float32)
         return (np.stack([1 - high, high], axis=1),)
@@ -275,6 +277,16 @@ def test_a_failing_engine_is_counted_and_the_stream_goes_on() -> None:
     b.sink.let_go()
     assert done == ["a", "b"]
     assert len(predictions(b)) == 1
+
+
+def test_a_window_that_the_engine_refuses_is_dropped_without_its_neighbours() -> None:
+    b = bench(max_batch=8)
+    b.pipeline.deliver([reading("good", 0.0, *[0.9] * 8), reading("bad", 0.0, *[3e38] * 4)], 0.0, None)
+    b.pipeline.end_turn()
+    assert [p.key for p in predictions(b)] == ["good"] * 3
+    assert b.metrics.dropped == {"not_finite": 1}
+    b.sink.let_go()
+    assert b.pipeline.idle
 
 
 def test_every_window_is_accounted_for() -> None:

@@ -879,6 +879,25 @@ def test_rows_that_contradict_the_ledger_are_noticed_at_opening(
         assert outbox.counts().balances()
 
 
+def test_without_its_ledger_the_outbox_counts_what_it_has_and_ages_go_on(tmp_path: Path, clock: SimulatedClock) -> None:
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(1))
+        outbox.delivered([one.id for one in outbox.take(1, EVERYTHING)])
+        clock.advance(500)
+        outbox.put(cases(2, 3))
+    db = sqlite3.connect(tmp_path / "outbox.db")
+    db.execute("UPDATE ledger SET accepted = accepted + 1")
+    db.commit()
+    db.close()
+    with make(tmp_path, SimulatedClock()) as outbox:
+        assert [(damage.recovered, damage.lost) for damage in outbox.damage] == [(2, None)]
+        counts = outbox.counts()
+        assert (counts.accepted, counts.queued, counts.oldest_age_s) == (2, 2, 0.0)
+        assert counts.balances()
+        assert outbox.put(cases(4)).accepted
+        assert ids(drain(outbox)) == [2, 3, 4]
+
+
 def test_a_queue_that_contradicts_itself_is_noticed_when_it_matters(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(*range(10)))

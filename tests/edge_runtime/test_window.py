@@ -264,6 +264,12 @@ def test_a_faster_sensor_is_brought_to_the_models_rate() -> None:
     assert windows[3].samples[:, 0] == pytest.approx(np.sin(2 * np.pi * 0.5 * points), abs=0.005 * np.pi + 0.005)
 
 
+def test_a_line_between_the_ends_of_float32_stays_finite() -> None:
+    windows = cut_recording(contract(), "k", np.arange(20) * 0.16, column([3e38, -3e38] * 10))
+    assert windows
+    assert all(np.isfinite(window.samples).all() for window in windows)
+
+
 def test_keys_do_not_disturb_each_other() -> None:
     c = contract()
     both = Windower(c)

@@ -458,7 +458,8 @@ def _on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], point
     """Values at `points` on the line from the sample before ``right`` to the one at ``right``."""
     left = np.maximum(right - 1, 0)
     span = times[right] - times[left]
-    share = ((points - times[left]) / np.where(span > 0, span, 1.0)).astype(np.float32)[:, np.newaxis]
+    # Clipped for the points that snap to a sample instead, and may lie outside the two: nobody uses those values.
+    share = np.clip((points - times[left]) / np.where(span > 0, span, 1.0), 0, 1).astype(np.float32)[:, np.newaxis]
     # Not low + share * (high - low): that difference can overflow where both values are finite.
     between: Float32 = values[left] * (1 - share) + values[right] * share
     return between

@@ -19,7 +19,6 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -145,7 +144,7 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """A draft that a transaction may change."""
-        return copy(self)
+        return Ledger(*self._stored(), self.queued, self.dead, self.dead_bytes, self.floor)  # copy.copy takes 6 us
 
     def count_rows(self, db: Connection) -> None:
         """Set the fields that follow from the rows."""
@@ -174,7 +173,7 @@ class Ledger:
             raise Damaged("the ledger fails its checksum")
         return cls(*values)
 
-    def _stored(self) -> tuple[int | float, ...]:
+    def _stored(self) -> tuple[int, float, int, int, int, int, int, int, int]:
         return (
             self.next_seq,
             self.elapsed_s,
@@ -228,7 +227,7 @@ def case_row(
 ) -> tuple[Any, ...]:
     """A row of `cases` with its checksum; `case_id` as `stored_id` gives it."""
     head = _CASE_HEAD.pack(seq, created, deadline_s, value, priority, stored_s)
-    crc = zlib.crc32(body, zlib.crc32(head + f"{case_id}\0{key}\0".encode() + meta))
+    crc = zlib.crc32(body, zlib.crc32(f"{case_id}\0{key}\0".encode(), zlib.crc32(head + meta)))
     return seq, case_id, key, created, deadline_s, priority, value, stored_s, crc, meta, body
 
 

@@ -83,7 +83,7 @@ def fit_temperature(probabilities: Float32, y: Int64) -> float:
 
 def scores(probabilities: Float32, score: Score) -> Float32:
     """The gate's trust in each answer, as the device computes it."""
-    return Gate(GateSpec(score=score)).judge(probabilities).trust
+    return np.array(Gate(GateSpec(score=score)).judge(probabilities).trust, np.float32)
 
 
 def area_under_risk_coverage(trust: Float32, correct: npt.NDArray[np.bool_]) -> float:
@@ -156,11 +156,11 @@ def gate_figures(
         score: which score it applies to.
     """
     verdict = Gate(GateSpec(score=score, threshold=threshold)).judge(device)
-    device_right, cloud_right = verdict.best == y, cloud.argmax(axis=1) == y
-    easy = ~verdict.hard
+    device_right, cloud_right = np.array(verdict.best) == y, cloud.argmax(axis=1) == y
+    easy = ~np.array(verdict.hard)
     return GateFigures(
         threshold=threshold,
-        forwarded=float(verdict.hard.mean()),
+        forwarded=float(1 - easy.mean()),
         local_accuracy=float(device_right[easy].mean()) if easy.any() else 1.0,
         device_accuracy=float(device_right.mean()),
         combined_accuracy=float(np.where(easy, device_right, cloud_right).mean()),

@@ -6,6 +6,7 @@ the ceiling for the flushes of that moment: compare rows with it and with each o
 
 - ``put`` is `Outbox.put`: accepted, durable on return. ``drain`` is `Outbox.take` and `Outbox.delivered`, 64 at a time.
 - ``steady`` puts 32 and delivers 32 in turn, as a healthy link does; the rate counts cases that went all the way.
+- ``written`` is bytes that reached the disk for each byte of body, in and out again: what a flash card wears by.
 - ``NORMAL`` is SQLite's usual setting for a write-ahead log. It loses accepted cases at a power cut; it is here to show
   what durability costs, and the outbox has no option for it.
 """
@@ -62,6 +63,8 @@ class Variant:
     """Cases a second, one figure a round."""
     put_cpu_us: list[float] = field(default_factory=list)
     drain: list[float] = field(default_factory=list)
+    written: list[float] = field(default_factory=list)
+    """Bytes that reached the disk for each byte of body, in and out."""
 
 
 def variants(*, pragmas: bool) -> list[Variant]:
@@ -97,7 +100,7 @@ def make_cases(count: int, seed: int) -> list[HardCase]:
 def run(variant: Variant, folder: Path, cases: list[HardCase]) -> None:
     config = OutboxConfig(path=folder / "outbox.db", live_share=0)
     with Outbox(config, SystemClock(), connect=lambda p: Rewritten(connect_sqlite(p), variant.instead)) as outbox:
-        began, cpu = time.perf_counter(), time.process_time()
+        began, cpu, written = time.perf_counter(), time.process_time(), bytes_written()
         for at in range(0, len(cases), variant.group):
             outbox.put(cases[at : at + variant.group])
             if variant.steady:
@@ -109,9 +112,18 @@ def run(variant: Variant, folder: Path, cases: list[HardCase]) -> None:
             while taken := outbox.take(TAKE, ANY_BYTES):
                 outbox.delivered([case.id for case in taken])
             variant.drain.append(len(cases) / (time.perf_counter() - began))
+        variant.written.append((bytes_written() - written) / len(cases) / BODY_BYTES)
         counts = outbox.counts()
         if counts.delivered != len(cases) or not counts.balances():
             raise SystemExit(f"{variant.name}: {counts}")
+
+
+def bytes_written() -> int:
+    """What this process has sent to block devices; 0 on a file system in memory."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    return 0
 
 
 def disk_alone(folder: Path, cases: list[HardCase], group: int) -> float:
@@ -156,11 +168,12 @@ def main() -> None:
     median = statistics.median
     rows = [
         {"variant": v.name, "put_per_s": round(median(v.put)), "put_cpu_us": round(median(v.put_cpu_us), 1),
-         "drain_per_s": round(median(v.drain)) if v.drain else None}
+         "drain_per_s": round(median(v.drain)) if v.drain else None,
+         "written": round(median(v.written), 2)}
         for v in table
     ] + [
         {"variant": f"disk alone, groups of {group}", "put_per_s": round(median(rates)), "put_cpu_us": None,
-         "drain_per_s": None}
+         "drain_per_s": None, "written": None}
         for group, rates in ceilings.items()
     ]  # fmt: skip
     rate = {v.name: median(v.put) for v in table}
@@ -172,10 +185,13 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"rows": rows, "ratios": {name: round(r, 3) for name, r in ratios.items()}}, indent=2))
         return
-    print(f"{'variant':<30}{'put/s':>10}{'CPU us':>9}{'drain/s':>10}")
+    print(f"{'variant':<30}{'put/s':>10}{'CPU us':>9}{'drain/s':>10}{'written':>9}")
     for row in rows:
-        cells = ("" if row[name] is None else f"{row[name]:,}" for name in ("put_per_s", "put_cpu_us", "drain_per_s"))
-        print(f"{row['variant']:<30}" + "".join(f"{cell:>{w}}" for cell, w in zip(cells, (10, 9, 10), strict=True)))
+        cells = (
+            "" if row[name] is None else f"{row[name]:,}"
+            for name in ("put_per_s", "put_cpu_us", "drain_per_s", "written")
+        )
+        print(f"{row['variant']:<30}" + "".join(f"{cell:>{w}}" for cell, w in zip(cells, (10, 9, 10, 9), strict=True)))
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f} x")
 

@@ -2,7 +2,7 @@
 
 The suite runs a few hundred sequences. A long run, from the repository's root::
 
-    python -m tests.edge_runtime.test_store_model --sequences 2000 --steps 50
+    python -m tests.edge_runtime.store.test_model --sequences 2000 --steps 50
 """
 
 from __future__ import annotations

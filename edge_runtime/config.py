@@ -141,8 +141,9 @@ def line_of(text: str, where: schema.PathOfKeys) -> int:
             place = (*table, *_parts(key[1]))
         else:
             continue
-        if len(place) > depth and where[: len(place)] == place:
-            best, depth = number, len(place)
+        shared = min(len(place), len(where))  # a place within the one wanted, or around it
+        if shared > depth and where[:shared] == place[:shared]:
+            best, depth = number, shared
     return best
 
 

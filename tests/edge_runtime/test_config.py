@@ -1,0 +1,183 @@
+"""One TOML file: what is wrong in it is named by file, line and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import MISSING, fields, is_dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_runtime import config
+from edge_runtime.config import line_of, parse
+from edge_runtime.errors import ConfigError
+
+DEFAULT = files("edge_runtime.cli").joinpath("default.toml").read_text("utf-8")
+
+MINIMAL = """\
+[model]
+bundle = "a.edge"
+
+[broker.b]
+url = "mqtt://localhost"
+
+[[source]]
+type = "mqtt"
+broker = "b"
+topics = ["a/+"]
+
+[[sink]]
+type = "mqtt"
+broker = "b"
+topic = "out/{key}"
+"""
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, Path("conf/app.toml"))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_smallest_file_has_defaults_for_the_rest() -> None:
+    app = parse(MINIMAL, Path("/conf/app.toml"))
+    assert app.model.bundle == Path("/conf/a.edge")
+    assert (app.model.threads, app.model.latency_budget_ms, app.cloud) == (1, 0.0, None)
+    assert app.source[0].type == app.sink[0].type == "mqtt"
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "words"),
+    [
+        (("bundle =", "bundel ="), 2, "unknown key 'bundel'; did you mean 'bundle'?"),
+        (("topics =", "topic ="), 10, "unknown key 'topic'; did you mean 'topics'?"),
+        (('topic = "out', 'topik = "out'), 15, "did you mean 'topic'?"),
+        (('topic = "out/{key}"', "topic = 3"), 15, "expected a text, got a number (3)"),
+        (("[broker.b]", "[brokers.b]"), 4, "unknown key 'brokers'; did you mean 'broker'?"),
+        (('url = "mqtt://localhost"', 'url = "http://localhost"'), 4, "url must look like mqtt://"),
+        (('[[sink]]\ntype = "mqtt"', '[[sink]]\ntype = "mqqt"'), 13, "did you mean 'mqtt'?"),
+        (('[[sink]]\ntype = "mqtt"\n', "[[sink]]\n"), 12, "'type' is missing; one of: jsonl, mqtt, stdout, webhook"),
+    ],
+)
+def test_a_mistake_is_named_by_file_line_and_nearest_key(change: tuple[str, str], line: int, words: str) -> None:
+    assert change[0] in MINIMAL
+    message = refusal(MINIMAL.replace(*change, 1))
+    assert message.startswith(f"conf/app.toml:{line}: ")
+    assert words in message
+
+
+def test_the_right_one_of_several_tables_is_blamed() -> None:
+    second = '\n[[sink]]\ntype = "jsonl"\npath = "x"\nrotate = 5\n'
+    line = MINIMAL.count("\n") + 5
+    assert refusal(MINIMAL + second).startswith(f"conf/app.toml:{line}: sink[1].rotate: unknown key 'rotate'")
+
+
+def test_a_nested_table_of_an_array_entry_is_found() -> None:
+    text = MINIMAL.replace('topics = ["a/+"]\n', 'topics = ["a/+"]\n[source.codec]\ntype = "json"\nmax_byte = 3\n')
+    assert refusal(text).startswith("conf/app.toml:13: source[0].codec.max_byte: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "'model' is missing"),
+        ("[model\n", "not valid TOML"),
+        (
+            MINIMAL.replace('broker = "b"\ntopic =', 'broker = "c"\ntopic ='),
+            "sink[0].broker 'c' has no [broker.c]; known: b",
+        ),
+        (MINIMAL + '[cloud]\nurl = "http://localhost"\nmodel = "m"\n', "[cloud] needs an [outbox]"),
+        (
+            re.sub(r"\[\[sink\]\](.|\n)*", "sink = []\n", "sink = []\n" + MINIMAL.partition("[[sink]]")[0]),
+            "at least one [[sink]]",
+        ),
+        (MINIMAL + "[window]\nlateness_s = -1\n", "lateness_s must not be negative"),
+        (MINIMAL + "[gate]\nmax_share = 2\n", "max_share must be 0 to 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_said_in_one_line(text: str, words: str) -> None:
+    assert words in refusal(text)
+
+
+def test_a_missing_file_and_bad_bytes_are_one_line_each(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nope\.toml: cannot be read: No such file"):
+        config.load(tmp_path / "nope.toml")
+    (tmp_path / "latin.toml").write_bytes(b'[model]\nbundle = "caf\xe9.edge"\n')
+    with pytest.raises(ConfigError, match="it is not UTF-8 text"):
+        config.load(tmp_path / "latin.toml")
+
+
+def test_the_printed_example_is_a_valid_application() -> None:
+    app = parse(DEFAULT, Path("app.toml"))
+    assert app.cloud is not None
+    assert app.outbox is not None
+
+
+def _commented(text: str) -> list[tuple[str, str, Any]]:
+    """(table, key, value) of every setting that the example shows commented out inside a table that is there."""
+    found, table = [], ""
+    for line in text.splitlines():
+        if header := re.match(r"\[+([\w.]+)\]+", line):
+            table = header[1]
+        elif re.match(r"# \[\[?\w+", line):
+            table = "?"  # a commented table: its keys are examples, not defaults
+        elif setting := re.match(r"# (\w+ = .+)$", line):
+            ((key, value),) = tomllib.loads(setting[1]).items()
+            found.append((table, key, value))
+    return [(table, key, value) for table, key, value in found if table != "?"]
+
+
+def _default(cls: type, name: str) -> Any:
+    assert is_dataclass(cls)
+    (field,) = [field for field in fields(cls) if field.name == name]
+    if field.default is not MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not MISSING else MISSING
+
+
+_SAMPLE_VALUES = {
+    "client_id",
+    "username_file",
+    "password_file",
+    "ca_file",
+    "cert_file",
+    "key_file",
+    "token_file",
+    "threshold",
+}
+"""Shown as what one may write; their default is to be left out."""
+
+
+def test_every_commented_setting_of_the_example_is_the_default() -> None:
+    app = parse(DEFAULT, Path("app.toml"))
+    tables: dict[str, type] = {
+        "": config.AppConfig,
+        "model": type(app.model),
+        "broker.local": type(app.broker["local"]),
+        "source": type(app.source[0]),
+        "sink": type(app.sink[0]),
+        "window": type(app.window),
+        "gate": type(app.gate),
+        "cloud": type(app.cloud),
+        "escalation": type(app.escalation),
+        "outbox": type(app.outbox),
+    }
+    shown = _commented(DEFAULT)
+    assert len(shown) > 30
+    for table, key, value in shown:
+        default = _default(tables[table], key)
+        if key in _SAMPLE_VALUES:
+            assert default in (None, "")
+        else:
+            assert default == value, f"[{table}] {key}"
+
+
+def test_line_of_falls_back_to_the_table_around() -> None:
+    assert line_of("a = 1\n[x]\nb = {c = 1}\n", ("x", "b", "c")) == 3
+    assert line_of("a = 1\n[x]\nb = 2\n", ("x", "zzz")) == 2
+    assert line_of("a = 1\n", ("y",)) == 1

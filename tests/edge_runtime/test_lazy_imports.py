@@ -1,0 +1,47 @@
+"""Importing costs a board time and memory: nothing is loaded that was not asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import edge_runtime
+
+ENGINES = {"onnxruntime", "ai_edge_litert", "tflite_runtime"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules, and ours in full, that a statement loads in a fresh interpreter."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    names = done.stdout.split()
+    return {name if name.startswith("edge_runtime") else name.split(".")[0] for name in names}
+
+
+def test_the_package_itself_loads_nothing() -> None:
+    assert not loaded_by("import edge_runtime") & {*ENGINES, "paho", "numpy", "orjson", "edge_runtime.app"}
+
+
+@pytest.mark.parametrize("module", ["config", "app", "bundle", "pipeline", "cli"])
+def test_no_module_of_ours_loads_an_engine_or_paho(module: str) -> None:
+    assert not loaded_by(f"import edge_runtime.{module}") & {*ENGINES, "paho", "torch", "onnx", "export", "grpc"}
+
+
+def test_an_application_loads_only_what_it_names() -> None:
+    loaded = loaded_by("import edge_runtime.app")
+    assert not loaded & {
+        "sqlite3",
+        "edge_runtime.store",
+        "edge_runtime.cloud",
+        "edge_runtime.mqtt.link",
+        "edge_runtime.sinks.webhook",
+        "edge_runtime.codecs.cbor",
+        "edge_runtime.recordings",
+    }
+
+
+def test_the_public_names_are_these() -> None:
+    assert edge_runtime.__all__ == sorted(edge_runtime.__all__)
+    assert edge_runtime.__all__ == ["__version__"]

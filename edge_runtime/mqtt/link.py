@@ -478,6 +478,7 @@ class Link:
                 if connection.is_open() and empty != (self._writing < 0):
                     self._writing = -1 if empty else connection.fileno()
                     loop.watch_write(connection.fileno(), None if empty else _awake)
+                self._check()  # sending may have found it gone; no event would tell, its descriptor is closed
             finished = outgoing.take_finished()
             if not finished:
                 break

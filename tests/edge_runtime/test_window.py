@@ -265,7 +265,7 @@ def test_a_faster_sensor_is_brought_to_the_models_rate() -> None:
 
 
 def test_a_line_between_the_ends_of_float32_stays_finite() -> None:
-    windows = cut_recording(contract(), "k", np.arange(20) * 0.16, column([3e38, -3e38] * 10))
+    windows = cut_recording(contract(), "k", np.arange(20, dtype=np.float64) * 0.16, column([3e38, -3e38] * 10))
     assert windows
     assert all(np.isfinite(window.samples).all() for window in windows)
 

@@ -58,7 +58,14 @@ MQTT_SINK = 'broker = "b"\ntopic = "answers/{key}"'
 
 
 def app_file(
-    folder: Path, bundle: Path, broker: str, *, cloud: str = "", sink: str = "jsonl", drain: float = 10.0, more: str = ""
+    folder: Path,
+    bundle: Path,
+    broker: str,
+    *,
+    cloud: str = "",
+    sink: str = "jsonl",
+    drain: float = 10.0,
+    more: str = "",
 ) -> Path:
     where = {"jsonl": 'path = "answers.jsonl"', "mqtt": MQTT_SINK}[sink]
     text = APP.format(bundle=bundle, broker=broker, sink=sink, where=where, drain=drain)
@@ -89,7 +96,9 @@ def test_a_signal_drains_and_ends_with_0(bundle: Path, tmp_path: Path, number: s
             began = time.monotonic()
             assert process.wait() == 0, process.err
             assert time.monotonic() - began < 10 + 5
+            publisher.flush()
             acknowledged = len(messages) - broker.stats().undelivered
+            assert acknowledged >= 20
     figures = json.loads(process.out)
     found = predictions(tmp_path / "answers.jsonl")
     assert len(found) == figures["counts"]["predictions_total"]
@@ -201,11 +210,11 @@ def test_a_killed_process_loses_no_hard_case(bundle: Path, tmp_path: Path) -> No
             app = app_file(tmp_path, bundle, broker.url, cloud=f"http://127.0.0.1:{port}", sink="mqtt")
             size = len(messages) // (kills + 1)
             for i in range(kills):
-                before = len(heard)
+                enough = len(heard) + 20
                 with Process(tmp_path, "run", app, name=f"run-{i}") as process:
                     process.says("connected to")
                     publisher.send(messages[i * size : (i + 1) * size])
-                    until(lambda: len(heard) >= before + 20, lambda: process.err)
+                    until(lambda enough=enough: len(heard) >= enough, lambda: process.err)  # type: ignore[misc]
                     if i == 1:
                         server.start()  # so that one kill meets corrections on their way
                         until(lambda: any(a["route"] == "cloud" for a in heard), lambda: process.err)
@@ -214,7 +223,6 @@ def test_a_killed_process_loses_no_hard_case(bundle: Path, tmp_path: Path) -> No
                 with Outbox(config, SystemClock()) as outbox:
                     counts = outbox.counts()
                     assert counts.balances()
-                    assert counts.accepted > 0
             server.start()
             with Process(tmp_path, "run", app, "--json", name="last") as process:
                 process.says("connected to")

@@ -27,8 +27,8 @@ from tests.integration.running import (
     streams,
     write_recording,
 )
-from tests.mosquitto import Mosquitto
 from tests.models import usable
+from tests.mosquitto import Mosquitto
 
 KEYS, SAMPLES = 5, 400
 LATENESS_S = 1.0
@@ -184,7 +184,9 @@ def test_lateness_does_not_change_a_recording_in_order(bundle: Path, replayed: l
     out = tmp_path / "late.jsonl"
     recording = write_recording(tmp_path / "recording.jsonl", streams(KEYS, SAMPLES))
     variant = replayed[0]["variant"]
-    assert main(["replay", str(bundle), str(recording), "--variant", variant, "--lateness", "2", "--out", str(out)]) == 0
+    assert (
+        main(["replay", str(bundle), str(recording), "--variant", variant, "--lateness", "2", "--out", str(out)]) == 0
+    )
     assert_same_answers(answers(out), replayed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -504,3 +505,17 @@ def test_pausing_forgets_what_was_held_and_reads_on(bench: Bench, broker: Script
     broker.send(encode_ack(PUBACK, [packet_id]))
     bench.until(lambda: handed_over and link._outgoing is not None and not link._outgoing.waiting)
     assert len(inbox.got) == 10
+
+
+def test_a_loss_that_only_sending_meets_is_noticed_at_once(bench: Bench, broker: ScriptedBroker) -> None:
+    """Its descriptor is closed by then, so no event would tell; the next timer is seconds away."""
+    link = bench.link(broker.url, protocol="3.1.1")
+    broker.welcome(subscribe=False)
+    bench.until(lambda: link.connected)
+    linger = struct.pack("ii", 1, 0)
+    broker.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # closing sends RST
+    broker.drop()
+    link.publish(messages(1, 0))
+    link._end_turn()  # the loop has not looked at the socket again
+    assert not link.connected
+    broker.welcome(subscribe=False)

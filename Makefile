@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CHECKED := edge_runtime devices export tests benchmarks
 
-.PHONY: demo test check lint types unit format tools bench clean
+.PHONY: demo test check lint types unit format tools bench conformance clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -34,6 +34,11 @@ format: $(VENV)/.test
 
 bench: $(VENV)/.test tools
 	$(BIN)/python -m benchmarks
+
+# Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
+conformance: $(VENV)/.test
+	$(BIN)/python tests/conformance/environments.py
+	$(BIN)/python -m pytest tests/conformance $(ARGS)
 
 tools:
 	@sh scripts/tools mosquitto strace

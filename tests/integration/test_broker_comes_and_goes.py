@@ -143,6 +143,7 @@ def test_answers_wait_for_their_broker_and_arrive_once_each(bundle: Path, tmp_pa
                 out.start()
             publisher.flush()
             app.until(lambda: app.counts["samples_total"] >= KEYS * SAMPLES)
+            app.until(lambda: app.connected and app.app.pipeline.idle)  # its back-off may outlast the draining
             assert app.stop()
     user = User(sink_port, "reader", clean=False)
     import orjson  # noqa: PLC0415

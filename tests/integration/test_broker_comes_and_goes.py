@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,47 +111,6 @@ def test_no_reading_is_lost_over_restarts_of_the_broker(
         mosquitto.close()
     found = predictions(tmp_path / "answers.jsonl")
     assert_same_answers(found, expected)
-
-
-def test_answers_wait_for_their_broker_and_arrive_once_each(bundle: Path, tmp_path: Path) -> None:
-    """Readings from one broker, answers to another that comes and goes: in order, none missing, QoS 2."""
-    messages = feed()
-    sink_port = free_port()
-    text = APP.format(port="{port}", protocol="5", qos=1, path="answers.jsonl") + (
-        f'[broker.out]\nurl = "mqtt://127.0.0.1:{sink_port}"\n'
-        '[[sink]]\ntype = "mqtt"\nbroker = "out"\ntopic = "answers/{key}"\nqos = 2\n'
-    )
-    out = Broker(BrokerConfig(port=sink_port))
-    rng = random.Random(6)
-    with Broker() as broker, Publisher(broker.port) as publisher:
-        with running(text.replace("{port}", str(broker.port)), tmp_path, load_model(bundle, "onnx-fp32")) as app:
-            out.start()
-            app.until(lambda: app.connected)
-            from tests.edge_runtime.mqtt.users import User  # noqa: PLC0415
-
-            publisher.reach(app)
-            user = User(sink_port, "reader", clean=False)
-            user.subscribe("answers/+", 2)
-            user.leave()
-            size = len(messages) // 5
-            for at in range(0, len(messages), size):
-                publisher.send(messages[at : at + size])
-                time.sleep(rng.uniform(0.05, 0.2))
-                out.stop()
-                time.sleep(rng.uniform(0.0, 0.1))
-                out.start()
-            publisher.flush()
-            app.until(lambda: app.counts["samples_total"] >= KEYS * SAMPLES)
-            app.until(lambda: app.connected and app.app.pipeline.idle)  # its back-off may outlast the draining
-            assert app.stop()
-    user = User(sink_port, "reader", clean=False)
-    import orjson  # noqa: PLC0415
-
-    expected = predictions(tmp_path / "answers.jsonl")
-    heard = [orjson.loads(payload) for _, payload, _, _ in user.take(len(expected))]
-    user.leave()
-    out.stop()
-    assert_same_answers(heard, expected)
 
 
 def test_a_broker_that_is_killed_and_forgets_everything_is_survived(bundle: Path, tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ class App:
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             self.loop.each_turn(self._stop_when_finished)
+            self._stop_when_finished()  # an empty recording never wakes the loop
             model = self.model
             log.info("model %s: variant %s on %s", model.manifest.model, model.variant.name, model.engine.name)
             while not self._stopping:  # not loop.run(), which would forget a stop that came before it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,11 @@ import numpy.typing as npt
 from edge_runtime.errors import ConfigError
 
 Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
+
+UNLABELLED = -1
+"""Label of samples and windows that are neither trained on nor judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +41,16 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One uninterrupted piece of one sensor's stream with one label.
+    """One piece of one sensor's stream, with one label or one for each sample.
 
     Attributes:
         name: unique within its data set; becomes a stream's key when the recording is played.
         group: what a split must keep together.
-        label: index into the data set's classes.
+        label: index into the data set's classes; `UNLABELLED` where `marks` says it sample by sample.
         values: (n_samples, n_channels) float32 in physical units.
         tags: further facts as text, for example which wrist.
+        t: (n_samples,) stamps in seconds, rising; None where samples lie one period of the data set's rate apart.
+        marks: (n_samples,) label of each sample, `UNLABELLED` where nobody said; None where `label` holds for all.
     """
 
     name: str
@@ -52,6 +58,8 @@ class Recording:
     label: int
     values: Float32
     tags: Mapping[str, str] = field(default_factory=dict)
+    t: Float64 | None = None
+    marks: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +94,7 @@ class Dataset:
         wanted = frozenset(groups)
         if missing := wanted.difference(self.groups):
             raise ConfigError(f"data set {self.name!r} has no group {min(missing)!r}; it has {', '.join(self.groups)}")
-        return Dataset(
-            name=self.name,
-            channels=self.channels,
-            rate_hz=self.rate_hz,
-            classes=self.classes,
-            recordings=tuple(r for r in self.recordings if r.group in wanted),
-        )
+        return replace(self, recordings=tuple(r for r in self.recordings if r.group in wanted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

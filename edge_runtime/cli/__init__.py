@@ -2,6 +2,9 @@
 
 Exit codes: 0 done; 1 the work failed (a bundle that does not verify, a server that cannot be reached); 2 wrong use, be
 it of the command line or of the configuration file; 130 interrupted before there was anything to drain.
+
+Ctrl-C waits for an import under way: numpy dies of one that comes while it is loaded, onnxruntime calls it a failed
+initialisation.
 """
 
 from __future__ import annotations
@@ -10,14 +13,21 @@ import argparse
 import importlib
 import logging
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
 COMMANDS = ("run", "replay", "serve", "bench", "inspect", "verify", "doctor", "demo")
+
+_IMPORT_LOOK_S = 0.05
+"""How soon an interrupt that came during an import is tried again."""
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -41,7 +51,14 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with _interrupted_between_imports():
+            return _main(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(arguments: list[str]) -> int:
     parser = _Parser(
         prog="edge-runtime",
         description="Small int8 models on live sensor streams, with a cloud for the hard cases.",
@@ -69,8 +86,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, 2)
     except EdgeError as error:
         return _fail(error, 1)
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         # The reader of our output went away (`edge-runtime inspect ... | head`): nothing is wrong, nothing left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,3 +97,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(error: EdgeError, code: int) -> int:
     print(f"edge-runtime: {' '.join(str(error).split())}", file=sys.stderr)
     return code
+
+
+@contextmanager
+def _interrupted_between_imports() -> Iterator[None]:
+    """Within, SIGINT raises KeyboardInterrupt as usual, but not inside an import."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield  # ignored, as in the background of a script, or somebody else's
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if _importing(frame):
+            again = threading.Timer(_IMPORT_LOOK_S, signal.raise_signal, (number,))
+            again.daemon = True
+            again.start()
+        else:
+            signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it; exit code 1 when a correction is missing or the counts do not balance."""
+    """Run it; exit code 1 when the counts do not balance or, at the end of the recordings, a correction is missing."""
     from edge_runtime.demo.run import Demo, table  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.demo.run import run as run_demo  # noqa: PLC0415
 

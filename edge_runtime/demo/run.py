@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from edge_runtime.demo.tally import Tally
 from edge_runtime.demo.view import View
 from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
+from edge_runtime.store import Outbox
 from edge_runtime.window import cut_recording
 
 WATCHES = 8
@@ -83,11 +85,13 @@ class Outcome:
     variant: str
     engine: str
     seconds: float
+    stopped: bool
+    """By a signal, before everything was played: what is queued then waits for the next run."""
 
     @property
     def complete(self) -> bool:
-        """Every promised correction came and the books balance."""
-        return self.corrected == self.forwarded and self.balances and self.queued == 0
+        """The books balance and, unless it was stopped, every promised correction came."""
+        return self.balances and (self.stopped or (self.corrected == self.forwarded and self.queued == 0))
 
 
 def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
@@ -102,6 +106,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
     config = configuration.load(demo.folder / "app.toml")
     demo.state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_terminated_as_interrupted())
         url = demo.broker or stack.enter_context(_broker(out))
         cloud = stack.enter_context(_Server(demo.folder / "teacher.edge"))
         model = load_model(config.model)
@@ -121,7 +126,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         player = stack.enter_context(_player(demo, url, base, rate))
         conductor = _Conductor(app, tally, view, player, cloud, turns, demo)
         app.loop.call_soon(conductor.tick)
-        with stopped_by_signals(app.stop):
+        with stopped_by_signals(conductor.stop):
             app.run()
         conductor.finish()
         return _outcome(app, tally, recordings, demo, conductor, clock.monotonic() - began)
@@ -151,7 +156,7 @@ class _Conductor:
         self._played_at: float | None = None
         self._drawn_at = -LINE_S
         self.counts = app.outbox.counts() if app.outbox is not None else None
-        self._before = self.counts
+        self.stopped = False
 
     def tick(self) -> None:
         """Look once, and come back."""
@@ -170,8 +175,16 @@ class _Conductor:
         else:
             self._app.loop.call_later(0.1, self.tick)
 
+    def stop(self) -> None:
+        """Stop before the end. Safe from a signal handler."""
+        self.stopped = True
+        self._app.stop()
+
     def finish(self) -> None:
-        """Draw the last state."""
+        """Draw the last state, with what draining has still brought."""
+        if self._app.config.outbox is not None:
+            with Outbox(self._app.config.outbox, self._app.clock) as outbox:
+                self.counts = outbox.counts()
         self._draw(self._app.clock.monotonic() - self._began)
         if self._player.poll() not in (0, None):
             raise ConnectionFailed("the watches could not play their recordings; is the broker reachable?")
@@ -186,6 +199,18 @@ class _Conductor:
 
 
 # -- the processes around the application ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Within, SIGTERM does what Ctrl-C does: dying of it at once would leave the other processes behind."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    # In the background of a script SIGINT is ignored, which is no reason to ignore SIGTERM.
+    before = signal.signal(signal.SIGTERM, interrupt if callable(interrupt) else signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _spawn(*arguments: str, quiet: bool = True) -> subprocess.Popen[str]:
@@ -350,6 +375,7 @@ def _outcome(
         variant=app.model.variant.name,
         engine=app.model.engine.name,
         seconds=seconds,
+        stopped=conductor.stopped,
     )
 
 
@@ -373,7 +399,7 @@ def table(o: Outcome) -> str:
             f"{o.accepted} accepted = {o.delivered} delivered + {o.queued} queued + {o.dropped} dropped + {o.dead} dead"
             + (" (balances)" if o.balances else " (DOES NOT BALANCE)"),
         ),
-        ("time", f"{o.seconds:.0f} s"),
+        ("time", f"{o.seconds:.0f} s" + (", stopped before the end" if o.stopped else "")),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

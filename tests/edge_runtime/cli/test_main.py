@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,12 @@ def test_every_command_explains_itself_with_an_example(capsys: pytest.CaptureFix
     assert examples
     assert "example" in text
     assert "-v, --verbose" in text
+
+
+@pytest.mark.parametrize("command", ["run", "replay", "serve", "demo", "bench"])
+def test_what_runs_for_long_says_how_soon_it_stops(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    text = " ".join(help_of(capsys, command).split())
+    assert re.search(r"(Ctrl-C|SIGINT).*(within (\d+ s|drain_timeout_s \(\d+ s)|at once)", text)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -79,7 +79,7 @@ class WindowSampler:
         x = self._at_speed(which, speed)
         if augmentation.rates:
             x[:, :, augmentation.rates] *= speed[:, None, None]
-        for rotation in (self._rotations(count),) if augmentation.triads else ():
+        for rotation in (rotations(random, count, augmentation.rotation_rad),) if augmentation.triads else ():
             for triad in augmentation.triads:
                 x[:, :, triad] = x[:, :, triad] @ rotation
         if augmentation.mirror:
@@ -107,21 +107,33 @@ class WindowSampler:
         mixed: npt.NDArray[np.float64] = self._values[rows] * (1 - share) + self._values[rows + 1] * share
         return mixed
 
-    def _rotations(self, count: int) -> npt.NDArray[np.float64]:
-        """Random rotation matrices (count, 3, 3) by Rodrigues' formula."""
-        vector = self._random.standard_normal((count, 3)) * np.array(self._augmentation.rotation_rad)
-        angle = np.maximum(np.linalg.norm(vector, axis=1), 1e-9)[:, None, None]
-        x, y, z = vector.T
-        zero = np.zeros(count)
-        cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], 1).reshape(count, 3, 3)
-        turned: npt.NDArray[np.float64] = (
-            np.eye(3) + np.sin(angle) / angle * cross + (1 - np.cos(angle)) / angle**2 * (cross @ cross)
-        )
-        return turned
-
     def _shorten(self, windows: Float32) -> None:
         augmentation, random = self._augmentation, self._random
         short = np.flatnonzero(random.random(len(windows)) < augmentation.short_history)
         missing = random.integers(1, self._samples - augmentation.shortest + 1, len(short))
         for index, count in zip(short, missing, strict=True):
             windows[index, :, :count] = windows[index, :, count : count + 1]
+
+
+def rotations(
+    random: np.random.Generator, count: int, deviation_rad: tuple[float, float, float]
+) -> npt.NDArray[np.float64]:
+    """Random rotation matrices by Rodrigues' formula.
+
+    Args:
+        random: where chance comes from.
+        count: how many.
+        deviation_rad: standard deviation of the rotation about each axis.
+
+    Returns:
+        (count, 3, 3).
+    """
+    vector = random.standard_normal((count, 3)) * np.array(deviation_rad)
+    angle = np.maximum(np.linalg.norm(vector, axis=1), 1e-9)[:, None, None]
+    x, y, z = vector.T
+    zero = np.zeros(count)
+    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], 1).reshape(count, 3, 3)
+    turned: npt.NDArray[np.float64] = (
+        np.eye(3) + np.sin(angle) / angle * cross + (1 - np.cos(angle)) / angle**2 * (cross @ cross)
+    )
+    return turned

@@ -6,6 +6,7 @@ device computes. Plain numpy; the scores are those of `edge_runtime.gate`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -176,3 +177,144 @@ def gate_curve(
     return [
         gate_figures(device, cloud, y, threshold=threshold_for_share(trust, share), score=score) for share in shares
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskPromise:
+    """A threshold with what it promises about windows that stay local.
+
+    Attributes:
+        threshold: of the gate.
+        forwarded: share of the windows it was set on that lie below it.
+        local_error: of the others.
+        bound: upper confidence bound of that error for groups like these.
+        design_effect: how many windows of these groups weigh as much as one independent window.
+    """
+
+    threshold: float
+    forwarded: float
+    local_error: float
+    bound: float
+    design_effect: float
+
+
+def threshold_for_risk(
+    trust: Float32,
+    correct: npt.NDArray[np.bool_],
+    group: npt.NDArray[np.str_],
+    *,
+    max_error: float,
+    confidence: float = 0.95,
+    most_forwarded: float = 0.5,
+) -> RiskPromise:
+    """The lowest threshold at which the error of local answers is, with confidence, below a bound.
+
+    Thresholds are tried from the one that forwards `most_forwarded` downwards, each with the same confidence, and the
+    first that fails ends it (fixed-sequence testing): the last that passed has the whole confidence. Windows of one
+    group err together, so their number is divided by the design effect, which compares how errors vary between groups
+    with how they would if windows were independent; it is never taken below 1.
+
+    Args:
+        trust: (n,) scores of windows of groups not trained on.
+        correct: (n,) whether the device's answer is right.
+        group: (n,) group of each window.
+        max_error: error rate that must not be exceeded.
+        confidence: probability that it is not.
+        most_forwarded: share at which the search begins; chosen before looking at the data.
+
+    Raises:
+        ConfigError: no windows, or the promise cannot be made at `most_forwarded`; says what was reached there.
+
+    Sources: Geifman and El-Yaniv 2017 (arXiv:1705.08500); Angelopoulos et al. 2021 (arXiv:2110.01052), section 3;
+    Clopper and Pearson 1934; design effect: Kish 1965.
+    """
+    if not len(trust) or not 0 < max_error < 1 or not 0.5 <= confidence < 1:
+        raise ConfigError("need windows, an error between 0 and 1, and a confidence from 0.5 to below 1")
+    best: RiskPromise | None = None
+    for percent in range(round(100 * most_forwarded), -1, -2):
+        threshold = threshold_for_share(trust, percent / 100)
+        local = trust >= np.float32(threshold)
+        if not local.any():
+            continue
+        promise = _promise(threshold, local, correct, group, confidence)
+        if promise.bound > max_error:
+            if best is None:
+                raise ConfigError(
+                    f"local errors below {max_error:.1%} cannot be promised with {confidence:.0%} confidence on these "
+                    f"{len(set(group.tolist()))} groups: with {percent} % forwarded the bound is {promise.bound:.1%}; "
+                    "ask for less, add groups, or train a better student"
+                )
+            break
+        best = promise
+    if best is None:
+        raise ConfigError("every window has the same score; nothing can be told apart by it")
+    return best
+
+
+def _promise(
+    threshold: float,
+    local: npt.NDArray[np.bool_],
+    correct: npt.NDArray[np.bool_],
+    group: npt.NDArray[np.str_],
+    confidence: float,
+) -> RiskPromise:
+    wrong = ~correct[local]
+    count, errors = len(wrong), int(wrong.sum())
+    effect = design_effect(wrong, group[local])
+    return RiskPromise(
+        threshold=threshold,
+        forwarded=float(1 - local.mean()),
+        local_error=errors / count,
+        bound=upper_bound(errors / effect, count / effect, confidence),
+        design_effect=effect,
+    )
+
+
+def design_effect(wrong: npt.NDArray[np.bool_], group: npt.NDArray[np.str_]) -> float:
+    """Variance of an error rate over that of as many independent windows, at least 1.
+
+    Args:
+        wrong: (n,) whether each answer is wrong.
+        group: (n,) group of each window.
+    """
+    names, index = np.unique(group, return_inverse=True)
+    rate = float(wrong.mean()) if len(wrong) else 0.0
+    if len(names) < 2 or not 0 < rate < 1:
+        return 1.0
+    sizes = np.bincount(index).astype(np.float64)
+    deviations = np.bincount(index, weights=wrong) - rate * sizes
+    between = len(names) / (len(names) - 1) * float((deviations**2).sum()) / len(wrong) ** 2
+    return max(1.0, between / (rate * (1 - rate) / len(wrong)))
+
+
+def upper_bound(errors: float, count: float, confidence: float) -> float:
+    """Upper confidence bound of an error rate after so many errors in so many answers; both may be fractions.
+
+    Source: Clopper and Pearson 1934, as a quantile of the beta distribution.
+    """
+    if errors >= count:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _beta_cdf(middle, errors + 1, count - errors) < confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _beta_cdf(x: float, a: float, b: float) -> float:
+    """Regularised incomplete beta function by its continued fraction (NIST DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # beyond, the fraction of the complement converges faster
+        return 1.0 - _beta_cdf(1 - x, b, a)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    fraction = 1.0
+    for m in range(50 + int(5 * math.sqrt(a + b)), -1, -1):
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        fraction = 1.0 + odd / fraction
+        if m:
+            fraction = 1.0 + m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)) / fraction
+    return math.exp(front) / a / fraction

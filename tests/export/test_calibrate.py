@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ from edge_runtime.errors import ConfigError
 from export.calibrate import (
     area_under_risk_coverage,
     at_temperature,
+    design_effect,
     fit_temperature,
     gate_curve,
     gate_figures,
     negative_log_likelihood,
     scores,
+    threshold_for_risk,
     threshold_for_share,
+    upper_bound,
 )
 
 
@@ -120,3 +124,65 @@ def test_scores_lie_between_zero_and_one(score: str) -> None:
     trust = scores(device, score)  # type: ignore[arg-type]
     assert trust.min() >= -1e-6
     assert trust.max() <= 1 + 1e-6
+
+
+# -- promises about errors ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("errors", "count", "bound"),
+    # One-sided 95 % Clopper-Pearson bounds from their closed form (no error: 1 - 0.05 ** (1 / n)) and from tables.
+    [(0, 10, 1 - 0.05**0.1), (0, 59, 1 - 0.05 ** (1 / 59)), (1, 10, 0.394163), (5, 100, 0.102253), (10, 10, 1.0)],
+)
+def test_the_bound_is_that_of_clopper_and_pearson(errors: int, count: int, bound: float) -> None:
+    assert upper_bound(errors, count, 0.95) == pytest.approx(bound, abs=2e-6)
+
+
+@given(st.integers(0, 40), st.integers(1, 400))
+def test_the_bound_has_the_probability_it_claims(errors: int, more: int) -> None:
+    count = errors + more
+    bound = upper_bound(errors, count, 0.95)
+    tail = sum(math.comb(count, k) * bound**k * (1 - bound) ** (count - k) for k in range(errors + 1))
+    assert tail == pytest.approx(0.05, abs=1e-6)
+
+
+def test_groups_that_err_together_count_as_fewer_windows() -> None:
+    group = np.repeat(["a", "b", "c", "d"], 50)
+    apart = np.tile([True, False, False, False, False], 40)
+    together = group == "a"
+    assert design_effect(apart, group) == 1.0
+    assert design_effect(together, group) > 40
+
+
+def test_the_promise_about_errors_holds_for_groups_nobody_looked_at() -> None:
+    random = np.random.default_rng(7)
+    kept = 0
+    for _ in range(60):
+        quality = random.normal(3.0, 0.5, 24)  # groups differ in how good the model is on them
+        group = np.repeat(np.arange(24), 60)
+        trust = random.uniform(0, 1, len(group)).astype(np.float32)
+        right = random.random(len(group)) < 1 - 0.5 * np.exp(-quality[group] * trust * 2)
+        seen = group < 12
+        promise = threshold_for_risk(trust[seen], right[seen], group[seen].astype(str), max_error=0.1)
+        local = ~seen & (trust >= np.float32(promise.threshold))
+        kept += (~right[local]).mean() <= 0.1
+    # Twelve groups estimate their own spread, so a little less than the promised 95 % may hold.
+    assert kept >= 53
+
+
+def test_more_errors_are_allowed_when_more_are_promised() -> None:
+    random = np.random.default_rng(3)
+    trust = random.uniform(0, 1, 2000).astype(np.float32)
+    right = random.random(2000) < 0.6 + 0.4 * trust
+    group = np.repeat(np.arange(10), 200).astype(str)
+    strict = threshold_for_risk(trust, right, group, max_error=0.15)
+    loose = threshold_for_risk(trust, right, group, max_error=0.19)
+    assert strict.threshold > loose.threshold
+    assert strict.bound <= 0.15
+    assert strict.local_error < strict.bound
+
+
+def test_a_promise_that_cannot_be_made_says_what_can() -> None:
+    trust = np.linspace(0, 1, 100).astype(np.float32)
+    with pytest.raises(ConfigError, match=r"below 1\.0% cannot be promised with 95% confidence on these 2 groups"):
+        threshold_for_risk(trust, np.arange(100) % 3 > 0, np.repeat(["a", "b"], 50), max_error=0.01)

@@ -1,0 +1,298 @@
+"""A recipe: the one TOML file that says how a bundle is made. The same recipe, data, seed and versions, the same bytes.
+
+It names data by keys, not folders (``--data har=FOLDER`` on the command line), states where the data comes from and
+under which licence, and holds the limits that decide which candidate ships. Unknown keys are errors that name the line.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edge_runtime import manifest, schema
+from edge_runtime.config import line_of
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import InputContract
+from export.data import Channel
+from export.labels import Rule
+from export.readers import Reader
+from export.split import SplitRecipe
+
+if not TYPE_CHECKING:
+    # The table's `type` chooses the reader; type checkers are given the union.
+    Reader = schema.OneOf(
+        npz="export.readers:NpzReader",
+        table="export.readers:TableReader",
+        wav="export.readers:WavReader",
+        seglearn="export.readers:SeglearnReader",
+    )
+
+TARGETS = {
+    "cpu": "x86_64",
+    "raspberry-pi-3": "aarch64",
+    "raspberry-pi-4": "aarch64",
+    "raspberry-pi-5": "aarch64",
+    "raspberry-pi-zero-2": "aarch64",
+    "jetson": "aarch64",
+    "arm32": "armv7l",
+}
+"""What `Recipe.targets` may name, with the architecture as `platform.machine()` calls it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRecipe:
+    """What a window is, and which label it takes.
+
+    Attributes:
+        channels: of the model, in order.
+        rate_hz: the model's rate; recordings of another rate are resampled as the device does it.
+        source_rate_hz: rate of recordings without stamps; 0: the model's.
+        samples: in a window.
+        hop: samples from one window's start to the next one's.
+        context: samples that a hard case carries to the cloud, ending with the window; 0: the window alone.
+        resample: as `InputContract.resample`.
+        snap: as `InputContract.snap`.
+        max_gap_s: as `InputContract.max_gap_s`.
+        label: which samples name the window, see `export.labels.window_label`.
+        purity: smallest share of a window's samples that must bear its label.
+        clip_s: every recording becomes one clip of this length, with silence at both ends where it is shorter, and its
+            loudest part where it is longer. 0: recordings stay as they are.
+    """
+
+    channels: tuple[Channel, ...]
+    rate_hz: float
+    source_rate_hz: float = 0.0
+    samples: int
+    hop: int
+    context: int = 0
+    resample: Literal["linear", "mean", "previous"] = "linear"
+    snap: float = 0.25
+    max_gap_s: float = 0.0
+    label: Rule = "centre"
+    purity: float = 0.0
+    clip_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.contract()
+        if not 0 <= self.purity <= 1:
+            raise ValueError("purity must be 0 to 1")
+        if self.clip_s and round(self.clip_s * (self.source_rate_hz or self.rate_hz)) < self.samples:
+            raise ValueError("clip_s must be 0 or at least a window long")
+
+    def contract(self) -> InputContract:
+        """The bundle's input contract."""
+        return InputContract(
+            channels=tuple(manifest.Channel(name=c.name, unit=c.unit) for c in self.channels),
+            rate_hz=self.rate_hz,
+            window=self.samples,
+            hop=self.hop,
+            context=self.context,
+            resample=self.resample,
+            snap=self.snap,
+            max_gap_s=self.max_gap_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AugmentationRecipe:
+    """How far training windows may lie from the recorded ones; the default changes nothing.
+
+    Attributes:
+        triads: names of channels that form the three axes of one sensor, each turned by the same random rotation.
+        rotation_deg: standard deviation of the rotation about each axis.
+        rates: names of channels that scale with the speed of a movement, such as angular velocity.
+        speed: largest natural logarithm of the change of speed (time warp, one factor a window).
+        gain: largest natural logarithm of the change of amplitude.
+        noise: standard deviation of white noise, and of an offset per window, in each channel's unit.
+        shift: largest shift in time, as a share of the window, with zeros moving in; for clips.
+        channel_dropout: probability that a channel is silent in a window.
+    """
+
+    triads: tuple[tuple[str, ...], ...] = ()
+    rotation_deg: float = 0.0
+    rates: tuple[str, ...] = ()
+    speed: float = 0.0
+    gain: float = 0.0
+    noise: tuple[float, ...] = ()
+    shift: float = 0.0
+    channel_dropout: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecipe:
+    """How long and how fast; see `export.train.Training`."""
+
+    steps: int
+    batch: int = 64
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    label_smoothing: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherRecipe:
+    """The cloud's model.
+
+    Attributes:
+        family: of networks to train.
+        widths: candidates for the width, smallest first; the smallest within `within` of the best is taken.
+        members: networks of the ensemble that is trained at the chosen width.
+        training: of each network.
+        within: accuracy (or macro F1) on validation groups that a smaller network may lack.
+    """
+
+    family: Literal["resnet1d", "resnet2d"] = "resnet1d"
+    widths: tuple[int, ...] = (32,)
+    members: int = 1
+    training: TrainingRecipe
+    within: float = 0.003
+
+    def __post_init__(self) -> None:
+        if not self.widths or self.members < 1:
+            raise ValueError("needs at least one width and one member")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudentRecipe:
+    """The device's model.
+
+    Attributes:
+        family: of networks.
+        width: channels of its first layer; the others follow.
+        training: of the network.
+        distillation: what the student learns from the teacher: softened answers (``hinton``), decoupled (``dkd``), or
+            nothing (``none``: labels alone).
+        temperature: softens answers in training.
+        teacher_share: weight of the teacher's answers against labels.
+        prune: share of channels taken out by structured pruning after training; 0 for none.
+        fine_tune_steps: training after each of the two pruning steps.
+    """
+
+    family: Literal["separable1d", "separable2d", "tcn", "gru"] = "separable1d"
+    width: int = 16
+    training: TrainingRecipe
+    distillation: Literal["hinton", "dkd", "none"] = "hinton"
+    temperature: float = 2.0
+    teacher_share: float = 0.7
+    prune: float = 0.0
+    fine_tune_steps: int = 300
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.teacher_share <= 1 or not 0 <= self.prune < 0.9:
+            raise ValueError("teacher_share must be 0 to 1, and prune 0 to 0.9")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What may ship.
+
+    Attributes:
+        max_accuracy_drop: of a candidate against the float student, on validation groups.
+        max_bytes: of a model file; 0 for no bound.
+        max_latency_us: of one window on one core of the machine that builds; 0 for no bound.
+    """
+
+    max_accuracy_drop: float = 0.005
+    max_bytes: int = 0
+    max_latency_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRecipe:
+    """When a window goes to the cloud: one promise of two.
+
+    Attributes:
+        max_local_error: at most this share of wrong answers among those that stay local, with `confidence`.
+        max_forwarded: at most this share of windows goes to the cloud.
+        confidence: of the promise about errors.
+        score: of the gate; ``auto`` takes the one that ranks wrong answers lowest on validation groups.
+    """
+
+    max_local_error: float = 0.0
+    max_forwarded: float = 0.0
+    confidence: float = 0.95
+    score: Literal["auto", "confidence", "margin", "entropy"] = "auto"
+
+    def __post_init__(self) -> None:
+        if bool(self.max_local_error) == bool(self.max_forwarded):
+            raise ValueError("name max_local_error or max_forwarded, one of them")
+        if not 0 <= self.max_local_error < 1 or not 0 <= self.max_forwarded < 1 or not 0.5 <= self.confidence < 1:
+            raise ValueError("shares must be below 1, and confidence 0.5 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The whole file."""
+
+    name: str
+    version: int
+    description: str = ""
+    created: str
+    """ISO 8601 date that the bundle carries; written here, so that the same recipe gives the same bytes."""
+    expires: str = ""
+    seed: int = 0
+    classes: tuple[str, ...]
+    metric: Literal["accuracy", "macro_f1"] = "accuracy"
+    """What decides, on validation groups; macro F1 where classes are of very different size."""
+    targets: tuple[str, ...] = ("cpu",)
+    data: tuple[Reader, ...]
+    window: WindowRecipe
+    split: SplitRecipe = field(default_factory=SplitRecipe)
+    augmentation: AugmentationRecipe = field(default_factory=AugmentationRecipe)
+    teacher: TeacherRecipe
+    student: StudentRecipe
+    limits: Limits = field(default_factory=Limits)
+    gate: GateRecipe
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", self.name):
+            raise ValueError("name must be of a-z, 0-9, '.', '_' and '-', at most 64 of them")
+        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise ValueError("classes needs two or more names, all different")
+        if not self.data:
+            raise ValueError("at least one [[data]] is needed")
+        keys = [reader.key for reader in self.data]
+        if len(set(keys)) != len(keys):
+            raise ValueError("each [[data]] needs a key of its own")
+        for day in filter(None, (self.created, self.expires)):
+            date.fromisoformat(day)
+        for target in self.targets:
+            if target not in TARGETS:
+                raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
+        names = [channel.name for channel in self.window.channels]
+        for named in (*self.augmentation.rates, *(name for triad in self.augmentation.triads for name in triad)):
+            if named not in names:
+                raise ValueError(f"augmentation names channel {named!r}; the window has {', '.join(names)}")
+        if self.augmentation.noise and len(self.augmentation.noise) not in (1, len(names)):
+            raise ValueError(f"augmentation.noise needs one number, or one for each of {len(names)} channels")
+
+
+def load(path: Path) -> Recipe:
+    """Read and check a recipe.
+
+    Raises:
+        ConfigError: one line with file, line and what to do.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Recipe:
+    """As `load`, for a text that was read already; `path` names it in errors."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return schema.load(Recipe, data)
+    except schema.SchemaError as error:
+        place = error.dotted()
+        raise ConfigError(f"{path}:{line_of(text, error.where)}: {place or 'recipe'}: {error}") from error

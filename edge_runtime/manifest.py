@@ -130,6 +130,8 @@ class Variant:
     """Largest absolute difference from `golden` that still counts as the same answer."""
     cost: dict[str, float] = field(default_factory=dict)
     """Measured at export: ``accuracy``, ``latency_us``, ..., with the machine named in `Manifest.provenance`."""
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Measured on further machines, by their name: ``p50_us``, ``p95_us``, ``ratio``, ... (`export.remote`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,5 +200,12 @@ def parse(data: bytes) -> Manifest:
 
 
 def dump(manifest: Manifest) -> bytes:
-    """The manifest as canonical JSON: two-space indent, sorted keys, a line end; same manifest, same bytes."""
-    return orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    """The manifest as canonical JSON: fields in their order, keys of tables sorted; same manifest, same bytes.
+
+    ``measured`` is left out where it is empty: versions before 0.2 do not know it, and would refuse the bundle.
+    """
+    plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
+    for variant in plain["variants"]:
+        if not variant["measured"]:
+            del variant["measured"]
+    return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,207 @@
+"""How right each candidate is, with the doubt that comes from having asked so few people.
+
+Windows of one person resemble one another, so the number of windows says too little about how sure a figure is. Two
+intervals are computed, both at 95 %, and the outer ends of the two are what is reported:
+
+- the *bootstrap by group* draws whole groups (persons, machines, recordings) with replacement: honest about how much
+  groups differ, too narrow where there are only a handful;
+- *Wilson's* takes windows as independent: too narrow where groups differ, right about few windows and about scores
+  near 0 and 1.
+
+What a candidate loses against the reference is judged on pairs: both answer the same windows of the same drawn groups,
+so what is hard for both cancels.
+
+Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3 (percentile interval); Field and
+Welsh, Bootstrapping clustered data, J. R. Statist. Soc. B 69 (2007); Wilson, J. Am. Stat. Assoc. 22 (1927).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.errors import ConfigError
+
+Floats = npt.NDArray[np.floating[Any]]
+Integers = npt.NDArray[np.integer[Any]]
+
+RESAMPLES = 2000
+_Z = 1.959963984540054  # two-sided 95 % of the normal distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One candidate's answers against the labels and against the reference. Shares, from 0 to 1.
+
+    Attributes:
+        name: of the candidate.
+        windows: judged.
+        groups: they come from.
+        accuracy: share of windows answered right.
+        low: lower end of its interval.
+        high: upper end.
+        macro_f1: F1 averaged over the classes, each counting the same.
+        f1_low: lower end of its interval, by group.
+        f1_high: upper end.
+        drop: accuracy of the reference less that of this one; negative where this one is better.
+        drop_low: lower end of the interval of the drop, by group.
+        drop_high: upper end.
+        f1_drop: the same difference of macro F1.
+        flips: share of windows on which this one and the reference name different classes.
+    """
+
+    name: str
+    windows: int
+    groups: int
+    accuracy: float
+    low: float
+    high: float
+    macro_f1: float
+    f1_low: float
+    f1_high: float
+    drop: float
+    drop_low: float
+    drop_high: float
+    f1_drop: float
+    flips: float
+
+
+def judge(
+    probabilities: Mapping[str, Floats],
+    labels: Integers,
+    groups: Sequence[str] | npt.NDArray[Any] | None = None,
+    *,
+    reference: str = "onnx-fp32",
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> tuple[Judged, ...]:
+    """Judge candidates on windows of groups that none was trained on.
+
+    Args:
+        probabilities: (n, classes) answers by name of the candidate.
+        labels: (n,) classes.
+        groups: (n,) whom each window is of; None takes every window as a group.
+        reference: the candidate that the others are compared with.
+        seed: of the bootstrap.
+        resamples: drawn by the bootstrap.
+
+    Returns:
+        One judgement per candidate, in their order.
+
+    Raises:
+        ConfigError: the reference is missing, there are no windows, shapes do not fit, or answers are not finite.
+    """
+    if reference not in probabilities:
+        raise ConfigError(f"nothing to compare with: '{reference}' is not among {', '.join(probabilities) or 'none'}")
+    labels = np.asarray(labels)
+    n = len(labels)
+    if not n:
+        raise ConfigError("no windows to judge on; hold out at least one group")
+    classes = _classes(probabilities, labels)
+    who = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if who.shape != (n,):
+        raise ConfigError(f"{n} labels but groups of shape {who.shape}; give one group per window")
+    count = int(who.max()) + 1
+    drawn = _draw(count, resamples, seed)
+    tables = {name: _confusion(p.argmax(axis=1), labels, who, count, classes) for name, p in probabilities.items()}
+    base, chosen = tables[reference], probabilities[reference].argmax(axis=1)
+    base_drawn = _accuracy(_drawn_tables(drawn, base))
+    return tuple(
+        _judged(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
+        for name, p in probabilities.items()
+    )
+
+
+def _classes(probabilities: Mapping[str, Floats], labels: Integers) -> int:
+    classes = next(iter(probabilities.values())).shape[-1]
+    for name, answers in probabilities.items():
+        if answers.shape != (len(labels), classes):
+            raise ConfigError(f"{name} answers with shape {answers.shape}, expected ({len(labels)}, {classes})")
+        if not np.isfinite(answers).all():
+            raise ConfigError(f"{name} answers with NaN or infinity; do not ship it")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ConfigError(f"labels run from {labels.min()} to {labels.max()}, the candidates know {classes} classes")
+    return int(classes)
+
+
+def _judged(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: Floats, flips: float) -> Judged:
+    windows = int(table.sum())
+    accuracy, f1 = float(_accuracy(table.sum(axis=0))), float(_macro_f1(table.sum(axis=0)))
+    tables = _drawn_tables(drawn, table)
+    accuracies = _accuracy(tables)
+    by_group, f1_interval = _interval(accuracies, accuracy), _interval(_macro_f1(tables), f1)
+    drop = float(_accuracy(base.sum(axis=0))) - accuracy
+    drop_interval = _interval(base_drawn - accuracies, drop)
+    independent = wilson(round(accuracy * windows), windows)
+    return Judged(
+        name=name,
+        windows=windows,
+        groups=len(table),
+        accuracy=accuracy,
+        low=min(by_group[0], independent[0]),
+        high=max(by_group[1], independent[1]),
+        macro_f1=f1,
+        f1_low=f1_interval[0],
+        f1_high=f1_interval[1],
+        drop=drop,
+        drop_low=drop_interval[0],
+        drop_high=drop_interval[1],
+        f1_drop=float(_macro_f1(base.sum(axis=0))) - f1,
+        flips=flips,
+    )
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share.
+
+    >>> low, high = wilson(95, 100)
+    >>> round(low, 4), round(high, 4)
+    (0.8882, 0.9785)
+    """
+    share, z2 = successes / trials, _Z * _Z
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials * trials))
+    # At 0 and 1 the two sides meet the share but for the last bit.
+    return max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share))
+
+
+def _draw(groups: int, resamples: int, seed: int) -> Floats:
+    """(resamples, groups): how often each group was drawn."""
+    random = np.random.default_rng(seed)
+    return random.multinomial(groups, np.full(groups, 1 / groups), size=resamples).astype(np.float64)
+
+
+def _confusion(answers: Integers, labels: Integers, who: Integers, groups: int, classes: int) -> Floats:
+    """(groups, classes, classes) counts; rows are labels, columns answers."""
+    place = (who * classes + labels) * classes + answers
+    counts = np.bincount(place, minlength=groups * classes * classes)
+    return counts.reshape(groups, classes, classes).astype(np.float64)
+
+
+def _drawn_tables(drawn: Floats, table: Floats) -> Floats:
+    classes = table.shape[-1]
+    return (drawn @ table.reshape(len(table), -1)).reshape(len(drawn), classes, classes)
+
+
+def _accuracy(tables: Floats) -> Floats:
+    return np.asarray(np.trace(tables, axis1=-2, axis2=-1) / tables.sum(axis=(-2, -1)))
+
+
+def _macro_f1(tables: Floats) -> Floats:
+    """Over the classes that occur in labels or answers, as scikit-learn's ``f1_score(average="macro")`` has it."""
+    right = np.diagonal(tables, axis1=-2, axis2=-1)
+    either = tables.sum(axis=-1) + tables.sum(axis=-2)
+    occurs = either > 0
+    f1 = np.where(occurs, 2 * right / np.where(occurs, either, 1), 0.0)
+    return np.asarray(f1.sum(axis=-1) / occurs.sum(axis=-1))
+
+
+def _interval(values: Floats, estimate: float) -> tuple[float, float]:
+    """The percentile interval, widened to hold the estimate itself where few groups make it lopsided."""
+    low, high = np.quantile(values, [0.025, 0.975])
+    return min(float(low), estimate), max(float(high), estimate)

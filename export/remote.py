@@ -1,0 +1,208 @@
+"""Candidates of a bundle timed on another machine over ssh, and the figures brought back into the bundle.
+
+One ssh command does it: the bundle goes in on its standard input, is kept in a private temporary folder for as long as
+it is measured, and one line of JSON comes back. The other machine needs Python and edge-runtime with an engine, and
+nothing of the export toolchain. Keys, users and ports are ssh's own business (``~/.ssh/config``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edge_runtime import archive, manifest
+from edge_runtime.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
+from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
+from edge_runtime.manifest import Variant
+from edge_runtime.timing import Measurement, Plan
+
+SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
+"""Never asks for a password: a build that waits for one in the background would wait for ever."""
+
+TIMEOUT_S = 600.0
+"""For all of it; a Raspberry Pi needs some seconds per variant to try it and three per variant to time it."""
+
+_SSH_FAILED = 255
+_NOT_FOUND = 127
+
+Signer = Callable[[Path], None]
+"""Signs a bundle in place, given its path."""
+
+
+def measure_on(
+    host: str,
+    bundle: str | Path,
+    *,
+    python: str = "python3",
+    plan: Plan | None = None,
+    ssh: Sequence[str] = SSH,
+    timeout_s: float = TIMEOUT_S,
+) -> Measurement:
+    """Time every variant of a bundle that runs on another machine, there.
+
+    Args:
+        host: as ssh takes it, for example ``pi@kitchen``.
+        bundle: the ``.edge`` file here.
+        python: on the other machine, the interpreter that has edge-runtime installed.
+        plan: how long to measure.
+        ssh: the command up to the host.
+        timeout_s: after which it is given up.
+
+    Raises:
+        ConfigError: not a host, or ssh is not installed here, or edge-runtime is not installed there.
+        BundleError: the bundle cannot be opened, here or there.
+        ConnectionFailed: the host cannot be reached, or did not end in time.
+        EngineError: the measurement failed there.
+    """
+    if not host or host.startswith("-") or host.split() != [host]:
+        raise ConfigError(f"'{host}' is not a host; give it as ssh takes it, for example pi@kitchen")
+    bundle, plan = Path(bundle), plan or Plan()
+    with open_bundle(bundle) as opened:
+        digest = opened.digest
+    command = [*ssh, host, _program(python, plan)]
+    try:
+        with bundle.open("rb") as content:
+            done = subprocess.run(  # noqa: S603 - the command line is the caller's
+                command, stdin=content, capture_output=True, check=False, timeout=timeout_s
+            )
+    except FileNotFoundError as error:
+        raise ConfigError(f"cannot start {command[0]}: {error.strerror}; install an ssh client") from error
+    except OSError as error:
+        raise ConfigError(f"cannot start {command[0]} or read {bundle}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ConnectionFailed(f"{host} did not end measuring within {timeout_s:g} s; give it longer") from error
+    found = _result(host, python, done)
+    if found.digest != digest:
+        raise BundleError(f"{host} measured another file than {bundle.name}, or it arrived damaged; measure again")
+    return found
+
+
+def _program(python: str, plan: Plan) -> str:
+    """The one shell command: any POSIX shell, no temporary file left behind, the exit code of the measurement."""
+    measure = (
+        f'{shlex.quote(python)} -m edge_runtime.timing "$d/bundle.edge" --json '
+        f"--rounds {plan.rounds} --block-ms {plan.block_s * 1e3:g}"
+    )
+    return (
+        "umask 077; d=$(mktemp -d) || exit 1; trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT TERM; "
+        f'cat > "$d/bundle.edge" || exit 1; {measure} < /dev/null'
+    )
+
+
+def _result(host: str, python: str, done: subprocess.CompletedProcess[bytes]) -> Measurement:
+    noise = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    last = noise[-1][:300] if noise else f"exit code {done.returncode}, and not a word"
+    if done.returncode == _SSH_FAILED:
+        raise ConnectionFailed(f"cannot reach {host} over ssh: {last}")
+    if done.returncode == _NOT_FOUND:
+        raise ConfigError(f"{host} has no '{python}'; name the interpreter that has edge-runtime ({last})")
+    if done.returncode and "No module named" in last:
+        raise ConfigError(
+            f"{python} on {host} has no edge-runtime that can measure ({last}); "
+            'run there: pip install --upgrade "edge-runtime[onnx,tflite]"'
+        )
+    if done.returncode:
+        raise EngineError(f"measuring on {host} failed: {last}")
+    # A login shell may greet on standard output; the answer is the last line.
+    lines = done.stdout.decode("utf-8", "replace").splitlines() or [""]
+    try:
+        return Measurement.from_json(lines[-1])
+    except ValueError as error:
+        raise EngineError(f"{host} answered with something else than figures: {lines[-1][:80]!r}") from error
+
+
+def record(
+    bundle: str | Path,
+    measurement: Measurement,
+    *,
+    machine: str = "",
+    signer: Signer | None = None,
+    out: str | Path | None = None,
+) -> Path:
+    """Write figures into a bundle, under `edge_runtime.manifest.Variant.measured`.
+
+    Nothing else in it changes. The manifest is signed, so a signature has to be made again.
+
+    Args:
+        bundle: the ``.edge`` file that was measured.
+        measurement: of `measure_on`, or of `edge_runtime.timing.measure_bundle` here.
+        machine: the name under which the figures stand; empty takes that of the board or processor.
+        signer: makes the signature.
+        out: where to write; None replaces the bundle in one step.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        BundleError: the figures are of another file, or it cannot be written.
+        ConfigError: the bundle is signed and there is no signer.
+    """
+    bundle = Path(bundle)
+    with open_bundle(bundle) as opened:
+        if measurement.digest != opened.digest:
+            raise BundleError(f"the figures are of another file than {bundle.name}; measure this one")
+        contents = _contents(opened)
+        if contents.pop(SIGNATURE, None) is not None and signer is None:
+            raise ConfigError(
+                f"{bundle.name} is signed, and new figures break the signature; give the key to sign with"
+            )
+        key = machine or measurement.machine.label
+        variants = tuple(_with_figures(variant, measurement, key) for variant in opened.manifest.variants)
+        changed = dataclasses.replace(opened.manifest, variants=variants)
+    target = bundle if out is None else Path(out)
+    _write(target, archive.pack({**contents, MANIFEST: manifest.dump(changed)}), signer)
+    return target
+
+
+def _contents(bundle: Bundle) -> dict[str, bytes]:
+    """Every file of a bundle, the manifest and the signature too."""
+    names = [variant.file for variant in bundle.manifest.variants] + [file.file for file in bundle.manifest.files]
+    contents = {name: bundle.file(name) for name in names}
+    if bundle.signature != "unsigned":
+        contents[SIGNATURE] = bundle.file(SIGNATURE)
+    return contents
+
+
+def _with_figures(variant: Variant, measurement: Measurement, key: str) -> Variant:
+    figures: dict[str, float] = {}
+    for timing in measurement.timings:
+        if timing.name != variant.name:
+            continue
+        mark = "" if timing.threads == 1 else f"_{timing.threads}_threads"
+        figures |= {
+            f"p50_us{mark}": round(timing.p50_us, 2),
+            f"p95_us{mark}": round(timing.p95_us, 2),
+            f"cpu_us{mark}": round(timing.cpu_us, 2),
+            f"ratio{mark}": round(timing.ratio, 4),
+        }
+        if timing.peak_rss_kb:
+            figures["peak_rss_kb"] = float(timing.peak_rss_kb)
+    return dataclasses.replace(variant, measured={**variant.measured, key: figures}) if figures else variant
+
+
+def _write(path: Path, data: bytes, signer: Signer | None) -> None:
+    """Put a bundle in place in one step, once it is signed, has been opened and is on disk."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise BundleError(f"cannot write {path}: {error.strerror}") from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        temporary.chmod(0o644)
+        if signer is not None:
+            signer(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        open_bundle(temporary).close()
+        temporary.replace(path)
+    except OSError as error:
+        raise BundleError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,10 +1,11 @@
 """The bundle: the one file that passes from export to a device, opened with suspicion.
 
 `open_bundle` reads every byte of the file once and refuses it, before any model library sees anything, unless the
-archive has the one accepted form (`edge_runtime.archive`), the manifest is understood, every file is listed with its
-size and SHA-256 and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the
-model files are whole in themselves. What is handed out later is read again and hashed again, so a file that is
-swapped or edited while it is open is refused too.
+archive has the one accepted form (`edge_runtime.archive`), somebody trusted has signed all of it where that is asked
+for (`edge_runtime.signature`), the manifest is understood, every file is listed with its size and SHA-256 and none is
+missing or left over, the golden vectors are plain arrays of the promised shapes, and the model files are whole in
+themselves; in this order. What is handed out later is read again and hashed again, so a file that is swapped or edited
+while it is open is refused too.
 """
 
 from __future__ import annotations
@@ -23,18 +24,27 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime import engines, manifest, model_files, npy
+from edge_runtime import engines, manifest, model_files, npy, signature
 from edge_runtime.archive import Archive, Limits, safe_name
 from edge_runtime.clock import Clock
 from edge_runtime.engine import Engine, EngineOptions
-from edge_runtime.errors import BundleError, EngineError, IncompatibleError, InputError, IntegrityError, ManifestError
+from edge_runtime.errors import (
+    BundleError,
+    EngineError,
+    IncompatibleError,
+    InputError,
+    IntegrityError,
+    ManifestError,
+    SignatureError,
+)
 from edge_runtime.manifest import File, Manifest, Variant
+from edge_runtime.signature import TrustedKey
 
 Floats = npt.NDArray[np.float32]
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
-"""Reserved for a DSSE envelope over the manifest (OpenSSF Model Signing); the manifest does not list it."""
+"""OpenSSF Model Signing over every other file; the manifest does not list it."""
 
 # Golden vectors that are replayed one by one too.
 _ALONE = 8
@@ -48,13 +58,17 @@ class Bundle:
     Attributes:
         path: where it was opened.
         manifest: what it says of itself.
-        digest: SHA-256 of the whole file, hexadecimal.
+        digest: SHA-256 of the whole file, hexadecimal; signing the same contents again changes it.
+        signer: the trusted key that signed it; None if it is not signed, or if that was not asked for.
     """
 
-    def __init__(self, path: Path, archive: Archive, fd: int, contents: Manifest) -> None:
+    def __init__(
+        self, path: Path, archive: Archive, fd: int, contents: Manifest, signer: TrustedKey | None = None
+    ) -> None:
         self.path = path
         self.manifest = contents
         self.digest = archive.digest
+        self.signer = signer
         self._archive = archive
         self._finalizer = weakref.finalize(self, os.close, fd)
 
@@ -70,8 +84,20 @@ class Bundle:
 
     @property
     def signature(self) -> str:
-        """``unsigned``, or ``signed (not verified yet)`` where a signature is present that nothing has checked."""
+        """``unsigned``, ``signed by`` a trusted key, or ``signed (not verified yet)`` where nothing has checked it."""
+        if self.signer is not None:
+            return f"signed by {self.signer}"
         return "signed (not verified yet)" if SIGNATURE in self._archive.entries else "unsigned"
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every file but the signature, hexadecimal, by name: what a signature covers."""
+        return _digests(self._archive)
+
+    @property
+    def root(self) -> str:
+        """One digest over `digests`: what a bundle is, whoever signed it and how often."""
+        return signature.root_digest(digest for _, digest in sorted(self.digests.items()))
 
     def variant(self, name: str) -> Variant:
         """The variant of this name.
@@ -128,6 +154,7 @@ class Bundle:
             "path": str(self.path),
             "size": sum(entry.size for entry in self._archive.entries.values()),
             "digest": self.digest,
+            "root": self.root,
             "signature": self.signature,
             "model": self.manifest.model,
             "manifest": manifest_,
@@ -142,15 +169,20 @@ class Bundle:
             raise BundleError(f"cannot read {self.path}: {error.strerror}") from error
 
 
-def open_bundle(path: str | Path, limits: Limits | None = None) -> Bundle:
+def open_bundle(
+    path: str | Path, limits: Limits | None = None, *, trusted: Sequence[TrustedKey] | None = None
+) -> Bundle:
     """Open and verify a bundle.
 
     Args:
         path: the ``.edge`` file.
         limits: sizes beyond which it is refused.
+        trusted: one of these keys must have signed it, so none refuses every bundle. None asks for no signature and
+            looks at none: for tools that write or show bundles, and for who allows unsigned ones in so many words.
 
     Raises:
         BundleError: the file cannot be read.
+        SignatureError: it is not signed, not by a trusted key, or was changed since.
         IntegrityError: it is damaged, has been tampered with, or is no bundle.
         ManifestError: its manifest is malformed, or of a version not known here.
     """
@@ -160,9 +192,11 @@ def open_bundle(path: str | Path, limits: Limits | None = None) -> Bundle:
     with contextlib.ExitStack() as on_failure:
         on_failure.callback(os.close, fd)
         try:
-            archive = Archive(fd, limits, keep={MANIFEST: limits.max_manifest_bytes})
+            archive = Archive(fd, limits, keep={MANIFEST: limits.max_manifest_bytes, SIGNATURE: signature.MAX_BYTES})
             if MANIFEST not in archive.kept:
                 raise IntegrityError("not a bundle: it has no manifest.json")
+            # Before the manifest is parsed: it is one of the files that are signed.
+            signer = None if trusted is None else _signer(archive, trusted)
             contents = manifest.parse(archive.kept[MANIFEST])
             _check_manifest(contents)
             _check_files(contents, archive)
@@ -171,7 +205,20 @@ def open_bundle(path: str | Path, limits: Limits | None = None) -> Bundle:
         except BundleError as error:
             raise type(error)(f"{path.name}: {error}") from error
         on_failure.pop_all()
-    return Bundle(path, archive, fd, contents)
+    return Bundle(path, archive, fd, contents, signer)
+
+
+def _digests(archive: Archive) -> dict[str, str]:
+    return {name: entry.sha256 for name, entry in archive.entries.items() if name != SIGNATURE}
+
+
+def _signer(archive: Archive, trusted: Sequence[TrustedKey]) -> TrustedKey:
+    if SIGNATURE not in archive.kept:
+        raise SignatureError(
+            "it is not signed; sign it (docs/signing.md), or allow unsigned bundles in so many words: "
+            'unsigned = "allow" under [model], or --allow-unsigned'
+        )
+    return signature.verify(archive.kept[SIGNATURE], _digests(archive), trusted)
 
 
 def _open(path: Path) -> int:

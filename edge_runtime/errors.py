@@ -6,7 +6,8 @@
     ├─ ConfigError                 fix the file or the command line; exit code 2
     ├─ BundleError                 keep running the old bundle, or do not start
     │   ├─ ManifestError           the manifest is malformed or asks for something unknown
-    │   ├─ IntegrityError          a size, digest, name or signature is not what the manifest states
+    │   ├─ SignatureError          nobody signed it, or nobody who is trusted; or it was changed since
+    │   ├─ IntegrityError          a size, digest or name is not what the manifest states
     │   └─ IncompatibleError       no variant of the bundle can run on this machine
     ├─ InputError                  count it by `reason`, drop the message, carry on; never retry
     ├─ EngineError                 fall back to the next engine, then stop
@@ -38,6 +39,10 @@ class BundleError(EdgeError):
 
 class ManifestError(BundleError):
     """The manifest is malformed or asks for something this version does not know."""
+
+
+class SignatureError(BundleError):
+    """A bundle is not signed, or its signature does not hold, or is not by anybody who is trusted."""
 
 
 class IntegrityError(BundleError):

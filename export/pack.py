@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,10 @@ from edge_runtime.bundle import MANIFEST, SIGNATURE, arrange, engine_for, open_b
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, InputError
 from edge_runtime.manifest import SCHEMA_VERSION, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+from edge_runtime.signature import TrustedKey
+
+if TYPE_CHECKING:
+    from export.sign import SigningKey
 
 Floats = npt.NDArray[np.float32]
 
@@ -70,6 +74,7 @@ def pack(
     files: Mapping[str, bytes] | None = None,
     provenance: Mapping[str, Any] | None = None,
     options: EngineOptions | None = None,
+    signer: SigningKey | None = None,
 ) -> Manifest:
     """Write a bundle, and open it again before it takes the path's place.
 
@@ -89,6 +94,7 @@ def pack(
         files: further files by name.
         provenance: recipe, data and teacher digests, versions, licences.
         options: for the engines that compute the golden outputs.
+        signer: signs the bundle; None leaves it unsigned.
 
     Returns:
         The manifest as written.
@@ -135,10 +141,13 @@ def pack(
             ),
             provenance=dict(provenance or {}),
         )
-        data = archive.pack({MANIFEST: manifest.dump(result), **contents, **models})
+        packed = {MANIFEST: manifest.dump(result), **contents, **models}
+        if signer is not None:
+            packed[SIGNATURE] = signer.signature(name, {file: _sha256(data) for file, data in packed.items()})
+        data = archive.pack(packed)
     except ValueError as error:
         raise BundleError(f"cannot pack {path.name}: {error}") from error
-    _replace(path, data)
+    put_in_place(path, data, None if signer is None else [signer.public])
     return result
 
 
@@ -204,8 +213,17 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Put the file in place in one step, once it has been opened as a bundle and is on disk."""
+def put_in_place(path: Path, data: bytes, trusted: Sequence[TrustedKey] | None = None) -> None:
+    """Write a bundle in one step, once it has been opened as a device opens it and is on disk.
+
+    Args:
+        path: the ``.edge`` file; keeps what it holds if anything is wrong.
+        data: its new bytes.
+        trusted: one of these keys must have signed it; None asks for no signature.
+
+    Raises:
+        BundleError: the bytes are no bundle, are not signed by one of the keys, or cannot be written.
+    """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -216,7 +234,7 @@ def _replace(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
-        open_bundle(temporary).close()
+        open_bundle(temporary, trusted=trusted).close()
         Path(temporary).replace(path)
     except OSError as error:
         raise BundleError(f"cannot write {path}: {error.strerror}") from error

@@ -35,6 +35,20 @@ def recording(text: str) -> Path:
     return path
 
 
+def add_trusted(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Declare ``--trusted-key``, and other names for it: public keys, one of which must have signed the bundle."""
+    parser.add_argument(
+        *names,
+        "--trusted-key",
+        type=existing_file,
+        action="append",
+        default=[],
+        dest="trusted_keys",
+        metavar="KEY.pub.pem",
+        help="refuse a bundle that was not signed with this key, or one of these",
+    )
+
+
 def output_file(text: str) -> Path:
     """A file to be written, new or not, in a folder that is there.
 

@@ -17,6 +17,7 @@ from edge_runtime._version import __version__
 _OPTIONAL = (
     ("ormsgpack", "MessagePack payloads", 'pip install "edge-runtime[codecs]"'),
     ("cbor2", "CBOR and SenML-CBOR payloads", 'pip install "edge-runtime[codecs]"'),
+    ("cryptography", "signed bundles", 'pip install "edge-runtime[sign]"'),
     ("pyarrow", "Parquet recordings", 'pip install "edge-runtime[parquet]"'),
     ("grpcio", "cloud endpoints over gRPC", 'pip install "edge-runtime[grpc]"'),
 )

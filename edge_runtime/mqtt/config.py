@@ -77,7 +77,9 @@ class BrokerConfig:
     session_expiry_s: int = 86_400
     """How long the broker keeps what arrives while we are away (MQTT 5; with 3.1.1 the broker decides)."""
     clean_start: bool | None = None
-    """Begin without what the broker has kept. None: only where nothing is subscribed with QoS 1 or 2."""
+    """Begin each connection without what the broker has kept. None: only where nothing is subscribed with QoS 1 or 2
+    and nothing published with QoS 2. True makes QoS 2 at least once: a message whose acknowledgement was lost with the
+    connection is sent again as a new one."""
     receive_maximum: int = 1000
     """Readings of QoS 1 and 2 that the broker may send before we acknowledge one (MQTT 5). With any version, this many
     are handled at a time; more wait, and the socket is read no further when `max_held_bytes` wait."""

@@ -1,8 +1,9 @@
 """Plain paho: every message goes through its public callbacks. For websockets, and for a paho that changed inside.
 
-Slower by an order of magnitude, with the same order of messages and acknowledgements, which the tests compare. One
-thing paho cannot do: with manual acknowledgement, a QoS 2 message whose PUBCOMP was lost with the connection is never
-completed, and takes a slot of the broker's window until the session ends.
+Slower by an order of magnitude, with the same order of messages and acknowledgements, which the tests compare. Two
+things paho cannot do. With manual acknowledgement, a QoS 2 message whose PUBCOMP was lost with the connection is never
+completed, and takes a slot of the broker's window until the session ends. And when two attempts to reconnect fail in a
+row, it forgets which of our QoS 2 messages it has released, and publishes them again as new ones: at least once.
 """
 
 from __future__ import annotations

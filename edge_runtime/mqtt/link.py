@@ -76,6 +76,7 @@ class Link:
         self._subscribing: dict[int, list[tuple[str, int]]] = {}
         self._subscribed = False
         self._users = 0
+        self._publish_qos = 0
         self._paused = False
         self._loop: Loop | None = None
         self._outgoing: Outgoing | None = None
@@ -131,9 +132,10 @@ class Link:
         assert self._outgoing is not None, "open() comes first"
         self._outgoing.offer(messages, done)
 
-    def open(self, loop: Loop) -> None:
-        """Begin to connect in the loop's next turn, when all have subscribed. Each user calls it once."""
+    def open(self, loop: Loop, *, publish_qos: int = 0) -> None:
+        """Begin to connect in the loop's next turn, when all users have called it, each with its highest QoS."""
         self._users += 1
+        self._publish_qos = max(self._publish_qos, publish_qos)
         if self._loop is not None:
             return
         self._loop = loop
@@ -219,7 +221,8 @@ class Link:
         from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
 
         config = self.config
-        keeps = any(qos for _, qos in self._router.filters())
+        # A broker knows a repeated QoS 2 message by what its session remembers; QoS 1 of ours may repeat anyway.
+        keeps = self._publish_qos == 2 or any(qos for _, qos in self._router.filters())
         identity = connection.Identity(
             client_id=config.session_name(self.name),
             version=self._version,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from edge_runtime.mqtt.packets import (
     PUBACK,
+    PUBCOMP,
     PUBREC,
     PUBREL,
     V5,
@@ -90,7 +91,7 @@ class Acks(NamedTuple):
         if pubrec:
             out += encode_ack(PUBREC, pubrec)
         if pubcomp:
-            out += encode_ack(0x70, pubcomp)
+            out += encode_ack(PUBCOMP, pubcomp)
         return out
 
 
@@ -238,8 +239,7 @@ class Outgoing:
         max_bytes: the same in bytes of topic and payload.
         drop_oldest: what leaves when it is full: the oldest, or else the newest.
         dropped: reasons are counted here.
-        rng: where packet ids begin. A session that the broker kept may remember ids of QoS 2 messages that an earlier
-            run of this program left half sent; beginning at 1 each time would meet them.
+        rng: where packet ids begin, so that acknowledgements to an earlier run seldom meet ours.
     """
 
     def __init__(
@@ -259,6 +259,9 @@ class Outgoing:
         self._unwritten: deque[_Unwritten] = deque()
         self._finished: list[Done] = []
         self._limits: Limits | None = None
+        self._begun = False
+        # By packet id, whether a session from before this run may remember it as half received; empty if there is none.
+        self._inherited = bytearray()
 
     @property
     def waiting(self) -> int:
@@ -303,9 +306,15 @@ class Outgoing:
         """A connection stands: send again what the last one left open (section 4.4).
 
         The same session gets the same packet ids, marked as duplicates. A new session has never seen them, so they go
-        out as new messages, before everything else.
+        out as new messages, before everything else. That repeats what the broker had received already, yet nothing else
+        is safe: a broker may pass on a QoS 2 message only when it is released.
         """
         self._limits = limits
+        if not session_present:
+            self._inherited = bytearray()
+        elif not self._begun:
+            self._inherited = bytearray(b"\1" * 65_536)
+        self._begun = True
         entries = [*self._released.values(), *self._inflight.values()]
         if session_present and all(message.qos <= limits.max_qos for message, _ in entries):
             self._again = deque(self._inflight)
@@ -382,6 +391,10 @@ class Outgoing:
             if len(packet) > limits.max_packet_bytes:
                 self._drop(entry, "publish_too_large")
                 continue
+            if packet_id and self._inherited and qos == 2 <= limits.max_qos and self._inherited[packet_id]:
+                # An earlier run may have left a message with this id half sent: ours would be taken for its repetition.
+                self._inherited[packet_id] = 0
+                packet = encode_ack(PUBREL, (packet_id,)) + packet
             out.append(packet)
             offered += len(packet)
             if packet_id:
@@ -414,7 +427,7 @@ class Outgoing:
         entry = (self._inflight if kind in {PUBACK, PUBREC} else self._released).pop(packet_id, None)
         if entry is None:
             return
-        if reason_code >= 0x80:
+        if reason_code >= 0x80 and kind != PUBCOMP:  # PUBCOMP: "not found", a PUBREL repeated after a reconnection
             self._drop(entry, "publish_refused")
         else:
             self._complete(entry)

@@ -40,6 +40,8 @@ class MqttSinkConfig:
     corrections_topic: str = ""
     """The same for corrections, where they should go elsewhere."""
     qos: int = 1
+    """With 2 no answer comes twice while this process runs and the broker keeps its session; connections may come and
+    go. If the broker forgets the session, over websockets and with ``receive = "paho"`` it is, as 1, at least once."""
     retain: bool = False
     properties: bool = True
     """With MQTT 5: the prediction's id as correlation data, and ``id``, ``route`` and ``model`` as user properties."""
@@ -99,7 +101,7 @@ class MqttSink:
     def open(self, loop: Loop) -> None:
         """Connect, and keep trying while the broker is away."""
         self._opened = True
-        self._link.open(loop)
+        self._link.open(loop, publish_qos=self._config.qos)
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """Publish; `done` is called when the broker has all of them (QoS 0: when they are written to the socket)."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from edge_runtime.mqtt.broker import Broker, BrokerConfig
+from tests.edge_runtime.mqtt.users import User
 from tests.integration.running import (
     Message,
     Publisher,
@@ -111,6 +114,58 @@ def test_no_reading_is_lost_over_restarts_of_the_broker(
         mosquitto.close()
     found = predictions(tmp_path / "answers.jsonl")
     assert_same_answers(found, expected)
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+def test_answers_wait_for_their_broker_and_arrive_once_each(bundle: Path, tmp_path: Path, protocol: str) -> None:
+    """Readings from one broker, answers with QoS 2 to another that comes and goes: in order, none missing, none twice.
+
+    The second one keeps its sessions over the restarts, as a broker with persistence does; without them, QoS 2 repeats.
+    """
+    messages = feed()
+    sink_port = free_port()
+    text = APP.format(port="{port}", protocol="5", qos=1, path="answers.jsonl") + (
+        f'[broker.out]\nurl = "mqtt://127.0.0.1:{sink_port}"\nprotocol = "{protocol}"\n'
+        '[[sink]]\ntype = "mqtt"\nbroker = "out"\ntopic = "answers/{key}"\nqos = 2\n'
+    )
+    out = Broker(BrokerConfig(port=sink_port))
+    rng = random.Random(6)
+    try:
+        with (
+            Broker() as broker,
+            Publisher(broker.port) as publisher,
+            running(text.replace("{port}", str(broker.port)), tmp_path, load_model(bundle, "onnx-fp32")) as app,
+        ):
+            out.start()
+            app.until(lambda: app.connected)
+            publisher.reach(app)
+            user = User(sink_port, "reader", clean=False)
+            user.subscribe("answers/+", 2)
+            user.leave()
+            size = len(messages) // 5
+            for at in range(0, len(messages), size):
+                publisher.send(messages[at : at + size])
+                time.sleep(rng.uniform(0.05, 0.2))
+                out.stop()
+                time.sleep(rng.uniform(0.0, 0.1))
+                out.start()
+            publisher.flush()
+            app.until(lambda: app.counts["samples_total"] >= KEYS * SAMPLES)
+            app.until(lambda: app.connected and app.app.pipeline.idle)  # its back-off may outlast the draining
+            assert app.stop()
+            assert not {reason for reason in app.dropped if reason.startswith("publish_")}
+        expected = predictions(tmp_path / "answers.jsonl")
+        last = User(sink_port, "last")
+        last.publish("answers/last", b"{}", 2)  # behind all others, so that nothing hides there
+        last.leave()
+        user = User(sink_port, "reader", clean=False)
+        heard = []
+        while (received := user.next())[0] != "answers/last":
+            heard.append(orjson.loads(received[1]))
+        user.leave()
+    finally:
+        out.stop()
+    assert_same_answers(heard, expected)
 
 
 def test_a_broker_that_is_killed_and_forgets_everything_is_survived(bundle: Path, tmp_path: Path) -> None:

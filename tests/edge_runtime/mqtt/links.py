@@ -86,14 +86,16 @@ class Bench:
         self.links: list[Link] = []
         self.metrics = Metrics()
 
-    def link(self, url: str, inbox: Inbox | None = None, *filters: tuple[str, int], **options: Any) -> Link:
+    def link(
+        self, url: str, inbox: Inbox | None = None, *filters: tuple[str, int], publish_qos: int = 0, **options: Any
+    ) -> Link:
         """A link that connects in the next turn; its metrics are the bench's."""
         options.setdefault("client_id", unique("link"))
         config = BrokerConfig(url=url, **options)
         link = Link(config, config.client_id, self.metrics, retry=QUICK, rng=random.Random(7))
         if inbox is not None:
             link.subscribe(list(filters), inbox)
-        link.open(self.loop)
+        link.open(self.loop, publish_qos=publish_qos)
         self.links.append(link)
         return link
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
+import select
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +15,27 @@ import pytest
 
 from edge_runtime.mqtt import connection
 from edge_runtime.mqtt.broker import Broker
-from edge_runtime.mqtt.packets import V5, V311, decode_properties, encode_message_properties
-from edge_runtime.mqtt.session import Message
-from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug, unique
+from edge_runtime.mqtt.packets import (
+    PUBREC,
+    V5,
+    V311,
+    decode_properties,
+    encode_message_properties,
+    encode_properties,
+    encode_publish,
+)
+from edge_runtime.mqtt.session import FIRST_PACKET_ID, Message
+from tests.edge_runtime.mqtt.links import (
+    WAIT_S,
+    Bench,
+    Inbox,
+    ScriptedBroker,
+    messages,
+    numbers,
+    pull_the_plug,
+    unique,
+)
+from tests.edge_runtime.mqtt.users import Wire
 from tests.edge_runtime.mqtt.websocket_bridge import WebsocketBridge
 from tests.mosquitto import Mosquitto, free_port, needs_mosquitto
 
@@ -223,6 +243,55 @@ def test_a_broker_with_20_in_flight_does_not_wait_for_the_latency_budget(
         bench.until(lambda: len(inbox.got) == count)
         assert numbers(inbox.payloads) == list(range(count))
         assert len(waits) < 20
+
+
+@protocols
+@receives
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_qos_2_of_a_link_that_only_publishes_arrives_once_over_a_lost_connection(
+    url: str, bench: Bench, protocol: str, receive: str, acknowledged: bool
+) -> None:
+    inbox, topic = Inbox(), unique("once")
+    bench.connected(url, inbox, (topic, 2))
+    sender = bench.connected(url, publish_qos=2, protocol=protocol, receive=receive)
+    handed_over: list[bool] = []
+    sender.publish(messages(10, 2, topic.encode()), lambda: handed_over.append(True))
+    sender._end_turn()  # they are written, and nobody reads the answers
+    assert sender._connection is not None
+    fd = sender._connection.fileno()
+    assert select.select([fd], [], [], WAIT_S)[0], "the broker has them"
+    if acknowledged:
+        sender._read()  # PUBREC; the connection goes before PUBREL is sent
+    else:
+        assert os.read(fd, 65_536)  # PUBREC gets lost
+    pull_the_plug(sender)
+    bench.until(lambda: handed_over)
+    sender.publish(messages(1, 2, topic.encode(), start=10))
+    bench.until(lambda: 10 in numbers(inbox.payloads))
+    assert numbers(inbox.payloads) == list(range(11))
+    assert not bench.metrics.dropped
+
+
+@protocols
+def test_a_message_that_an_earlier_run_left_half_sent_hides_no_new_one(url: str, bench: Bench, protocol: str) -> None:
+    inbox, topic, client_id = Inbox(), unique("earlier"), unique("run")
+    bench.connected(url, inbox, (topic, 2))
+    version = V5 if protocol == "5" else V311
+    wire = Wire(int(url.rpartition(":")[2]), version)
+    keep = encode_properties({"session_expiry_interval": 60}) if version == V5 else b""
+    wire.connect(client_id, clean_start=False, properties=keep)
+    taken = FIRST_PACKET_ID + random.Random(7).randrange(65_536 - FIRST_PACKET_ID)  # as the bench's links begin
+    wire.send(encode_publish(topic.encode(), b"000000", 2, taken, version=version))
+    assert wire.next()[0] == PUBREC
+    wire.close()
+    sender = bench.connected(url, publish_qos=2, protocol=protocol, client_id=client_id)
+    sender.publish(messages(3, 2, topic.encode(), start=1))
+    bench.until(lambda: 3 in numbers(inbox.payloads))
+    assert numbers(inbox.payloads) == list(range(4))
+    outgoing = sender._outgoing
+    assert outgoing is not None
+    bench.until(lambda: not outgoing.waiting)
+    assert not bench.metrics.dropped
 
 
 @receives

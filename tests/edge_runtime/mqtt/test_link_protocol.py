@@ -37,6 +37,7 @@ from edge_runtime.mqtt.packets import (
     encode_publish,
 )
 from edge_runtime.mqtt.session import FIRST_PACKET_ID, Message
+from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
 from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug
 from tests.mosquitto import free_port
 
@@ -104,6 +105,52 @@ def test_a_session_is_kept_only_where_it_is_of_use(bench: Bench, broker: Scripte
     bench.links[0].close(0)
     bench.link(broker.url, Inbox(), ("t", 0), clean_start=False)
     assert not broker.accept().clean_start
+    bench.links[1].close(0)
+    bench.link(broker.url, publish_qos=1)
+    assert broker.accept().clean_start, "what repeats with QoS 1 repeats in a kept session too"
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_sink_says_with_which_qos_it_will_publish(bench: Bench, broker: ScriptedBroker, qos: int) -> None:
+    link = bench.link(broker.url)
+    sink = MqttSink(MqttSinkConfig(broker="b", qos=qos), link, bench.metrics)
+    sink.open(bench.loop)
+    assert broker.accept().clean_start == (qos < 2)
+
+
+@versions
+def test_a_link_that_only_publishes_with_qos_2_keeps_its_session_and_repeats_nothing(
+    bench: Bench, broker: ScriptedBroker, protocol: str, version: int
+) -> None:
+    link = bench.link(broker.url, publish_qos=2, protocol=protocol)
+    handed_over: list[bool] = []
+    link.publish(messages(4, 2), lambda: handed_over.append(True))
+    broker.welcome(subscribe=False)
+    assert broker.connect is not None
+    assert not broker.connect.clean_start
+    if version == V5:
+        assert decode_properties(broker.connect.properties, 0x10)["session_expiry_interval"] == 86_400
+    ids = [one[2] for one in broker.wait(4)]
+    broker.send(encode_ack(PUBREC, ids[:3]))
+    assert acks(broker, 3) == [(PUBREL, packet_id) for packet_id in ids[:3]]
+    broker.send(encode_ack(PUBCOMP, ids[:1]))
+    bench.turns(0.05)
+    broker.drop()
+    broker.welcome(session_present=True, subscribe=False)
+    assert broker.connect is not None
+    assert not broker.connect.clean_start
+    *released, published = broker.wait(3)
+    assert [decode_ack(first, body, version)[:2] for first, body in released] == [(PUBREL, ids[1]), (PUBREL, ids[2])]
+    assert (published[1], published[2], published[4]) == (b"000003", ids[3], DUP)
+    broker.send(encode_ack(PUBCOMP, ids[1:2]) + encode_ack(PUBREC, ids[3:]))
+    if version == V5:
+        broker.send(encode_negative_ack(PUBCOMP, ids[2], 0x92))  # it had the first PUBREL, only its answer was lost
+    else:
+        broker.send(encode_ack(PUBCOMP, ids[2:3]))
+    assert acks(broker, 1) == [(PUBREL, ids[3])]
+    broker.send(encode_ack(PUBCOMP, ids[3:]))
+    bench.until(lambda: handed_over)
+    assert not bench.metrics.dropped
 
 
 @versions

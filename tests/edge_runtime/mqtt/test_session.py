@@ -263,6 +263,78 @@ def test_unknown_acknowledgements_are_let_go() -> None:
     assert sender.pump() == [(PUBREL, b"\x00\x07")], "so that the broker can forget it"
 
 
+@pytest.mark.parametrize("session_present", [True, False])
+def test_a_resumed_qos_2_exchange_goes_on_where_it_was_and_a_new_session_begins_it_again(session_present: bool) -> None:
+    sender = Sender()
+    sender.begin(limits(version=V5))
+    sender.offer(*[b"%d" % i for i in range(4)], qos=2)
+    ids = [one[2] for one in sender.pump()]
+    for packet_id in ids[:2]:
+        sender.outgoing.acknowledged(PUBREC, packet_id, 0)
+    sender.outgoing.end()  # before the PUBRELs were sent, or their PUBCOMPs came
+    sender.begin(limits(version=V5), session_present=session_present)
+    again = sender.pump()
+    if session_present:
+        assert again[:2] == [(PUBREL, packet_id.to_bytes(2, "big")) for packet_id in ids[:2]]
+        assert [(one[1], one[2], one[4]) for one in again[2:]] == [(b"2", ids[2], DUP), (b"3", ids[3], DUP)]
+    else:
+        assert [(one[1], one[4]) for one in again] == [(b"%d" % i, 0) for i in range(4)]
+        assert not {one[2] for one in again} & set(ids), "nothing in them says that they repeat others"
+
+
+def test_a_pubrel_that_the_broker_had_already_is_no_refusal() -> None:
+    sender = Sender()
+    sender.begin(limits(version=V5))
+    sender.offer(b"one", qos=2)
+    packet_id = sender.pump()[0][2]
+    sender.outgoing.acknowledged(PUBREC, packet_id, 0)
+    sender.outgoing.end()
+    sender.begin(limits(version=V5), session_present=True)
+    sender.outgoing.acknowledged(PUBCOMP, packet_id, 0x92)
+    assert sender.settle() == [0]
+    assert not sender.dropped
+
+
+def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_first_used() -> None:
+    sender = Sender(messages=10**6, size=10**9)
+    sender.begin(limits(window=60_000), session_present=True)
+    sender.offer(b"one", b"two", qos=2)
+    release, one, *_ = items = sender.pump()
+    assert release == (PUBREL, one[2].to_bytes(2, "big"))
+    assert [len(item) for item in items] == [2, 6, 2, 6]
+    sender.outgoing.acknowledged(PUBCOMP, one[2], 0x92)
+    assert sender.settle() == [], "it is not the end of the new message"
+    sender.outgoing.end()
+    sender.begin(limits(window=60_000), session_present=True)
+    assert [item[4] for item in sender.pump()] == [DUP, DUP], "released now, it would not be known as a repetition"
+    for packet_id in (one[2], items[3][2]):
+        sender.outgoing.acknowledged(PUBREC, packet_id, 0)
+        sender.outgoing.acknowledged(PUBCOMP, packet_id, 0)
+    assert [item[0] for item in sender.pump()] == [PUBREL, PUBREL]
+    seen = Counter[bool]()
+    for _ in range(4):  # twice through all ids
+        sender.offer(*[b"x"] * 32_640, qos=2)
+        items = sender.pump()
+        sent = {item[2]: False for item in items if len(item) == 6}
+        for item in items:
+            if len(item) == 2:
+                sent[int.from_bytes(item[1], "big")] = True
+        seen.update(sent.values())
+        for kind in (PUBREC, PUBCOMP):
+            for packet_id in sent:
+                sender.outgoing.acknowledged(kind, packet_id, 0)
+            sender.pump()
+    assert seen == {True: 65_280 - 2, False: 65_280 + 2}, "each of the others once"
+
+
+@pytest.mark.parametrize("change", [{"session_present": False}, {"qos": 1}, {"max_qos": 1}])
+def test_nothing_is_released_beforehand_where_nothing_can_be_left(change: dict[str, Any]) -> None:
+    sender = Sender()
+    sender.begin(limits(max_qos=change.get("max_qos", 2)), session_present=change.get("session_present", True))
+    sender.offer(b"one", qos=change.get("qos", 2))
+    assert [len(item) for item in sender.pump()] == [6]
+
+
 def test_room_is_a_bound_on_what_the_connection_buffers() -> None:
     sender = Sender()
     sender.begin(limits(window=100))

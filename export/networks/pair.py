@@ -1,8 +1,4 @@
-"""The networks: a small one for the device, a larger one for the cloud, and what surrounds both in their graphs.
-
-Everything between physical units and probabilities is inside: the scaling of the channels at the front, softmax and
-temperature at the end. Training and serving therefore cannot differ in it.
-"""
+"""A network for the device and one for the cloud, the cloud's seeing a longer context: those of the demo."""
 
 from __future__ import annotations
 
@@ -13,24 +9,7 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
-
-class ChannelScale(nn.Module):  # type: ignore[misc]  # torch ships no types the device's tools can see
-    """Bring channels of different units to a common range by a fixed factor each.
-
-    The factor is part of the graph in front of the first quantisation: with one int8 step for all channels, a
-    gyroscope that reaches 29 rad/s would leave an accelerometer within 2 g only nine steps.
-
-    Args:
-        scale: factor per channel.
-    """
-
-    def __init__(self, scale: Sequence[float]) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float32).view(1, -1, 1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, channels, samples) in physical units to the same shape, scaled."""
-        return x * self.scale
+from export.networks.surround import ChannelScale
 
 
 class DeviceNet(nn.Module):  # type: ignore[misc]
@@ -137,32 +116,6 @@ class _Residual(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.relu(self.second(self.first(x)) + self.shortcut(x))
-
-
-class Calibrated(nn.Module):  # type: ignore[misc]
-    """Networks whose mean answer is given as probabilities, at a temperature.
-
-    Args:
-        members: networks that answer with logits; more than one form an ensemble.
-        temperature: above 1 makes answers less certain (`export.calibrate.fit_temperature`).
-
-    Source: temperature scaling, Guo et al. 2017 (arXiv:1706.04599); deep ensembles, Lakshminarayanan et al. 2017
-    (arXiv:1612.01474).
-    """
-
-    def __init__(self, members: Sequence[nn.Module], temperature: float = 1.0) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-        self.sharpness = 1.0 / temperature
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, channels, samples) in physical units to (batch, classes) probabilities."""
-        answers = [member(x) for member in self.members]
-        if len(answers) == 1:
-            return torch.softmax(answers[0] * self.sharpness, dim=1)
-        mean = torch.stack([torch.softmax(answer, dim=1) for answer in answers]).mean(dim=0)
-        # The floor keeps the logarithm finite where every member rounds a class to zero.
-        return torch.softmax(mean.clamp(min=1e-12).log() * self.sharpness, dim=1)
 
 
 def _conv(before: int, after: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:

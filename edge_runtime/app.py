@@ -69,7 +69,7 @@ def load_model(config: ModelConfig) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
     Raises:
-        ConfigError: there is no such file.
+        ConfigError: there is no such file, or no such variant in it.
         BundleError, EngineError: the bundle cannot be trusted, has expired, or nothing of it runs here.
     """
     if not config.bundle.is_file():
@@ -87,6 +87,9 @@ def _load(bundle: Bundle, config: ModelConfig) -> Model:
         raise BundleError(
             f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
         )
+    names = [variant.name for variant in bundle.manifest.variants]
+    if config.variant not in {"auto", *names}:
+        raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
     variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
     options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
     probe(bundle, variant.name, options, timeout_s=config.load_timeout_s).require()

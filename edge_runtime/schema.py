@@ -4,7 +4,7 @@ One loader serves the configuration, the manifest of a bundle and the cards of t
 them refuse a typo the same way: by naming the place, the key, and the key that was probably meant.
 
 Supported field types: ``bool int float str Path``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``dict[str, X]``,
-nested dataclasses, `OneOf` several dataclasses, told apart by a ``type: Literal[...]`` field, and `Deferred` ones.
+nested dataclasses, `OneOf` several dataclasses, told apart by the table's ``type``, and `Deferred` ones.
 Integers are accepted where a float is expected, never the other way round, and a bool is never a number.
 """
 
@@ -192,7 +192,11 @@ def _one_of(choice: OneOf, data: Any, where: PathOfKeys, base: Path | None) -> A
     if "type" not in data:
         raise SchemaError(f"'type' is missing; one of: {', '.join(sorted(choice.modules))}", where)
     tag = _choice(tuple(choice.modules), data["type"], (*where, "type"))
-    return _dataclass(choice.load(tag), data, where, base)
+    cls = choice.load(tag)
+    if not any(field.name == "type" for field in dataclasses.fields(cls)):
+        # A class that is at home elsewhere need not know what a file calls it.
+        data = {key: value for key, value in data.items() if key != "type"}
+    return _dataclass(cls, data, where, base)
 
 
 def _choice(choices: tuple[Any, ...], data: Any, where: PathOfKeys) -> Any:

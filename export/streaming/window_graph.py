@@ -1,0 +1,142 @@
+"""A windowed network, opened up: the shape of every tensor, and the value of those that no window changes.
+
+Shapes are not inferred but looked at: the network is run once on zeros with every tensor as an output, for two batch
+sizes where the batch is open. So no operator is unknown, and what exporters compute from shapes at run time (the
+target of a Reshape, the zero state of a GRU) is a plain number here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from edge_runtime.errors import ConfigError
+
+Array = npt.NDArray[Any]
+
+_OLDEST = 13
+"""Operator set from which on Squeeze, Unsqueeze and Split take their axes as inputs, as they are written here."""
+
+
+class WindowGraph:
+    """A windowed network and what is known of its tensors.
+
+    Args:
+        model: one input (batch, channels, samples), one batch-first output or more.
+
+    Attributes:
+        source: name of the input.
+        batch: rows, 0 where the batch is open.
+        samples: of the window.
+        shapes: of every tensor, with `rows` in place of an open batch.
+        rows: batch size that `shapes` were taken at.
+        values: of every tensor that depends on neither window nor batch.
+        static: names of all tensors that no window changes, those that the batch changes among them.
+
+    Raises:
+        ConfigError: not a network of this form, an operator set that is too old, or operators that hold graphs.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        graph = self.model.graph
+        for position, node in enumerate(graph.node):
+            if node.op_type in ("GRU", "LSTM", "RNN"):
+                # Outputs that nobody asked for are needed once the state leaves the graph.
+                names = [*node.output, "", "", ""][: 3 if node.op_type == "LSTM" else 2]
+                node.output[:] = [name or f"recurrent_{position}_{place}" for place, name in enumerate(names)]
+        initialised = {tensor.name for tensor in graph.initializer}
+        inputs = [info for info in graph.input if info.name not in initialised]
+        if len(inputs) != 1:
+            raise ConfigError(
+                f"a windowed network has one input, not {len(inputs)}; give the network before its conversion"
+            )
+        self.source = str(inputs[0].name)
+        dims = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim]
+        if len(dims) != 3 or dims[1] < 1 or dims[2] < 1:
+            raise ConfigError(
+                f"input '{self.source}' must be (batch, channels, samples) with fixed channels and samples, not {dims}"
+            )
+        self.batch, self.channels, self.samples = dims
+        self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+        if self.opset < _OLDEST:
+            raise ConfigError(f"operator set {self.opset} is too old; convert the model to {_OLDEST} or later")
+        for node in graph.node:
+            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+                raise ConfigError(f"{label(node)} holds a graph of its own; export the network without control flow")
+        self.producers = {name: node for node in graph.node for name in node.output if name}
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.values: dict[str, Array] = {name: numpy_helper.to_array(t) for name, t in self.initializers.items()}
+        self.static = set(self.values)
+        for node in graph.node:
+            if node.op_type == "Shape" or all(name in self.static for name in node.input if name):
+                self.static.update(name for name in node.output if name)
+        self.rows = self.batch or 2
+        seen = self._tensors(self.rows)
+        self.shapes: dict[str, tuple[int, ...]] = {name: array.shape for name, array in seen.items()}
+        self.shapes.update({name: array.shape for name, array in self.values.items()})
+        self.types: dict[str, np.dtype[Any]] = {name: array.dtype for name, array in seen.items()}
+        self.types.update({name: array.dtype for name, array in self.values.items()})
+        other = seen if self.batch else self._tensors(self.rows + 1)
+        self.values.update(
+            {
+                name: seen[name]
+                for name in self.static
+                if name in seen and np.array_equal(seen[name], other[name], equal_nan=seen[name].dtype.kind == "f")
+            }
+        )
+        self.first_rows: Mapping[str, Array] = {name: seen[name] for name in self.static if name in seen}
+        self._other_rows: Mapping[str, Array] = {name: other[name] for name in self.static if name in other}
+
+    def constant(self, node: onnx.NodeProto, position: int) -> Array | None:
+        """Value of an input, None where it is absent or not fixed."""
+        if position >= len(node.input) or not node.input[position]:
+            return None
+        return self.values.get(node.input[position])
+
+    def open_sizes(self, name: str) -> Array:
+        """Which numbers of a Shape are the batch."""
+        return np.asarray(self.first_rows[name] != self._other_rows[name])
+
+    def _tensors(self, rows: int) -> dict[str, Array]:
+        """Every tensor of a run on zeros."""
+        probe = onnx.ModelProto()
+        probe.CopyFrom(self.model)
+        names = [name for node in probe.graph.node for name in node.output if name]
+        del probe.graph.output[:]
+        probe.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        window = np.zeros((rows, self.channels, self.samples), np.float32)
+        try:
+            session = onnxruntime.InferenceSession(
+                probe.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            arrays = session.run(names, {self.source: window})
+        except Exception as error:  # onnxruntime raises types of its own that derive from Exception alone
+            raise ConfigError(f"the network does not run: {str(error).splitlines()[0]}") from error
+        return {self.source: window, **dict(zip(names, arrays, strict=True))}
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes of a node as plain values."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def label(node: onnx.NodeProto) -> str:
+    """How messages name a node."""
+    return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
+
+
+def inputs_of(node: onnx.NodeProto) -> Iterator[str]:
+    """Names of the inputs that are given."""
+    return (name for name in node.input if name)

@@ -7,6 +7,7 @@ faster, more weakly, on the other side, with the sensor turned on the wrist.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,14 @@ class Augmentation:
     mirror: tuple[float, ...] = ()
     short_history: float = 0.0
     shortest: int = 1
+
+
+class Sampler(Protocol):
+    """Whatever training windows are drawn from."""
+
+    def draw(self, count: int) -> tuple[Float32, Int64]:
+        """Draw (count, n_channels, samples) windows and their (count,) class indices."""
+        ...
 
 
 class WindowSampler:

@@ -213,12 +213,18 @@ def save_recordings(path: Path, dataset: Dataset, *, scale: Iterable[float]) -> 
         "rate_hz": np.array(dataset.rate_hz, np.float64),
         "dataset": np.array(dataset.name),
     }
+    write_npz(path, arrays)
+
+
+def write_npz(path: Path, arrays: Mapping[str, npt.NDArray[Any]], *, compress: bool = True) -> None:
+    """Write arrays as .npz without pickles, the same bytes for the same content."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             body = io.BytesIO()
             np.lib.format.write_array(body, array, allow_pickle=False)
             # ZipInfo's default date is 1980-01-01: the same content gives the same bytes on every day.
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), body.getvalue(), zipfile.ZIP_DEFLATED, 9)
+            method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), body.getvalue(), method, 9 if compress else None)
 
 
 def load_recordings(path: Path) -> Dataset:

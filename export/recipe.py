@@ -18,8 +18,11 @@ from edge_runtime.config import line_of
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 from export.data import Channel
+from export.family import Student, TeacherFamily
+from export.frontend_spec import FrontEnd
 from export.labels import Rule
 from export.readers import Reader
+from export.search import Limits
 from export.split import SplitRecipe
 
 if not TYPE_CHECKING:
@@ -29,6 +32,33 @@ if not TYPE_CHECKING:
         table="export.readers:TableReader",
         wav="export.readers:WavReader",
         seglearn="export.readers:SeglearnReader",
+    )
+    Student = schema.OneOf(
+        **{
+            "separable-cnn-1d": "export.family:SeparableCnn1d",
+            "separable-cnn-2d": "export.family:SeparableCnn2d",
+            "tcn": "export.family:Tcn",
+            "gru": "export.family:Gru",
+            "mlp": "export.family:Mlp",
+        }
+    )
+    TeacherFamily = schema.OneOf(
+        **{
+            "resnet-1d": "export.family:ResNet1d",
+            "resnet-2d": "export.family:ResNet2d",
+            "inception-time": "export.family:InceptionTime",
+        }
+    )
+    FrontEnd = schema.OneOf(
+        **{
+            "standardise": "export.frontend_spec:Standardise",
+            "filter": "export.frontend_spec:Filter",
+            "difference": "export.frontend_spec:Difference",
+            "spectrogram": "export.frontend_spec:SpectrogramSpec",
+            "log-mel": "export.frontend_spec:LogMelSpec",
+            "mfcc": "export.frontend_spec:MfccSpec",
+            "statistics": "export.frontend_spec:StatisticsSpec",
+        }
     )
 
 TARGETS = {
@@ -138,22 +168,20 @@ class TeacherRecipe:
     """The cloud's model.
 
     Attributes:
-        family: of networks to train.
-        widths: candidates for the width, smallest first; the smallest within `within` of the best is taken.
-        members: networks of the ensemble that is trained at the chosen width.
+        candidates: networks to train, smallest first; the smallest within `within` of the best is taken.
+        members: networks of the ensemble that is trained of the chosen one.
         training: of each network.
         within: accuracy (or macro F1) on validation groups that a smaller network may lack.
     """
 
-    family: Literal["resnet1d", "resnet2d"] = "resnet1d"
-    widths: tuple[int, ...] = (32,)
+    candidates: tuple[TeacherFamily, ...]
     members: int = 1
     training: TrainingRecipe
     within: float = 0.003
 
     def __post_init__(self) -> None:
-        if not self.widths or self.members < 1:
-            raise ValueError("needs at least one width and one member")
+        if not self.candidates or self.members < 1:
+            raise ValueError("needs at least one candidate and one member")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,44 +189,26 @@ class StudentRecipe:
     """The device's model.
 
     Attributes:
-        family: of networks.
-        width: channels of its first layer; the others follow.
+        network: family and size.
         training: of the network.
-        distillation: what the student learns from the teacher: softened answers (``hinton``), decoupled (``dkd``), or
-            nothing (``none``: labels alone).
-        temperature: softens answers in training.
+        pool: windows that the teacher labels for it.
+        temperature: softens both answers in training.
         teacher_share: weight of the teacher's answers against labels.
-        prune: share of channels taken out by structured pruning after training; 0 for none.
-        fine_tune_steps: training after each of the two pruning steps.
+        calibration_windows: training windows that set the ranges of the integers.
     """
 
-    family: Literal["separable1d", "separable2d", "tcn", "gru"] = "separable1d"
-    width: int = 16
+    network: Student
     training: TrainingRecipe
-    distillation: Literal["hinton", "dkd", "none"] = "hinton"
+    pool: int = 8192
     temperature: float = 2.0
     teacher_share: float = 0.7
-    prune: float = 0.0
-    fine_tune_steps: int = 300
+    calibration_windows: int = 512
 
     def __post_init__(self) -> None:
-        if not 0 <= self.teacher_share <= 1 or not 0 <= self.prune < 0.9:
-            raise ValueError("teacher_share must be 0 to 1, and prune 0 to 0.9")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What may ship.
-
-    Attributes:
-        max_accuracy_drop: of a candidate against the float student, on validation groups.
-        max_bytes: of a model file; 0 for no bound.
-        max_latency_us: of one window on one core of the machine that builds; 0 for no bound.
-    """
-
-    max_accuracy_drop: float = 0.005
-    max_bytes: int = 0
-    max_latency_us: float = 0.0
+        if not 0 <= self.teacher_share <= 1:
+            raise ValueError("teacher_share must be 0 to 1")
+        if self.pool < 64 or self.calibration_windows < 16:
+            raise ValueError("pool must be at least 64, and calibration_windows at least 16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +253,16 @@ class Recipe:
     window: WindowRecipe
     split: SplitRecipe = field(default_factory=SplitRecipe)
     augmentation: AugmentationRecipe = field(default_factory=AugmentationRecipe)
+    front_end: tuple[FrontEnd, ...] = ()
+    """Stages in front of both networks, in the order of computation; none: the samples themselves."""
+    standardise: Literal["rows", "together", "none"] = "rows"
+    """Offset and scale behind the stages, from training groups: one of each per row, or one for all."""
+    balance: Literal["classes", "root", "none"] = "root"
+    """How often training draws each class, see `export.sampling.PlaceSampler`."""
     teacher: TeacherRecipe
     student: StudentRecipe
     limits: Limits = field(default_factory=Limits)
+    """What may ship, see `export.search.Limits`."""
     gate: GateRecipe
 
     def __post_init__(self) -> None:

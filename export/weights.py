@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 
@@ -11,15 +10,12 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
 from edge_runtime.errors import ConfigError
+from export.data import write_npz
 
 
 def save_weights(network: nn.Module, path: Path) -> None:
     """Write a network's weights and statistics as .npz, the same bytes for the same numbers."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, tensor in sorted(network.state_dict().items()):
-            body = io.BytesIO()
-            np.lib.format.write_array(body, tensor.numpy(), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), body.getvalue(), zipfile.ZIP_STORED)
+    write_npz(path, {name: tensor.numpy() for name, tensor in sorted(network.state_dict().items())}, compress=False)
 
 
 def load_weights(network: nn.Module, path: Path) -> nn.Module:

@@ -1,0 +1,154 @@
+"""The whole way from recordings to bundles, on recordings small enough for a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (extra [export])")
+pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (extra [export])")
+pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (extra [export])")
+
+from edge_runtime.bundle import open_bundle  # noqa: E402 - only where torch is
+from edge_runtime.cli import main as edge_runtime  # noqa: E402
+from export.cli import main  # noqa: E402
+from export.evaluation import accuracy_of  # noqa: E402
+
+RECIPE = """
+name = "waves"
+version = 3
+created = "2026-01-02"
+classes = ["slow", "fast", "flat"]
+targets = ["cpu", "raspberry-pi-4"]
+
+[[data]]
+type = "npz"
+key = "waves"
+time = "t"
+label = "y"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+
+[window]
+rate_hz = 50
+samples = 40
+hop = 20
+context = 60
+label = "majority"
+channels = [{ name = "ax", unit = "g" }, { name = "ay", unit = "g" }]
+
+[split]
+test = ["p4", "p5"]
+validation = ["p3"]
+train = ["p0", "p1", "p2"]
+
+[teacher]
+training = { steps = 120, batch = 16 }
+candidates = [{ type = "resnet-1d", width = 0.125, depth = 2 }, { type = "resnet-1d", width = 0.25, depth = 2 }]
+
+[student]
+network = { type = "separable-cnn-1d", width = 0.5, depth = 2, kernel = 5 }
+training = { steps = 150, batch = 16, learning_rate = 0.01 }
+pool = 256
+calibration_windows = 64
+
+[gate]
+max_forwarded = 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six people who wave slowly, fast or not at all, sample by sample, on jittering clocks."""
+    folder = tmp_path_factory.mktemp("waves")
+    for person in range(6):
+        random = np.random.default_rng(person)
+        y = np.repeat(random.permutation([0, 1, 2, 0, 1, 2]), 300)
+        t = np.arange(len(y)) / 50 + random.uniform(-0.002, 0.002, len(y))
+        frequency = np.array([0.7, 3.0, 0.0])[y]
+        phase = np.cumsum(2 * np.pi * frequency / 50)
+        x = np.stack([np.sin(phase), np.cos(phase)], 1) * (1 + 0.1 * person) + 0.2 * random.standard_normal((len(y), 2))
+        np.savez(folder / f"p{person}.npz", x=x.astype(np.float32), y=y, t=t)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out")
+    (out / "recipe.toml").write_text(RECIPE)
+    assert main(["build", str(out / "recipe.toml"), "--data", f"waves={data}", "-o", str(out / "built")]) == 0
+    return out / "built"
+
+
+def test_replay_gives_the_accuracy_that_the_report_states(built: Path, tmp_path: Path) -> None:
+    report = orjson.loads((built / "report.json").read_bytes())
+    bundle = built / "waves-x86_64.edge"
+    out = tmp_path / "predictions.jsonl"
+    device = report["test"]["device"]
+    arguments = ["replay", str(bundle), str(built / "test.npz"), "--out", str(out), "--variant", device]
+    assert edge_runtime(arguments) == 0
+    accuracy, windows = accuracy_of(out, built / "test-labels.jsonl")
+    assert windows == report["windows"]["test"]
+    assert accuracy == report["test"]["judged"][device]["accuracy"]
+    assert accuracy > 0.8
+
+
+def test_bundles_hold_what_their_architecture_runs(built: Path) -> None:
+    for target, own, other in (("x86_64", "u8s8", "s8s8"), ("aarch64", "s8s8", "u8s8")):
+        with open_bundle(built / f"waves-{target}.edge") as bundle:
+            names = [variant.name for variant in bundle.manifest.variants]
+        assert "onnx-fp32" in names
+        assert f"onnx-int8-{other}" not in names, own
+    with open_bundle(built / "waves-teacher.edge") as teacher:
+        assert teacher.manifest.input.window == 60
+
+
+def test_everything_is_judged_beside_a_plain_baseline(built: Path) -> None:
+    judged = orjson.loads((built / "report.json").read_bytes())["test"]["judged"]
+    assert {"teacher", "random-forest", "onnx-fp32", "tflite-int8"} <= judged.keys()
+    assert judged["teacher"]["accuracy"] > 0.8
+
+
+def test_a_second_build_repeats_no_training_and_gives_the_same_bytes(
+    built: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "again"
+    out.mkdir()
+    (out / "cache").symlink_to(built / "cache")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "student: as before" in said
+    assert "done in" not in said
+    # Device bundles may differ in what they hold: measured times decide that, and differ from run to run.
+    teachers = [folder / "waves-teacher.edge" for folder in (built, out)]
+    assert teachers[0].read_bytes() == teachers[1].read_bytes()
+    assert (built / "test.npz").read_bytes() == (out / "test.npz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("samples = 40", "sample = 40"), r"recipe\.toml:\d+: window.*unknown key 'sample'; did you mean 'samples'"),
+        (('type = "resnet-1d"', 'type = "resnet"'), "must be one of"),
+        (("max_forwarded = 0.2", ""), "name max_local_error or max_forwarded"),
+        (('test = ["p4", "p5"]', 'test = ["p4", "p5", "p0"]'), "group 'p0' is in two sets"),
+        (('key = "waves"', 'key = "other"'), r"--data waves=\.\.\.: the recipe's keys are other"),
+        (('"flat"]', '"flat", "round"]'), "has no 'round'"),
+        (("depth = 2, kernel = 5", "depth = 9, kernel = 9"), "needs more than the 40 frames"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_ends_at_once_with_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    assert change[0] in RECIPE
+    recipe.write_text(RECIPE.replace(*change))
+    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(message, error), error

@@ -3,10 +3,12 @@
 Two forms, both read by onnxruntime and neither by TensorFlow Lite's:
 
 - ``DequantizeLinear`` on int4 (ONNX operator set 21), one step per output or per block of inputs. It works for every
-  layer and in front of integer activations, too; onnxruntime unpacks the weights when it loads, so the file and the
-  transfer get smaller, not the memory, and nothing gets faster.
+  layer and in front of integer activations, too; onnxruntime unpacks the weights of convolutions and Gemms before it
+  computes, so the file and the transfer get smaller, not the memory, and nothing gets faster. In front of a MatMul it
+  fuses the pair into the operator below, in a form that rounds activations to 8 bits on the way (its session option
+  ``session.qdq_matmulnbits_accuracy_level``, 4 by default): answers then differ by some thousandths from the graph's.
 - ``MatMulNBits`` (onnxruntime's own operator), one step per block, for dense layers with float activations. Weights
-  stay packed in memory.
+  stay packed in memory, and activations float.
 
 Files of small networks are names and structure for a good part: `Size` counts whole files, so what is reported is what
 is saved.

@@ -1,0 +1,325 @@
+"""Bring an ONNX graph to the form the writers expect: sizes known, constants folded, composite operators taken apart.
+
+It is done for two batch sizes. What differs between them tells which axis of each tensor grows with the batch, through
+every reshape and transposition, and whether the batch can stay open in the file at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, inliner, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
+
+from edge_runtime.errors import ConfigError
+from export.tflite.draft import Draft
+from export.tflite.lower import lower
+from export.tflite.patterns import DOMAIN, fuse
+
+Array = npt.NDArray[Any]
+
+_OTHER_BATCH = 3
+_ROUNDS = 20
+"""Folding uncovers sizes, sizes uncover what can be folded; real graphs settle in two to four rounds."""
+
+_OLDEST_OPSET = 11
+"""Before it, sizes and bounds were attributes."""
+
+_READ_SIZES = frozenset({"Reshape", "Expand", "Split", "Tile"})
+"""Operators whose writers look at the sizes of their result, not at their constant input, which may name the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A graph ready to be written.
+
+    Attributes:
+        graph: nodes in order, inputs and outputs, at a batch of 1.
+        opset: version of ONNX's operator set.
+        constants: fixed tensors by name.
+        shapes: sizes by tensor name.
+        dtypes: element types by tensor name.
+        open_axes: axis that grows with the batch, by tensor name; empty where the batch is fixed.
+    """
+
+    graph: onnx.GraphProto
+    opset: int
+    constants: dict[str, Array]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, np.dtype[Any]]
+    open_axes: dict[str, int]
+
+
+def prepare(model: onnx.ModelProto) -> Prepared:
+    """Settle a graph at a batch of 1, and find out which axes are the batch's.
+
+    Args:
+        model: sizes fixed except the batch, which is the first axis of the first input or has the same name elsewhere.
+
+    Raises:
+        ConfigError: sizes unknown or contradictory, weights that are not numbers, an operator set that is too old.
+    """
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    if opset < _OLDEST_OPSET:
+        raise ConfigError(
+            f"the model uses operator set {opset}; export it with {_OLDEST_OPSET} or newer (best 17 or 20)"
+        )
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    names = _batch_names(model, constants)
+    _refuse_nan(model.graph)
+    one = _settle(model, names, constants, 1, opset)
+    open_axes: dict[str, int] = {}
+    if names:
+        try:
+            open_axes = _open_axes(one, _settle(model, names, constants, _OTHER_BATCH, opset))
+        except ConfigError:
+            # The graph holds for one window at a time: sizes written into it contradict any other batch.
+            open_axes = {}
+    return Prepared(
+        graph=one.graph,
+        opset=opset,
+        constants=one.constants,
+        shapes=one.shapes,
+        dtypes=one.dtypes,
+        open_axes=open_axes,
+    )
+
+
+def _batch_names(model: onnx.ModelProto, constants: set[str]) -> frozenset[str]:
+    """Names of the sizes that stand for the batch; every other one must be a number."""
+    names = set()
+    sources = [info for info in model.graph.input if info.name not in constants]
+    for info in sources:
+        dims = info.type.tensor_type.shape.dim
+        if dims and not dims[0].dim_value:
+            names.add(dims[0].dim_param)
+    for info in sources:
+        if not info.type.tensor_type.HasField("shape"):
+            raise ConfigError(
+                f"the shape of input {info.name!r} is not known; export with fixed sizes except the batch"
+            )
+        for dim in info.type.tensor_type.shape.dim:
+            if not dim.dim_value and dim.dim_param not in names:
+                label = dim.dim_param or "one without a name"
+                raise ConfigError(
+                    f"input {info.name!r} has an open size ({label}); export with fixed sizes except the batch"
+                )
+    return frozenset(names)
+
+
+def _refuse_nan(graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            reader = next((node for node in graph.node if tensor.name in node.input), None)
+            where = "" if reader is None else f", read by node {reader.name or reader.output[0]!r} ({reader.op_type}),"
+            raise ConfigError(f"tensor {tensor.name!r}{where} holds NaN; train again, or repair the model")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Settled:
+    graph: onnx.GraphProto
+    constants: dict[str, Array]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, np.dtype[Any]]
+
+
+def _settle(model: onnx.ModelProto, names: frozenset[str], constants: set[str], batch: int, opset: int) -> _Settled:
+    model = _sized(model, names, constants, batch)
+    settled = _Settled(
+        graph=model.graph,
+        constants={tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer},
+        shapes={},
+        dtypes={},
+    )
+    for _ in range(_ROUNDS):
+        _infer(model, settled)
+        changed = _fold(model, settled)
+        _drop_unread(settled.graph)
+        changed |= fuse(settled.graph, settled.constants, settled.shapes, settled.dtypes)
+        changed |= _lower(settled, opset)
+        _store(settled)
+        if not changed:
+            break
+    return settled
+
+
+def _sized(model: onnx.ModelProto, names: frozenset[str], constants: set[str], batch: int) -> onnx.ModelProto:
+    """The model at one batch size, without what was noted for another."""
+    sized = onnx.ModelProto()
+    sized.CopyFrom(model)
+    kept = [info for info in sized.graph.input if info.name not in constants]
+    for info in kept:
+        for dim in info.type.tensor_type.shape.dim:
+            if not dim.dim_value and dim.dim_param in names:
+                dim.dim_value = batch
+    _replace(sized.graph.input, kept)
+    del sized.graph.value_info[:]
+    sources = {info.name: info for info in kept}
+    for info in sized.graph.output:
+        info.type.tensor_type.ClearField("shape")
+        if info.name in sources:
+            info.CopyFrom(sources[info.name])
+    sized.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return sized
+
+
+def _infer(model: onnx.ModelProto, settled: _Settled) -> None:
+    try:
+        inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    except shape_inference.InferenceError as error:
+        raise ConfigError(f"the model's shapes contradict each other: {str(error).splitlines()[0]}") from error
+    for info in (*inferred.input, *inferred.value_info, *inferred.output):
+        kind = info.type.tensor_type
+        if kind.elem_type:
+            settled.dtypes[info.name] = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            settled.shapes[info.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+    for name, array in settled.constants.items():
+        settled.shapes[name], settled.dtypes[name] = array.shape, array.dtype
+
+
+def _fold(model: onnx.ModelProto, settled: _Settled) -> bool:
+    """Compute what depends on constants and sizes alone, and bypass nodes that change nothing."""
+    graph, constants = settled.graph, settled.constants
+    results = {info.name for info in graph.output}
+    aliases: dict[str, str] = {}
+    kept = []
+    for node in graph.node:
+        node.input[:] = [aliases.get(name, name) for name in node.input]
+        if _changes_nothing(node, settled) and node.output[0] not in results:
+            aliases[node.output[0]] = node.input[0]
+        elif (folded := _folded(node, model, settled)) is not None and not results & set(node.output):
+            constants |= {name: array for name, array in zip(node.output, folded, strict=True) if name}
+        else:
+            kept.append(node)
+    changed = len(kept) != len(graph.node)
+    _replace(graph.node, kept)
+    return changed
+
+
+def _changes_nothing(node: onnx.NodeProto, settled: _Settled) -> bool:
+    if node.op_type == "Identity":
+        return True
+    if node.op_type == "Dropout":
+        return len(node.output) == 1 or not node.output[1]
+    before, after = settled.dtypes.get(node.input[0]) if node.input else None, settled.dtypes.get(node.output[0])
+    return node.op_type == "Cast" and before is not None and before == after
+
+
+def _folded(node: onnx.NodeProto, model: onnx.ModelProto, settled: _Settled) -> list[Array] | None:
+    if node.op_type == "Shape" and node.input[0] in settled.shapes:
+        bounds = {attribute.name: attribute.i for attribute in node.attribute}
+        sizes = settled.shapes[node.input[0]][bounds.get("start", 0) : bounds.get("end")]
+        return [np.array(sizes, np.int64)]
+    if node.op_type == "Size" and node.input[0] in settled.shapes:
+        return [np.array(np.prod(settled.shapes[node.input[0]]), np.int64)]
+    # Constants behind DequantizeLinear keep their integers, which go into the file as they are.
+    if node.op_type == "DequantizeLinear" or node.op_type.startswith("Random") or node.domain not in ("", "ai.onnx"):
+        return None
+    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+        return None
+    if any(name and name not in settled.constants for name in node.input):
+        return None
+    alone = helper.make_graph(
+        [node],
+        "fold",
+        [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(node.input) if name],
+        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+    )
+    evaluator = ReferenceEvaluator(helper.make_model(alone, opset_imports=list(model.opset_import)))
+    answers = iter(evaluator.run(None, {name: settled.constants[name] for name in node.input if name}))
+    return [np.asarray(next(answers)) if name else np.empty(0) for name in node.output]
+
+
+def _lower(settled: _Settled, opset: int) -> bool:
+    kept: list[onnx.NodeProto] = []
+    changed = False
+    parameters = set(settled.constants) | {
+        node.output[0]
+        for node in settled.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in settled.constants
+    }
+    for node in settled.graph.node:
+        draft = Draft(node, settled.constants, settled.shapes, settled.dtypes, parameters, opset)
+        if not lower(draft):
+            kept.append(node)
+            continue
+        changed = True
+        kept.extend(draft.nodes)
+        settled.constants |= draft.added
+    _replace(settled.graph.node, kept)
+    return changed
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    read = {info.name for info in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if read.intersection(node.output):
+            kept.append(node)
+            read.update(node.input)
+            # Bodies of conditions and loops may read anything; they are refused by name later.
+            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+                return
+    _replace(graph.node, kept[::-1])
+
+
+def _store(settled: _Settled) -> None:
+    """Put the constants into the graph, where shape inference reads them."""
+    read = {name for node in settled.graph.node for name in node.input} | {info.name for info in settled.graph.output}
+    present = {tensor.name for tensor in settled.graph.initializer}
+    for name, array in settled.constants.items():
+        if name in read and name not in present:
+            settled.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+
+
+def _open_axes(one: _Settled, other: _Settled) -> dict[str, int]:
+    """The axis of each tensor that differs between two batches; empty where the batch cannot stay open."""
+    axes: dict[str, int] = {}
+    nodes = [(node.op_type, tuple(node.output)) for node in one.graph.node]
+    if nodes != [(node.op_type, tuple(node.output)) for node in other.graph.node]:
+        return {}
+    for node in one.graph.node:
+        for name in node.input:
+            fixed = one.constants.get(name)
+            if fixed is None or node.op_type in _READ_SIZES:
+                continue
+            twin = other.constants.get(name)
+            if twin is None or twin.shape != fixed.shape or not np.array_equal(twin, fixed):
+                return {}
+    for name in _activations(one):
+        first, second = one.shapes.get(name), other.shapes.get(name)
+        if first is None or second is None or len(first) != len(second):
+            return {}
+        differing = [axis for axis, sizes in enumerate(zip(first, second, strict=True)) if sizes[0] != sizes[1]]
+        if len(differing) > 1:
+            return {}
+        if differing:
+            axes[name] = differing[0]
+    inputs = [info.name for info in one.graph.input]
+    return axes if all(name in axes for name in inputs) else {}
+
+
+def _activations(settled: _Settled) -> Iterator[str]:
+    yield from (info.name for info in settled.graph.input)
+    for node in settled.graph.node:
+        yield from (name for name in node.output if name)
+
+
+def _replace(repeated: Any, items: list[Any]) -> None:
+    """Give a repeated field new content; its old items may be among the new ones."""
+    copies = []
+    for item in items:
+        copy = type(item)()
+        copy.CopyFrom(item)
+        copies.append(copy)
+    del repeated[:]
+    repeated.extend(copies)

@@ -76,6 +76,7 @@ def application(setting: Setting, port: int, budget_ms: float) -> str:
     return f"""
 [model]
 bundle = "{setting.bundle}"
+unsigned = "allow"
 latency_budget_ms = {budget_ms}
 
 [broker.bench]

@@ -29,6 +29,7 @@ from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Pipeline
 from edge_runtime.probe import probe
+from edge_runtime.signature import load_keys
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -65,8 +66,12 @@ class Model:
         self.bundle.close()
 
 
-def load_model(config: ModelConfig) -> Model:
+def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
+
+    Args:
+        config: which bundle, and whose.
+        clock: says whether it has expired; None takes the system's.
 
     Raises:
         ConfigError: there is no such file, or no such variant in it.
@@ -74,16 +79,17 @@ def load_model(config: ModelConfig) -> Model:
     """
     if not config.bundle.is_file():
         raise ConfigError(f"bundle {config.bundle}: no such file")
-    bundle = open_bundle(config.bundle)
+    trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
+    bundle = open_bundle(config.bundle, trusted=trusted)
     try:
-        return _load(bundle, config)
+        return _load(bundle, config, clock or SystemClock())
     except BaseException:
         bundle.close()
         raise
 
 
-def _load(bundle: Bundle, config: ModelConfig) -> Model:
-    if bundle.expired(SystemClock()):
+def _load(bundle: Bundle, config: ModelConfig, clock: Clock) -> Model:
+    if bundle.expired(clock):
         raise BundleError(
             f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
         )
@@ -126,7 +132,7 @@ class App:
         self._draining = False
         self._drained = True
         with ExitStack() as stack:
-            self.model = model or load_model(config.model)
+            self.model = model or load_model(config.model, self.clock)
             stack.callback(self.model.close)
             manifest = self.model.manifest
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
@@ -234,7 +240,10 @@ class App:
             self.loop.each_turn(self._stop_when_finished)
             self._stop_when_finished()  # an empty recording never wakes the loop
             model = self.model
-            log.info("model %s: variant %s on %s", model.manifest.model, model.variant.name, model.engine.name)
+            log.info(
+                "model %s, %s: variant %s on %s",
+                *(model.manifest.model, model.bundle.signature, model.variant.name, model.engine.name),
+            )
             while not self._stopping:  # not loop.run(), which would forget a stop that came before it
                 self.loop.turn(None)
             self._drain()

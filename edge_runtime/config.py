@@ -10,7 +10,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
@@ -36,6 +36,10 @@ class ModelConfig:
     """Which model runs, and how."""
 
     bundle: Path
+    trusted_keys: tuple[Path, ...] = ()
+    """Public keys (PEM), one of which must have signed the bundle (docs/signing.md)."""
+    unsigned: Literal["refuse", "allow"] = "refuse"
+    """``allow`` runs whatever the file holds, and looks at no signature."""
     variant: str = "auto"
     """Name of one of the bundle's variants; ``auto`` takes the best that this machine can run."""
     threads: int = 1
@@ -48,6 +52,11 @@ class ModelConfig:
     """How long the model may take to load in the child process that tries it first."""
 
     def __post_init__(self) -> None:
+        if self.trusted_keys and self.unsigned == "allow":
+            raise ValueError(
+                "trusted_keys and unsigned = 'allow' contradict each other, since a signature can be taken off; "
+                "leave one of them out"
+            )
         if self.threads < 1 or self.max_batch < 1:
             raise ValueError("threads and max_batch must be at least 1")
         if not 0 <= self.latency_budget_ms <= 10_000:

@@ -150,7 +150,7 @@ def verify(data: bytes, digests: Mapping[str, str], keys: Sequence[TrustedKey]) 
     payload, raw, signer = _opened(data)
     key = next((key for key in keys if key.id == signer), None)
     if key is None:
-        trusted = ", ".join(map(str, keys)) or "none"
+        trusted = ", ".join(map(str, keys)) or "none; name the public key of whoever signs (docs/signing.md)"
         raise SignatureError(f"it is signed by key {signer[:16]}, which is not trusted; trusted: {trusted}")
     from cryptography import exceptions  # noqa: PLC0415 - only where signatures are verified
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415

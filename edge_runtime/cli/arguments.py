@@ -35,7 +35,7 @@ def recording(text: str) -> Path:
     return path
 
 
-def add_trusted(parser: argparse.ArgumentParser, *names: str) -> None:
+def add_trusted(parser: argparse._ActionsContainer, *names: str) -> None:
     """Declare ``--trusted-key``, and other names for it: public keys, one of which must have signed the bundle."""
     parser.add_argument(
         *names,

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.cli.arguments import channel_column, existing_file, output_file, recording, seconds
+from edge_runtime.cli.arguments import add_trusted, channel_column, existing_file, output_file, recording, seconds
 from edge_runtime.errors import ConfigError
 
 
@@ -32,6 +32,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--out", type=output_file, help="JSONL file for the predictions, begun anew (default: standard output)"
     )
+    add_trusted(parser)
     parser.add_argument(
         "--variant", default="auto", help="variant of the bundle to run (default: the best for this machine)"
     )
@@ -69,7 +70,13 @@ def run(options: argparse.Namespace) -> int:
                 raise ConfigError(f"--out {options.out}: is read as well; name another file")
     try:
         config = AppConfig(
-            model=ModelConfig(bundle=options.bundle, variant=options.variant),
+            # Who names a file by hand has said what is to run; a key makes sure of it.
+            model=ModelConfig(
+                bundle=options.bundle,
+                trusted_keys=tuple(options.trusted_keys),
+                unsigned="refuse" if options.trusted_keys else "allow",
+                variant=options.variant,
+            ),
             source=(
                 RecordingConfig(
                     files=tuple(options.files),

@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         app.close()
         found = {
             "model": app.model.manifest.model,
+            "signature": app.model.bundle.signature,
             "variant": app.model.variant.name,
             "engine": app.model.engine.name,
             "sources": len(config.source),

@@ -6,7 +6,7 @@ import argparse
 import threading
 from typing import Any
 
-from edge_runtime.cli.arguments import count, existing_file, port, seconds
+from edge_runtime.cli.arguments import add_trusted, count, existing_file, port, seconds
 
 
 def add(commands: Any) -> None:
@@ -16,11 +16,15 @@ def add(commands: Any) -> None:
         help="answer the Open Inference Protocol over HTTP with a bundle's model",
         description=(
             "Answer the Open Inference Protocol v2 over HTTP: a gateway can so be the cloud of smaller devices. SIGINT "
-            "or SIGTERM stops it after the requests under way, within 5 s."
+            "or SIGTERM stops it after the requests under way, within 5 s. Whose bundles may run must be said: with "
+            "--trusted-key, or with --allow-unsigned."
         ),
-        epilog="example: edge-runtime serve examples/exercise-watch/teacher.edge --port 8000",
+        epilog="example: edge-runtime serve examples/exercise-watch/teacher.edge --allow-unsigned --port 8000",
     )
     parser.add_argument("bundle", type=existing_file, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
+    trust = parser.add_mutually_exclusive_group()
+    add_trusted(trust)
+    trust.add_argument("--allow-unsigned", action="store_true", help="serve bundles that nobody signed")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
     )
@@ -60,7 +64,14 @@ def run(options: argparse.Namespace) -> int:
         )
         models = [
             load_model(
-                ModelConfig(bundle=path, variant=options.variant, threads=options.threads, max_batch=options.max_batch)
+                ModelConfig(
+                    bundle=path,
+                    trusted_keys=tuple(options.trusted_keys),
+                    unsigned="allow" if options.allow_unsigned else "refuse",
+                    variant=options.variant,
+                    threads=options.threads,
+                    max_batch=options.max_batch,
+                )
             )
             for path in options.bundle
         ]

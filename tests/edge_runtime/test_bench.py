@@ -49,7 +49,7 @@ def result(bundle: Path) -> BenchResult:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_both_programs_give_the_same_answers_to_the_same_messages(bundle: Path, variant: str) -> None:
-    model = load_model(ModelConfig(bundle=bundle, variant=variant))
+    model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant=variant))
     golden, _ = model.bundle.golden(variant)
     call = library_call(model.variant, model.bundle.read_variant(variant), engine_for(model.variant))
     setting = config(bundle, variant)
@@ -67,7 +67,7 @@ def test_both_programs_give_the_same_answers_to_the_same_messages(bundle: Path, 
 
 
 def test_answers_come_in_order_per_stream(bundle: Path) -> None:
-    model = load_model(ModelConfig(bundle=bundle, variant="onnx-fp32"))
+    model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="onnx-fp32"))
     golden, _ = model.bundle.golden("onnx-fp32")
     with runtime(model, config(bundle, "onnx-fp32")) as (ours, feeder):
         ours.handle(Stream(model.manifest, golden, 3).take(60))
@@ -79,7 +79,7 @@ def test_answers_come_in_order_per_stream(bundle: Path) -> None:
 
 
 def test_a_single_message_has_a_latency_once_it_completes_a_window(bundle: Path) -> None:
-    model = load_model(ModelConfig(bundle=bundle, variant="onnx-fp32"))
+    model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="onnx-fp32"))
     golden, _ = model.bundle.golden("onnx-fp32")
     with runtime(model, config(bundle, "onnx-fp32")) as (ours, _):
         first, second, third = Stream(model.manifest, golden, 1).take(3)

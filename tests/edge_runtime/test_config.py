@@ -98,10 +98,22 @@ def test_a_nested_table_of_an_array_entry_is_found() -> None:
         ),
         (MINIMAL + "[window]\nlateness_s = -1\n", "lateness_s must not be negative"),
         (MINIMAL + "[gate]\nmax_share = 2\n", "max_share must be 0 to 1"),
+        (MINIMAL.replace('"a.edge"', '"a.edge"\nunsigned = "yes"'), "must be one of 'refuse', 'allow', got 'yes'"),
+        (
+            MINIMAL.replace('"a.edge"', '"a.edge"\nunsigned = "allow"\ntrusted_keys = ["k.pem"]'),
+            "contradict each other, since a signature can be taken off",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_said_in_one_line(text: str, words: str) -> None:
     assert words in refusal(text)
+
+
+def test_nothing_unsigned_runs_unless_the_file_says_so_in_so_many_words() -> None:
+    assert parse(MINIMAL, Path("app.toml")).model.unsigned == "refuse"
+    text = MINIMAL.replace('"a.edge"', '"a.edge"\ntrusted_keys = ["keys/a.pem", "/b.pem"]')
+    app = parse(text, Path("/conf/app.toml"))
+    assert app.model.trusted_keys == (Path("/conf/keys/a.pem"), Path("/b.pem"))
 
 
 def test_a_missing_file_and_bad_bytes_are_one_line_each(tmp_path: Path) -> None:
@@ -149,6 +161,7 @@ _SAMPLE_VALUES = {
     "key_file",
     "token_file",
     "threshold",
+    "trusted_keys",
 }
 """Shown as what one may write; their default is to be left out."""
 
@@ -172,7 +185,7 @@ def test_every_commented_setting_of_the_example_is_the_default() -> None:
     for table, key, value in shown:
         default = _default(tables[table], key)
         if key in _SAMPLE_VALUES:
-            assert default in (None, "")
+            assert default in (None, "", ())
         else:
             assert default == value, f"[{table}] {key}"
 

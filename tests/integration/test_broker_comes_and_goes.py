@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("hasty")
 KEYS, SAMPLES = 4, 1200
 APP = """
 [model]
+unsigned = "allow"
 bundle = "unused.edge"
 [broker.b]
 url = "mqtt://127.0.0.1:{port}"

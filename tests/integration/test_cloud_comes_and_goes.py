@@ -31,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("hasty")
 
 APP = """
 [model]
+unsigned = "allow"
 bundle = "unused.edge"
 latency_budget_ms = {budget}
 [broker.b]

@@ -32,6 +32,7 @@ from tests.mosquitto import Mosquitto, free_port
 APP = """
 drain_timeout_s = {drain}
 [model]
+unsigned = "allow"
 bundle = "{bundle}"
 variant = "onnx-fp32"
 [broker.b]

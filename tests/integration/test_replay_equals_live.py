@@ -35,6 +35,7 @@ LATENESS_S = 1.0
 
 APP = """
 [model]
+unsigned = "allow"
 bundle = "unused.edge"
 latency_budget_ms = {budget}
 [broker.b]

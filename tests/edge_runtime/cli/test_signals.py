@@ -62,7 +62,7 @@ def test_a_replay_that_is_stopped_says_so_and_leaves_whole_lines(
 
 @both
 def test_serve_answers_until_a_signal_comes(bundle: Path, tmp_path: Path, number: signal.Signals) -> None:
-    with Process(tmp_path, "serve", bundle, "--port", "0") as process:
+    with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
         windows = models.windows(3, 3, 16)
         with connect(CloudConfig(url=url_of(process), model="tiny"), SystemClock()) as client:
             (probabilities,) = client.infer({"window": windows}, request_id="1").values()
@@ -74,7 +74,7 @@ def test_serve_answers_until_a_signal_comes(bundle: Path, tmp_path: Path, number
 
 def test_serve_waits_for_a_request_under_way_as_long_as_stated(bundle: Path, tmp_path: Path) -> None:
     """One whose sender never ends it is cut off after 5 s."""
-    with Process(tmp_path, "serve", bundle, "--port", "0") as process:
+    with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
         port = int(url_of(process).rsplit(":", 1)[1])
         with socket.create_connection(("127.0.0.1", port)) as caller:
             caller.sendall(b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\n")

@@ -148,7 +148,7 @@ def test_ranges_hold_zero_are_frozen_and_symmetric_if_asked(method: Method) -> N
     ranges = choose(collected, method)
     assert all(low <= 0 <= high for low, high in ranges.values())
     assert ranges["positive"][0] == 0
-    assert ranges["zero"] == (0, 0)
+    assert ranges["zero"] == (0.0, 0.0)
     assert type(ranges).__name__ == "mappingproxy"
     if method != "percentile":
         for low, high in choose(collected, method, symmetric=True).values():

@@ -20,6 +20,7 @@ import orjson
 from benchmarks.footprint import footprint
 from benchmarks.keys import keys
 from benchmarks.report import Report, machine
+from benchmarks.stateful import stateful
 from benchmarks.streaming import paced, saturated
 
 OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
@@ -27,6 +28,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "paced": paced,
     "keys": keys,
     "footprint": footprint,
+    "streaming": stateful,
 }
 SCRIPTS = {
     "mqtt-receive": "bench_mqtt_receive",

@@ -48,11 +48,25 @@ window has. It does not equal the windowed network's answer: how far it differs 
 
 **Integers.** A quantised windowed network (QuantizeLinear/DequantizeLinear) converts like a float one. States are then
 kept as the integers between layers, one scale in and out, and the answers are those of the windowed int8 network.
+`quantize_streaming` finds the ranges by rolling the states along recordings.
 """
 
 from export.streaming.convert import to_streaming
+from export.streaming.int8 import QuantizedStreaming, collect_along, quantize_streaming
 from export.streaming.model import State, StreamingModel
 from export.streaming.plan import Mode, NodeCost
 from export.streaming.runner import Parity, StreamingRunner, parity
 
-__all__ = ["Mode", "NodeCost", "Parity", "State", "StreamingModel", "StreamingRunner", "parity", "to_streaming"]
+__all__ = [
+    "Mode",
+    "NodeCost",
+    "Parity",
+    "QuantizedStreaming",
+    "State",
+    "StreamingModel",
+    "StreamingRunner",
+    "collect_along",
+    "parity",
+    "quantize_streaming",
+    "to_streaming",
+]

@@ -6,6 +6,7 @@ import onnx
 
 from edge_runtime.errors import ConfigError
 from export.clean import clean
+from export.streaming.aggregate import frames_reduced_first
 from export.streaming.emit import GraphWriter
 from export.streaming.model import StreamingModel
 from export.streaming.plan import Mode, NodeCost, analyse
@@ -36,6 +37,8 @@ def to_streaming(
             the nodes that stand in the way and what to train instead.
     """
     plan = analyse(WindowGraph(model), hop=hop, mode=mode)
+    if (split := frames_reduced_first(plan)) is not None:
+        plan = analyse(WindowGraph(split), hop=hop, mode=mode)
     writer = GraphWriter(plan)
     stateful = writer.write()
     converted = StreamingModel(

@@ -39,6 +39,7 @@ class GraphWriter:
         self._names: dict[str, str] = {}
         self._slices: dict[tuple[str, int, int], str] = {}
         self._pieces: dict[str, list[Piece]] = {}
+        self._fresh: dict[str, tuple[str, ...]] = {}
         self._reads: dict[tuple[str, int, int], str] = {}
 
     def node(self, operator: str, inputs: Sequence[str], outputs: int = 1, **settings: Any) -> list[str]:
@@ -64,9 +65,10 @@ class GraphWriter:
     def integers(self, values: Sequence[int]) -> str:
         """Name of a constant, int64 of one dimension."""
         name = "i_" + "_".join(map(str, values))
-        return self._constant(name, np.array(values, np.int64))
+        return self.constant(name, np.array(values, np.int64))
 
-    def _constant(self, name: str, value: Array) -> str:
+    def constant(self, name: str, value: Array) -> str:
+        """Name of a constant; the same one for the same name."""
         if name not in self._constants:
             self._constants[name] = numpy_helper.from_array(value, name)
         return name
@@ -85,9 +87,18 @@ class GraphWriter:
                 inputs = [self._whole(position, name) for name in node.input]
                 picked = frames_picked(graph, node, plan.timed(node))
                 if picked is not None:
-                    inputs[1] = self._constant(f"picked_{position}", (picked - picked.min()).astype(np.int64))
+                    inputs[1] = self.constant(f"picked_{position}", (picked - picked.min()).astype(np.int64))
                 self._names.update(zip(node.output, self.copy(node, inputs), strict=True))
         return self._model()
+
+    def made(self, name: str) -> tuple[str, ...]:
+        """Tensors that hold what an update computes anew of a tensor of the windowed network; none if it is not read.
+
+        To be asked after `write`.
+        """
+        if name in self._fresh:
+            return self._fresh[name]
+        return (self._names[name],) if name in self._names else ()
 
     def _write_step(self, position: int, node: onnx.NodeProto) -> None:
         step, plan = self.plan.steps[position], self.plan
@@ -124,12 +135,16 @@ class GraphWriter:
         self._supply(node.output[0], [(*run, results[0])])
         frames = plan.frames[node.output[0]]
         newest = frames.length - plan.delay // frames.stride
-        if any(start < newest <= stop for start, stop, _ in self._pieces[node.output[0]]):
+        if newest == frames.end:
+            self._names[node.output[1]] = results[1]
+        elif any(start < newest <= stop for start, stop, _ in self._pieces[node.output[0]]):
+            # The layer is ahead of an answer that waits for another branch.
             last = self._read(node.output[0], (newest - 1, newest))
             self._names[node.output[1]] = self.node("Squeeze", [last, self.integers([0])])[0]
 
     def _supply(self, name: str, computed: list[Piece]) -> None:
         """Make the computed frames of a tensor readable, together with those kept from earlier updates."""
+        self._fresh[name] = tuple(tensor for _, _, tensor in computed)
         supply, frames = self.plan.supplies[name], self.plan.frames[name]
         if supply.ring is None:
             self._pieces[name] = computed
@@ -205,7 +220,7 @@ class GraphWriter:
     def _shape(self, name: str) -> str:
         """What Shape answers in the windowed network, for the batch that the update has."""
         if name in self.graph.values:
-            return self._constant(f"w_{name}", self.graph.values[name])
+            return self.constant(f"w_{name}", self.graph.values[name])
         sizes, open_ = self.graph.first_rows[name], self.graph.open_sizes(name)
         parts = []
         for size, by_batch in zip(sizes, open_, strict=True):

@@ -243,12 +243,12 @@ def _with_input(plan: Plan, step: Step, sources: list[str], run: Interval) -> In
 def _ask_cell(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str, Demand], read: set[str]) -> None:
     steps, last = node.output[0], node.output[1]
     frames = plan.frames[steps]
-    if last in read:
-        newest = frames.length - plan.delay // frames.stride
+    newest = frames.length - plan.delay // frames.stride
+    if last in read and newest < frames.end:
         demands[steps].add((newest - 1, newest))
     if any(name in read for name in node.output[2:]):
         raise ConfigError(f"{label(node)}: only its outputs over time and its last output can be read, not its state")
-    if demands[steps].inner is None:
+    if demands[steps].inner is None and last not in read:
         return
     step = plan.hop // frames.stride
     # Each frame passes the layer exactly once, whether its output is read or not.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import onnx
 
 from export.streaming.frames import Frames, Reach
-from export.streaming.window_graph import WindowGraph
+from export.streaming.window_graph import Array, WindowGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,10 @@ class Writer(Protocol):
 
     def copy(self, node: onnx.NodeProto, inputs: Sequence[str], **changed: Any) -> list[str]:
         """Append a node like this one with other inputs and some other attributes; returns names of its results."""
+        ...
+
+    def constant(self, name: str, value: Array) -> str:
+        """Name of a constant; the same one for the same name."""
         ...
 
     def integers(self, values: Sequence[int]) -> str:

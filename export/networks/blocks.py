@@ -161,13 +161,13 @@ class Classifier(nn.Module):  # type: ignore[misc]
         """(batch, channels, samples) in physical units to what the pooling sees."""
         return self.body(self.front(x))
 
-    def answer(self, features: torch.Tensor) -> torch.Tensor:
+    def classify(self, features: torch.Tensor) -> torch.Tensor:
         """Features to (batch, classes) logits."""
         return self.head(self.dropout(self._pooled(features)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, channels, samples) in physical units to (batch, classes) logits."""
-        return self.answer(self.features(x))
+        return self.classify(self.features(x))
 
     def _pooled(self, x: torch.Tensor) -> torch.Tensor:
         if not self.sizes:

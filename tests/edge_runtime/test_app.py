@@ -29,6 +29,7 @@ APP = """
 drain_timeout_s = {drain}
 [model]
 bundle = "watch.edge"
+unsigned = "allow"
 [[source]]
 type = "recording"
 files = ["recording.jsonl"]
@@ -220,16 +221,16 @@ def test_a_bundle_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
 def test_an_expired_bundle_is_refused(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "old.edge", expires="2001-01-31")
     with pytest.raises(BundleError, match="expired on 2001-01-31"):
-        load_model(ModelConfig(bundle=bundle))
+        load_model(ModelConfig(bundle=bundle, unsigned="allow"))
 
 
 def test_a_model_that_takes_too_long_to_load_is_given_up(folder: Path) -> None:
     with pytest.raises(EngineError, match=r"0\.01 s"):
-        load_model(ModelConfig(bundle=folder / "watch.edge", load_timeout_s=0.01))
+        load_model(ModelConfig(bundle=folder / "watch.edge", unsigned="allow", load_timeout_s=0.01))
 
 
 def test_a_loaded_model_answers(folder: Path) -> None:
-    model = load_model(ModelConfig(bundle=folder / "watch.edge"))
+    model = load_model(ModelConfig(bundle=folder / "watch.edge", unsigned="allow"))
     (probabilities, *_) = model.engine.run(np.zeros((2, 3, 16), np.float32))
     assert probabilities.shape == (2, 3)
     model.close()

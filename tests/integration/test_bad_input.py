@@ -41,6 +41,7 @@ GIANT = 5 * 2**20
 APP = """
 [model]
 bundle = "{bundle}"
+unsigned = "allow"
 variant = "onnx-fp32"
 latency_budget_ms = {budget}
 [broker.b]

@@ -64,14 +64,15 @@ def test_nothing_starts_with_it(deadly: Path, why: str, how: str) -> None:
     recording = write_recording(folder / "recording.jsonl", streams(1, 200, channels=1))
     app = folder / "app.toml"
     app.write_text(
-        f'[model]\nbundle = "{deadly.name}"\n[[source]]\ntype = "recording"\nfiles = ["{recording.name}"]\n'
+        f'[model]\nbundle = "{deadly.name}"\nunsigned = "allow"\n'
+        f'[[source]]\ntype = "recording"\nfiles = ["{recording.name}"]\n'
         '[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n'
     )
     arguments = {
         "run": ["run", str(app)],
         "run --check": ["run", "--check", str(app)],
         "replay": ["replay", str(deadly), str(recording), "--out", "answers.jsonl"],
-        "serve": ["serve", str(deadly), "--port", "0"],
+        "serve": ["serve", str(deadly), "--allow-unsigned", "--port", "0"],
         "bench": ["bench", str(deadly)],
     }[how]
     done = command(*arguments, cwd=folder)

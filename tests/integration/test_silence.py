@@ -190,7 +190,7 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path) 
     """Connected, answering and drained; nothing listens, and nothing is written that is not configured."""
     with Broker() as broker, Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:
         (tmp_path / "app.toml").write_text(
-            f'[model]\nbundle = "{bundle}"\n[broker.b]\nurl = "{broker.url}"\n'
+            f'[model]\nbundle = "{bundle}"\nunsigned = "allow"\n[broker.b]\nurl = "{broker.url}"\n'
             '[[source]]\ntype = "mqtt"\nbroker = "b"\ntopics = ["watch/+/imu"]\n'
             '[[sink]]\ntype = "mqtt"\nbroker = "b"\n[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n'
         )
@@ -212,7 +212,7 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path) 
 
 
 def test_a_server_listens_where_it_was_told_to_and_nowhere_else(bundle: Path, tmp_path: Path) -> None:
-    with Trace(tmp_path, *command("serve", bundle, "--port", "0")) as trace:
+    with Trace(tmp_path, *command("serve", bundle, "--allow-unsigned", "--port", "0")) as trace:
         trace.until(lambda: "serving" in trace.said)
         trace.terminate()
         trace.ended()
@@ -240,7 +240,7 @@ def test_the_package_can_be_imported_without_a_trace(tmp_path: Path) -> None:
 def test_checking_an_application_touches_nothing(bundle: Path, tmp_path: Path) -> None:
     """Not even the outbox, which the running application may have open."""
     (tmp_path / "app.toml").write_text(
-        f'[model]\nbundle = "{bundle}"\n[broker.b]\nurl = "mqtt://broker.example"\n'
+        f'[model]\nbundle = "{bundle}"\nunsigned = "allow"\n[broker.b]\nurl = "mqtt://broker.example"\n'
         '[[source]]\ntype = "mqtt"\nbroker = "b"\ntopics = ["watch/+/imu"]\n'
         '[[sink]]\ntype = "mqtt"\nbroker = "b"\n'
         '[cloud]\nurl = "http://cloud.example"\nmodel = "m"\n[outbox]\npath = "outbox.db"\n'

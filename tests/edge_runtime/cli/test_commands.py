@@ -109,7 +109,10 @@ def test_a_variant_that_is_not_there_is_wrong_use(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     recording = write_recording(tmp_path / "recording.jsonl", streams(1, 50))
-    more = {"replay": [str(recording), "--out", str(tmp_path / "out.jsonl")], "serve": ["--port", "0"]}[name]
+    more = {
+        "replay": [str(recording), "--out", str(tmp_path / "out.jsonl")],
+        "serve": ["--allow-unsigned", "--port", "0"],
+    }[name]
     assert main([name, str(bundle), *more, "--variant", "onnx-int4"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -128,17 +131,17 @@ def test_replay_maps_columns_of_csv_files(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_serve_where_somebody_else_listens_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    with Process(tmp_path, "serve", bundle, "--port", "0") as process:
+    with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
         process.says("serving tiny")
         port = next(word for word in process.out.split() if word.startswith("http")).rsplit(":", 1)[1]
-        done = command("serve", bundle, "--port", port)
+        done = command("serve", bundle, "--allow-unsigned", "--port", port)
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert port in done.err
 
 
 def test_bundles_of_the_same_name_cannot_be_served_together(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", str(bundle), str(bundle), "--port", "0"]) == 2
+    assert main(["serve", str(bundle), str(bundle), "--allow-unsigned", "--port", "0"]) == 2
     assert "same name" in capsys.readouterr().err
 
 

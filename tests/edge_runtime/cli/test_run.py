@@ -16,7 +16,7 @@ from tests.models import tiny_bundle
 GOOD = """
 [model]
 bundle = "watch.edge"
-
+unsigned = "allow"
 [broker.local]
 url = "mqtt://127.0.0.1:1"
 
@@ -151,7 +151,8 @@ def test_check_says_what_would_run(folder: Path, capsys: pytest.CaptureFixture[s
 def test_paths_are_beside_the_file_wherever_one_stands(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     write_recording(folder / "recording.jsonl", streams(1, 100))
     (folder / "app.toml").write_text(
-        '[model]\nbundle = "watch.edge"\n[[source]]\ntype = "recording"\nfiles = ["recording.jsonl"]\n'
+        '[model]\nbundle = "watch.edge"\nunsigned = "allow"\n'
+        '[[source]]\ntype = "recording"\nfiles = ["recording.jsonl"]\n'
         '[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n'
     )
     elsewhere = tmp_path_factory.mktemp("elsewhere")
@@ -171,4 +172,5 @@ def test_print_default_is_toml_and_needs_no_file(capsys: pytest.CaptureFixture[s
 def test_the_printed_example_checks_with_a_bundle_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--print-default"]) == 0
     (folder / "app.toml").write_text(capsys.readouterr().out)
+    change('# unsigned = "refuse"', 'unsigned = "allow"  #')(folder)
     assert main(["run", "--check", str(folder / "app.toml")]) == 0

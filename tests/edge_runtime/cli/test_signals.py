@@ -137,16 +137,21 @@ def test_the_demo_leaves_nobody_behind_when_it_is_stopped_while_starting(
 
 
 def test_ctrl_c_while_a_model_is_tried_ends_quietly(bundle: Path, tmp_path: Path) -> None:
-    """The child that tries it never comes to an end here, and ends with its parent."""
+    """The child that tries it has been given all of it, never comes to an end here, and ends with its parent."""
+    tried = tmp_path / "tried"
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys, time\nif 'probe.child()' in sys.orig_argv[-1]:\n    time.sleep(600)\n"
+        "import pathlib, sys, time\n"
+        "if 'probe.child()' in sys.orig_argv[-1]:\n"
+        "    sys.stdin.buffer.read()\n"
+        f"    pathlib.Path({str(tried)!r}).touch()\n"
+        "    time.sleep(120)\n"
     )
     variables = environment()
     variables["PYTHONPATH"] = os.pathsep.join((str(tmp_path), variables["PYTHONPATH"]))
     command = [sys.executable, "-m", "edge_runtime", "verify", str(bundle)]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
-            until(lambda: offspring(process.pid) or process.poll() is not None, "no child")
+            until(lambda: tried.exists() or process.poll() is not None, "no child")
             children = offspring(process.pid)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=PATIENCE_S)

@@ -7,7 +7,7 @@ import onnx
 from edge_runtime.errors import ConfigError
 from export.clean import clean
 from export.streaming.aggregate import frames_reduced_first
-from export.streaming.emit import GraphWriter
+from export.streaming.emit import GraphWriter, activate_before_squeeze
 from export.streaming.model import StreamingModel
 from export.streaming.plan import Mode, NodeCost, analyse
 from export.streaming.window_graph import WindowGraph
@@ -41,6 +41,7 @@ def to_streaming(
         plan = analyse(WindowGraph(split), hop=hop, mode=mode)
     writer = GraphWriter(plan)
     stateful = writer.write()
+    activate_before_squeeze(stateful)
     converted = StreamingModel(
         model=clean(stateful),
         states=tuple(writer.states),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,6 +19,9 @@ from export.streaming.window_graph import Array
 
 Piece = tuple[int, int, str]
 """Frames from the first number up to the second, and the tensor that holds them."""
+
+_FUSED = ("LeakyRelu", "Relu", "Sigmoid", "Tanh")
+"""Activations that onnxruntime computes inside the convolution in front of them."""
 
 HOP = "hop"
 """Name of the input with the samples of an update."""
@@ -280,3 +284,26 @@ class GraphWriter:
             )
         )
         return stateful
+
+
+def activate_before_squeeze(model: onnx.ModelProto) -> None:
+    """Put an activation directly behind the convolution whose row is squeezed away: there engines fuse the two.
+
+    What a tensor in between holds changes by it, so this comes last.
+
+    Args:
+        model: changed in place.
+    """
+    nodes = model.graph.node
+    readers = Counter(name for node in nodes for name in node.input)
+    squeezes = {node.output[0]: node for node in nodes if node.op_type == "Squeeze"}
+    for node in nodes:
+        squeeze = squeezes.get(node.input[0]) if node.op_type in _FUSED else None
+        if squeeze is None or readers[node.input[0]] > 1 or len(node.input) > 1:
+            continue
+        axes, between = squeeze.input[1], node.input[0]
+        activation = helper.make_node(node.op_type, [squeeze.input[0]], [between])
+        activation.attribute.extend(node.attribute)
+        shaped = helper.make_node("Squeeze", [between, axes], [node.output[0]])
+        squeeze.CopyFrom(activation)
+        node.CopyFrom(shaped)

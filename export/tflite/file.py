@@ -181,6 +181,18 @@ class TfliteFile:
         tensor = self._tensors[index]
         tensor.shapeSignature = [-1 if i == axis else size for i, size in enumerate(tensor.shape)]
 
+    def _name_apart(self, fixed: Mapping[int, str]) -> None:
+        """Give every tensor a name of its own: tools like quantisers know them by it."""
+        taken = set(fixed.values())
+        counts: dict[str, int] = {}
+        for index, tensor in enumerate(self._tensors):
+            name = base = fixed.get(index, tensor.name)
+            while index not in fixed and name in taken:
+                counts[base] = counts.get(base, 0) + 1
+                name = f"{base}.{counts[base]}"
+            tensor.name = name
+            taken.add(name)
+
     def pack(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bytes:
         """The finished file.
 
@@ -189,11 +201,7 @@ class TfliteFile:
                 signature; a tensor has one role at most.
             outputs: the same of the tensors the caller reads.
         """
-        for tensor in self._tensors:
-            if tensor.name in {*inputs, *outputs}:
-                tensor.name += ":inside"
-        for name, index in (*inputs.items(), *outputs.items()):
-            self._tensors[index].name = name
+        self._name_apart({index: name for name, index in (*inputs.items(), *outputs.items())})
         graph = schema.SubGraphT()
         graph.name = "main"
         graph.tensors = self._tensors

@@ -44,7 +44,7 @@ from export.check_data import check_units, check_windows
 from export.data import Dataset, Float32, Windows
 from export.evaluation import write_evaluation
 from export.judge import Judged, judge
-from export.labels import label_windows
+from export.labels import clip, label_windows
 from export.learn import Say, Task, Teacher, check_networks, fit_student, fit_teacher, front_end, spread
 from export.measure import answers, measure_candidates
 from export.networks import Calibrated, count
@@ -203,6 +203,9 @@ def load(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]:
             for recording in part.recordings
         ),
     )
+    if recipe.window.clip_s:
+        samples = round(recipe.window.clip_s * rate_hz)
+        whole = replace(whole, recordings=tuple(clip(recording, samples) for recording in whole.recordings))
     contents = {reader.key: [file_digest(folders[reader.key]), reader] for reader in recipe.data}
     return whole, digest({"files": contents, "rate": rate_hz, "classes": recipe.classes})
 

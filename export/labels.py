@@ -8,6 +8,7 @@ resampling, same gaps.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -132,3 +133,24 @@ def label_windows(dataset: Dataset, contract: InputContract, *, rule: Rule = "ce
 
 def _cut(contract: InputContract, recording: Recording, t: Float64) -> list[Window]:
     return list(cut_recording(contract, recording.name, t, recording.values))
+
+
+def clip(recording: Recording, samples: int) -> Recording:
+    """A recording of exactly so many samples: its loudest stretch, or all of it in the middle of silence.
+
+    Args:
+        recording: with one label, and without stamps of its own.
+        samples: length of the clip.
+
+    Raises:
+        ConfigError: the recording has stamps, or a label for each sample; such a stream has no middle.
+    """
+    if recording.t is not None or recording.marks is not None:
+        raise ConfigError(f"{recording.name}: clip_s is for recordings with one label and no stamps; leave it out")
+    values = recording.values
+    if len(values) > samples:
+        energy = np.concatenate(([0.0], np.cumsum(np.square(values, dtype=np.float64).sum(axis=1))))
+        begin = int((energy[samples:] - energy[:-samples]).argmax())
+        return replace(recording, values=values[begin : begin + samples])
+    before = (samples - len(values)) // 2
+    return replace(recording, values=np.pad(values, ((before, samples - len(values) - before), (0, 0))))

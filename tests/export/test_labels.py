@@ -14,7 +14,7 @@ from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
 from edge_runtime.window import cut_recording
 from export.data import UNLABELLED, Channel, Dataset, Recording, cut_windows
-from export.labels import label_windows, marks_of_events, stamps, window_label
+from export.labels import clip, label_windows, marks_of_events, stamps, window_label
 
 
 def contract(window: int = 20, hop: int = 10, rate_hz: float = 50.0, context: int = 0) -> manifest.InputContract:
@@ -125,3 +125,22 @@ def test_unlabelled_windows_are_left_out() -> None:
 def test_no_window_at_all_is_an_error_that_says_what_to_change() -> None:
     with pytest.raises(ConfigError, match=r"no recording of 'ramps' gives a labelled window of 20 samples at 50 Hz"):
         label_windows(dataset(recording(10)), contract())
+
+
+def test_a_short_recording_lies_in_the_middle_of_its_clip() -> None:
+    values = clip(recording(3), 8).values[:, 0]
+    assert values.tolist() == [0, 0, 0, 1, 2, 0, 0, 0]
+
+
+def test_a_long_recording_is_cut_to_its_loudest_stretch() -> None:
+    loud = np.zeros((50, 1), np.float32)
+    loud[30:34] = 5
+    values = clip(recording(50, values=loud), 6).values
+    assert len(values) == 6
+    assert values.sum() == 20
+
+
+@pytest.mark.parametrize("changes", [{"t": np.arange(5.0)}, {"marks": np.zeros(5, np.int64)}])
+def test_a_stream_is_not_clipped(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="clip_s is for recordings with one label and no stamps"):
+        clip(recording(5, **changes), 8)

@@ -4,7 +4,8 @@ How a figure is made, and why it holds on a machine that does other work too:
 
 1. Each contender is loaded once into the device's own engine and warmed up. A *round* gives every contender one block
    of calls with a batch of 1, in an order that is drawn anew for each round; two untimed calls at the start of a block
-   bring the model back into the caches.
+   bring the model back into the caches. Blocks are short and rounds many: what else the machine does lasts for tens of
+   milliseconds, and a round that is over before it changes compares like with like.
 2. Every call is timed by itself with the monotonic clock. `Timing.p50_us`, `p95_us` and `min_us` are those of all
    calls. A pre-empted call is an outlier among hundreds and does not move the median.
 3. `Timing.ratio` is the median over the rounds of the contender's median by the reference's median *of the same round*.
@@ -37,7 +38,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engine import Array, EngineOptions
 from edge_runtime.errors import EngineError, InputError
 
-_LIMITS = (5, 5000)
+_LIMITS = (3, 5000)
 """Calls in a block, at least and at most."""
 _SETTLE_S = 0.003
 """Between blocks with several threads: worker threads of an engine spin for a while after their last call, and would
@@ -76,8 +77,8 @@ class Plan:
         seed: of the order of turns.
     """
 
-    rounds: int = 15
-    block_s: float = 0.02
+    rounds: int = 61
+    block_s: float = 0.005
     warm_up: int = 2
     seed: int = 0
 

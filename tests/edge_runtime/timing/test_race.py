@@ -82,7 +82,7 @@ def test_quiet_machine_gives_the_true_times(simulated: Callable[[Machine], None]
     assert (slow.ratio, slow.ratio_low, slow.ratio_high) == (1, 1, 1)
     assert fast.ratio == pytest.approx(0.25)
     assert fast.rounds == Plan().rounds
-    assert fast.calls == 15 * 200  # blocks of 20 ms
+    assert fast.calls == 61 * 50  # blocks of 5 ms
 
 
 def test_a_machine_that_slows_down_changes_times_and_not_ratios(simulated: Callable[[Machine], None]) -> None:
@@ -138,7 +138,7 @@ def test_a_real_engine_is_timed() -> None:
     for timing in timings:
         assert 0 < timing.min_us <= timing.p50_us <= timing.p95_us
         assert timing.ratio_low <= timing.ratio <= timing.ratio_high
-        assert timing.calls >= 30
+        assert timing.calls >= 18
     assert 0.2 < timings[1].ratio < 5
 
 

@@ -128,12 +128,10 @@ def reshape(graph: Graph, node: onnx.NodeProto) -> None:
         out = _declare(graph, name, quantized=quantized)
         out.free[True] = lambda: graph.tensor(value, node, channels_last=True)
         return
-    place = graph.open_axes.get(name)
-
-    def write(source: int, target: int) -> None:
-        graph.write_reshape(source, target, place)
-
-    unscaled(graph, node, value, quantized=quantized, channels_last=False, write=write)
+    # Where both layouts hold the numbers in one order, either will do.
+    source = graph.tensor(value, node, channels_last=value.straight and value.channels_last)
+    out, target = graph.output(name, quantized=quantized)
+    write_unscaled(graph, value, out, target, lambda made: graph.write_reshape(source, made, out.open_axis))
 
 
 def transpose(graph: Graph, node: onnx.NodeProto) -> None:

@@ -409,3 +409,10 @@ def old_model(opset: int) -> onnx.ModelProto:
 
 def test_settings_that_were_attributes() -> None:
     same(old_model(11))
+
+
+def test_a_pooled_value_is_flattened_at_once() -> None:
+    b = Net(4, 10)
+    t = b.node("Flatten", b.node("GlobalAveragePool", b.conv("window", 4, 6, 3)))
+    written = same(b.finish(b.node("Gemm", t, b.weights(6, 3))))
+    assert operators(written)[2:] == ["CONV_2D", "MEAN", "RESHAPE", "FULLY_CONNECTED"]

@@ -173,10 +173,12 @@ class Classifier(nn.Module):  # type: ignore[misc]
         if not self.sizes:
             return x
         if self.pool == "last":
-            return x[..., -1:].flatten(1)
+            return x[..., -1:].squeeze(-1)
         axes = tuple(range(2, 2 + len(self.sizes)))
         means = x.mean(dim=axes) if "mean" in self.pool else None
         if self.pool == "mean":
             return means
         peaks = functional.max_pool1d(x, self.sizes) if len(self.sizes) == 1 else functional.max_pool2d(x, self.sizes)
-        return peaks.flatten(1) if means is None else torch.cat([means, peaks.flatten(1)], dim=1)
+        # Squeezed and not flattened: dependency graphs (`export.prune`) lose track of channels in a reshape.
+        peaks = peaks.squeeze(axes)
+        return peaks if means is None else torch.cat([means, peaks], dim=1)

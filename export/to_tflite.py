@@ -33,6 +33,7 @@ from edge_runtime.errors import ConfigError
 from export.tflite import convolutions, dense, elementwise, moves, pools, reductions
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.graph import Graph
+from export.tflite.patterns import DOMAIN
 from export.tflite.prepare import prepare
 
 _Writer = Callable[[Graph, onnx.NodeProto], None]
@@ -58,7 +59,8 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
     inputs = {info.name: _entry(graph, info.name, io) for info in graph.onnx.input}
     for node in graph.onnx.node:
         if node.output[0] not in graph.written:
-            _WRITERS.get(node.op_type, _refuse)(graph, node)
+            known = node.domain in ("", "ai.onnx", DOMAIN)
+            (_WRITERS.get(node.op_type, _refuse) if known else _refuse)(graph, node)
     outputs: dict[str, int] = {}
     for info in graph.onnx.output:
         index = _exit(graph, info.name, io)
@@ -127,6 +129,8 @@ def _dequantize(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _refuse(_graph: Graph, node: onnx.NodeProto) -> None:
+    if node.domain not in ("", "ai.onnx", DOMAIN):
+        raise UnsupportedNodeError(node, f"it is of {node.domain!r}, not of ONNX; optimise less before converting")
     raise UnsupportedNodeError(node, f"known here are {', '.join(sorted(_WRITERS))}")
 
 

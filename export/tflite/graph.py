@@ -232,6 +232,8 @@ class Graph:
         scale = self.constants.get(node.input[1])
         if scale is None:
             raise UnsupportedNodeError(node, "its scale is computed at run time")
+        if scale.ndim > 1:
+            raise UnsupportedNodeError(node, "it has scales per block; quantise per tensor or per channel")
         zero = self.constants[node.input[2]] if len(node.input) > 2 else np.zeros(scale.shape, np.uint8)
         return scale.astype(np.float32), zero.astype(np.int64)
 

@@ -135,7 +135,7 @@ def _settle(model: onnx.ModelProto, names: frozenset[str], constants: set[str], 
     model = _sized(model, names, constants, batch)
     settled = _Settled(
         graph=model.graph,
-        constants={tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer},
+        constants={tensor.name: _array(tensor) for tensor in model.graph.initializer},
         shapes={},
         dtypes={},
     )
@@ -149,6 +149,12 @@ def _settle(model: onnx.ModelProto, names: frozenset[str], constants: set[str], 
         if not changed:
             break
     return settled
+
+
+def _array(tensor: onnx.TensorProto) -> Array:
+    """A constant; 4-bit integers as bytes, since the int8 operators compute the same with them."""
+    array: Array = numpy_helper.to_array(tensor)
+    return array.astype(np.int8) if tensor.data_type == onnx.TensorProto.INT4 else array
 
 
 def _sized(model: onnx.ModelProto, names: frozenset[str], constants: set[str], batch: int) -> onnx.ModelProto:

@@ -344,3 +344,13 @@ def test_sizes_unknown_before_the_run_are_refused() -> None:
     b.shape[2] = "time"
     with pytest.raises(ConfigError, match="fixed sizes except the batch"):
         convert(b.model(b.node("Relu", b.conv("window", 3, 3, 3))))
+
+
+def test_an_operator_of_another_domain_is_refused() -> None:
+    """Optimisers replace nodes by their runtime's own, some under names that ONNX has too."""
+    b = Net(3, 8)
+    model = b.finish(b.node("Relu", b.node("Gelu", "window")))
+    model.graph.node[0].domain = "com.microsoft"
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(UnsupportedNodeError, match=r"\(Gelu\).* it is of 'com.microsoft'"):
+        convert(model)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError
 from export.tflite.errors import UnsupportedNodeError
@@ -288,3 +289,26 @@ def test_a_float_layer_may_stand_between_integers() -> None:
     assert written.count("QUANTIZE") == written.count("DEQUANTIZE") == 2
     x = {"window": windows(1, 4, 10)}
     np.testing.assert_allclose(on_tflite(convert(model), x)[0], on_onnx(model, x)[0], atol=0.05)
+
+
+def test_four_bit_weights_are_written_as_bytes() -> None:
+    b = Net(4, 10, opset=21)
+    stored = b.random.integers(-7, 8, (8, 4, 3))
+    names = ["w", "scale", "zero"]
+    b.constants += [
+        helper.make_tensor(names[0], TensorProto.INT4, stored.shape, stored.ravel().tolist()),
+        helper.make_tensor(names[1], TensorProto.FLOAT, [8], np.linspace(0.05, 0.1, 8).tolist()),
+        helper.make_tensor(names[2], TensorProto.INT4, [8], [0] * 8),
+    ]
+    weights = b.node("DequantizeLinear", *names, axis=0)
+    model = b.finish(b.quantized(b.node("Conv", b.quantized("window", -4, 4), weights, b.weights(8)), -6, 6))
+    assert "CONV_2D" in operators(convert(model))
+    assert steps_apart(model).max() < 1.01
+
+
+def test_scales_per_block_are_refused() -> None:
+    b = Net(4, 10, opset=21)
+    stored, scale = b.constant(np.ones((10, 6), np.int8)), b.constant(np.ones((2, 6), np.float32))
+    weights = b.node("DequantizeLinear", stored, scale, b.constant(np.zeros((2, 6), np.int8)), axis=0, block_size=5)
+    with pytest.raises(UnsupportedNodeError, match="scales per block"):
+        convert(b.finish(b.node("MatMul", "window", weights)))

@@ -9,8 +9,9 @@ import onnx
 
 from export.tflite.dense import parameters
 from export.tflite.errors import UnsupportedNodeError
-from export.tflite.graph import Graph, Value, attributes, channels_last_shape
+from export.tflite.graph import Graph, attributes
 from export.tflite.moves import sliced
+from export.tflite.values import Value, channels_last_shape
 from export.tflite.windows import SAME, VALID, Window, is_same, padded, window
 
 

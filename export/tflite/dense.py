@@ -9,7 +9,8 @@ import onnx
 
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import Quantization
-from export.tflite.graph import Fixed, Graph, Value, Weights, attributes
+from export.tflite.graph import Graph, attributes
+from export.tflite.values import Fixed, Value, Weights
 from export.tflite.windows import VALID
 
 _INT32_MAX = int(np.iinfo(np.int32).max)

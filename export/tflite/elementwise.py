@@ -9,18 +9,9 @@ import onnx
 
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import TYPES, Quantization
-from export.tflite.graph import (
-    NO_ACTIVATION,
-    RELU,
-    RELU6,
-    RELU_N1_TO_1,
-    Fixed,
-    Graph,
-    Value,
-    arranged,
-    attributes,
-)
+from export.tflite.graph import NO_ACTIVATION, RELU, RELU6, RELU_N1_TO_1, Graph, attributes
 from export.tflite.moves import constant
+from export.tflite.values import Fixed, Value, arranged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

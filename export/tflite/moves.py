@@ -10,7 +10,8 @@ import onnx
 
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import Quantization
-from export.tflite.graph import LAST_ORDER, Array, Fixed, Graph, Value, arranged, attributes
+from export.tflite.graph import Graph, attributes
+from export.tflite.values import LAST_ORDER, Array, Fixed, Value, arranged
 
 _Fill = Literal["edge", "reflect", "wrap"]
 

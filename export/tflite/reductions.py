@@ -10,8 +10,9 @@ import onnx
 from export.tflite.elementwise import is_fine, write_fixed_step
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import TYPES, Quantization
-from export.tflite.graph import Graph, Value, attributes
+from export.tflite.graph import Graph, attributes
 from export.tflite.moves import identity, write_unscaled
+from export.tflite.values import Value
 
 _OPERATORS = {
     "GlobalAveragePool": "MEAN",

@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 
 from export.tflite.errors import UnsupportedNodeError
-from export.tflite.graph import Graph, Value, attributes, channels_last_shape
+from export.tflite.graph import Graph, attributes
+from export.tflite.values import Value, channels_last_shape
 
 SAME, VALID = 0, 1
 """Values of ``Padding`` in the TensorFlow Lite schema."""

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CHECKED := edge_runtime devices export tests benchmarks
 
-.PHONY: demo test check lint types unit format tools bench conformance clean
+.PHONY: demo test check lint types unit format tools bench bench-export conformance clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -34,6 +34,10 @@ format: $(VENV)/.test
 
 bench: $(VENV)/.test tools
 	$(BIN)/python -m benchmarks
+
+# Our quantiser, writer and search beside the defaults of others, each in an environment of its own (3 GB).
+bench-export: $(VENV)/.test
+	$(BIN)/python -m benchmarks.export_peers $(ARGS)
 
 # Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
 conformance: $(VENV)/.test

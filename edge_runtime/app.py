@@ -11,25 +11,20 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import orjson
 
-from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.config import AppConfig, ModelConfig
-from edge_runtime.engine import Engine, EngineOptions
-from edge_runtime.errors import BundleError, ConfigError
+from edge_runtime.config import AppConfig
+from edge_runtime.errors import ConfigError
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.loop import Loop
-from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
+from edge_runtime.model import Model, load_model
 from edge_runtime.pipeline import Done, Pipeline
-from edge_runtime.probe import probe
-from edge_runtime.signature import load_keys
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -45,61 +40,6 @@ log = logging.getLogger(__name__)
 
 SAVE_BUDGET_S = 60.0
 """How often the daily budget is written down: a crash forgets at most this much of what was spent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A bundle with one of its variants, loaded and proven on this machine."""
-
-    bundle: Bundle
-    variant: Variant
-    engine: Engine
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the bundle says of itself."""
-        return self.bundle.manifest
-
-    def close(self) -> None:
-        """Free the model and the file."""
-        self.engine.close()
-        self.bundle.close()
-
-
-def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
-    """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
-
-    Args:
-        config: which bundle, and whose.
-        clock: says whether it has expired; None takes the system's.
-
-    Raises:
-        ConfigError: there is no such file, or no such variant in it.
-        BundleError, EngineError: the bundle cannot be trusted, has expired, or nothing of it runs here.
-    """
-    if not config.bundle.is_file():
-        raise ConfigError(f"bundle {config.bundle}: no such file")
-    trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
-    bundle = open_bundle(config.bundle, trusted=trusted)
-    try:
-        return _load(bundle, config, clock or SystemClock())
-    except BaseException:
-        bundle.close()
-        raise
-
-
-def _load(bundle: Bundle, config: ModelConfig, clock: Clock) -> Model:
-    if bundle.expired(clock):
-        raise BundleError(
-            f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
-        )
-    names = [variant.name for variant in bundle.manifest.variants]
-    if config.variant not in {"auto", *names}:
-        raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
-    variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
-    options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
-    probe(bundle, variant.name, options, timeout_s=config.load_timeout_s).require()
-    return Model(bundle, variant, load_engine(bundle, variant.name, options, probe_first=False))
 
 
 class App:
@@ -144,9 +84,7 @@ class App:
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.escalator = self._escalator(stack)
             self.pipeline = Pipeline(
-                manifest=manifest,
-                variant=self.model.variant,
-                engine=self.model.engine,
+                model=self.model,
                 windower=Windower(manifest.input, config.window, self.metrics),
                 gate=Gate(manifest.gate, config.gate.threshold),
                 budget=self.budget,
@@ -154,7 +92,6 @@ class App:
                 escalation=self.escalator,
                 metrics=self.metrics,
                 clock=self.clock,
-                max_batch=config.model.max_batch,
                 audit_share=config.gate.audit_share,
             )
             self._resources = stack.pop_all()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_runtime.app import Model
 from edge_runtime.bundle import arrange
+from edge_runtime.model import Model
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.serve_batch import ServedModel
 

@@ -20,14 +20,13 @@ from typing import Protocol
 
 import numpy as np
 
-from edge_runtime.batch import Batch, with_context
+from edge_runtime.batch import with_context
 from edge_runtime.clock import Clock
-from edge_runtime.engine import Engine
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
-from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Correction, Float32, Prediction, Reading, Route
 from edge_runtime.metrics import Metrics
+from edge_runtime.model import Predictor
 from edge_runtime.sinks import Sink
 from edge_runtime.window import Window, Windower
 
@@ -78,9 +77,7 @@ class Pipeline:
     """From readings to answers, for one bundle.
 
     Args:
-        manifest: what the bundle promises.
-        variant: which of its files `engine` runs.
-        engine: the loaded model.
+        model: answers windows.
         windower: cuts windows for all keys.
         gate: tells hard from easy.
         budget: bounds what is sent.
@@ -88,16 +85,13 @@ class Pipeline:
         escalation: where hard cases go; None keeps every answer local.
         metrics: receives everything that is counted.
         clock: monotonic time for latencies.
-        max_batch: windows given to the engine in one call.
         audit_share: share of trusted answers that is sent all the same.
     """
 
     def __init__(
         self,
         *,
-        manifest: Manifest,
-        variant: Variant,
-        engine: Engine,
+        model: Predictor,
         windower: Windower,
         gate: Gate,
         budget: Budget,
@@ -105,17 +99,9 @@ class Pipeline:
         escalation: Escalation | None,
         metrics: Metrics,
         clock: Clock,
-        max_batch: int = 32,
         audit_share: float = 0.0,
     ) -> None:
-        self._manifest = manifest
-        self._model = manifest.model
-        self._variant = variant.name
-        self._labels = manifest.output.labels
-        self._length_s = manifest.input.window / manifest.input.rate_hz
-        self._history = manifest.input.history
-        self._case_bytes = manifest.input.case_bytes
-        self._engine = engine
+        self._use(model)
         self._windower = windower
         self._gate = gate
         self._budget = budget
@@ -124,7 +110,6 @@ class Pipeline:
         self._metrics = metrics
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
-        self._batch = Batch(manifest.input, variant, max_batch)
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
         self._open_turns = 0
@@ -161,10 +146,21 @@ class Pipeline:
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
-        step = self._batch.max_batch
+        step = self._model.max_batch
         for at in range(0, len(windows), step):
             self._answer(windows[at : at + step], answers, hard)
         self._hand_over(answers, hard, waiting)
+
+    def replace(self, model: Predictor, gate: Gate) -> None:
+        """Answer with another model from now on; what is ready is answered by the one before.
+
+        Args:
+            model: of the same input contract, so that the windows begun go on.
+            gate: its own.
+        """
+        self.end_turn()
+        self._use(model)
+        self._gate = gate
 
     def publish(self, corrections: Sequence[Correction], done: Done) -> None:
         """Hand corrections to the sinks; `done` is called when all of them have them safe."""
@@ -173,11 +169,20 @@ class Pipeline:
         for sink in self._sinks:
             sink.send(corrections, join)
 
+    def _use(self, model: Predictor) -> None:
+        manifest = model.manifest
+        self._model = model
+        self._name = manifest.model
+        self._labels = manifest.output.labels
+        self._length_s = manifest.input.window / manifest.input.rate_hz
+        self._history = manifest.input.history
+        self._case_bytes = manifest.input.case_bytes
+
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
         began = clock.monotonic()
         try:
-            (probabilities, *_) = self._engine.run(self._batch.gather(windows))
+            probabilities = self._model.predict(windows)
         except InputError as error:
             self._refuse(windows, error, answers, hard)
             return
@@ -192,7 +197,7 @@ class Pipeline:
         self._budget.seen(len(windows))
         # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
         rows = probabilities.astype(np.float64).round(7).tolist()
-        labels, model, variant = self._labels, self._model, self._variant
+        labels, model, variant = self._labels, self._name, self._model.variant.name
         keys, slots, starts, _, _, received = zip(*windows, strict=True)
         length = self._length_s
         made = [

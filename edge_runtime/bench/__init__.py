@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from edge_runtime.app import App, Model, load_model
+from edge_runtime.app import App
 from edge_runtime.bench.feeder import RESULTS, Feeder
 from edge_runtime.bench.handwritten import Call, HandWritten, library_call, no_delay
 from edge_runtime.bench.result import BareCall, BenchResult, Cost, machine
@@ -39,6 +39,7 @@ from edge_runtime.engine import Engine
 from edge_runtime.errors import ConnectionFailed
 from edge_runtime.manifest import Manifest
 from edge_runtime.message import Float32
+from edge_runtime.model import Model, load_model
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import encode_publish
 from edge_runtime.sinks.mqtt import MqttSinkConfig

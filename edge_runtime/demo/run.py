@@ -20,7 +20,7 @@ from typing import Self, TextIO
 import numpy as np
 
 from edge_runtime import config as configuration
-from edge_runtime.app import App, Model, load_model, stopped_by_signals
+from edge_runtime.app import App, stopped_by_signals
 from edge_runtime.batch import with_context
 from edge_runtime.bundle import arrange
 from edge_runtime.clock import SystemClock
@@ -30,6 +30,7 @@ from edge_runtime.demo.tally import Tally
 from edge_runtime.demo.view import View
 from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
+from edge_runtime.model import Model, load_model
 from edge_runtime.store import Outbox
 from edge_runtime.window import cut_recording
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edge_runtime import app as app_module
-from edge_runtime.app import App, load_model, stopped_by_signals
+from edge_runtime.app import App, stopped_by_signals
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.config import AppConfig, ModelConfig, parse
-from edge_runtime.errors import BundleError, ConfigError, EngineError, StoreError
+from edge_runtime.config import AppConfig, parse
+from edge_runtime.errors import ConfigError, StoreError
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.store import Outbox, OutboxConfig
 from tests.integration.running import PATIENCE_S, answers, streams, write_recording
@@ -208,32 +207,6 @@ def test_a_source_that_cannot_be_opened_leaves_nothing_behind(folder: Path) -> N
     with pytest.raises(ConfigError, match="no such file"):
         app.run()
     assert threading.active_count() == threads
-
-
-# -- loading -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_bundle_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        load_model(ModelConfig(bundle=tmp_path / "missing.edge"))
-
-
-def test_an_expired_bundle_is_refused(tmp_path: Path) -> None:
-    bundle = tiny_bundle(tmp_path / "old.edge", expires="2001-01-31")
-    with pytest.raises(BundleError, match="expired on 2001-01-31"):
-        load_model(ModelConfig(bundle=bundle, unsigned="allow"))
-
-
-def test_a_model_that_takes_too_long_to_load_is_given_up(folder: Path) -> None:
-    with pytest.raises(EngineError, match=r"0\.01 s"):
-        load_model(ModelConfig(bundle=folder / "watch.edge", unsigned="allow", load_timeout_s=0.01))
-
-
-def test_a_loaded_model_answers(folder: Path) -> None:
-    model = load_model(ModelConfig(bundle=folder / "watch.edge", unsigned="allow"))
-    (probabilities, *_) = model.engine.run(np.zeros((2, 3, 16), np.float32))
-    assert probabilities.shape == (2, 3)
-    model.close()
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------

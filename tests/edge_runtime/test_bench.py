@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from edge_runtime import schema
-from edge_runtime.app import load_model
 from edge_runtime.bench import (
     BenchConfig,
     BenchResult,
@@ -26,6 +25,7 @@ from edge_runtime.bundle import engine_for, open_bundle
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import ConfigError
+from edge_runtime.model import load_model
 from edge_runtime.mqtt.packets import V311, Parser
 from edge_runtime.window import Windower
 from tests.models import tiny_bundle

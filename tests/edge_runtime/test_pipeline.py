@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.message import Answer, Prediction, Reading
 from edge_runtime.metrics import Metrics
+from edge_runtime.model import LoadedVariant
 from edge_runtime.pipeline import Hard, Pipeline
 from edge_runtime.window import Windower
 
@@ -134,9 +136,7 @@ def bench(
     clock, metrics, sink, escalation = SimulatedClock(), Metrics(), HeldSink(), HeldEscalation()
     engine = MeanEngine(channel_axis=1 if m.variants[0].layout == "NCW" else 2)
     pipeline = Pipeline(
-        manifest=m,
-        variant=m.variants[0],
-        engine=engine,
+        model=LoadedVariant(m, m.variants[0], engine, max_batch),
         windower=Windower(m.input, metrics=metrics),
         gate=Gate(m.gate),
         budget=Budget(config, clock),
@@ -144,7 +144,6 @@ def bench(
         escalation=escalation if cloud else None,
         metrics=metrics,
         clock=clock,
-        max_batch=max_batch,
         audit_share=config.audit_share,
     )
     return Bench(pipeline, engine, sink, escalation, metrics, clock)
@@ -299,3 +298,18 @@ def test_every_window_is_accounted_for() -> None:
     assert counts["windows_total"] == counts["predictions_total"] == len(predictions(b)) == 74
     assert counts["hard_total"] == len(b.escalation.cases)
     assert b.metrics.stages["total"].count == 74
+
+
+def test_another_model_takes_over_between_windows() -> None:
+    b = bench()
+    newer = dataclasses.replace(manifest(threshold=0.95), version=4)
+    engine = MeanEngine()
+    b.pipeline.deliver([reading("k", 1000.0, 0.9, 0.9, 0.9, 0.9)], b.clock.monotonic(), None)
+    b.pipeline.replace(LoadedVariant(newer, newer.variants[0], engine), Gate(newer.gate))
+    b.pipeline.deliver([reading("k", 1000.4, 0.9, 0.9)], b.clock.monotonic(), None)
+    b.pipeline.end_turn()
+    before, after = predictions(b)
+    assert (before.model, before.hard) == ("bench/3", False)
+    assert (after.model, after.hard) == ("bench/4", True)
+    assert b.engine.batches == engine.batches == [1]
+    assert after.id == "k@10002", "the window begun before goes on"

@@ -23,10 +23,11 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from edge_runtime.app import App, Model
+from edge_runtime.app import App
 from edge_runtime.bundle import load_engine, open_bundle
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.engine import EngineOptions
+from edge_runtime.model import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0

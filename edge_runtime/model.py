@@ -1,0 +1,133 @@
+"""A model that answers windows: one variant of a bundle, verified, proven in a child process, and loaded.
+
+The pipeline knows only `Predictor`. What decides among several models (another one takes over when an engine fails, a
+smaller one while the board is hot) is a predictor made of predictors, and lives in a module of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from edge_runtime.batch import Batch
+from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
+from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.errors import BundleError, ConfigError
+from edge_runtime.manifest import Manifest, Variant
+from edge_runtime.message import Float32
+from edge_runtime.probe import probe
+from edge_runtime.signature import load_keys
+from edge_runtime.window import Window
+
+if TYPE_CHECKING:
+    from edge_runtime.config import ModelConfig
+
+
+class Predictor(Protocol):
+    """Answers windows. Used by one thread at a time.
+
+    Attributes:
+        max_batch: windows in one call at most.
+    """
+
+    max_batch: int
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says of itself."""
+        ...
+
+    @property
+    def variant(self) -> Variant:
+        """Which of its files gave the last answers; before the first, which one would."""
+        ...
+
+    def predict(self, windows: Sequence[Window]) -> Float32:
+        """Answer 1 to `max_batch` windows.
+
+        Returns:
+            (windows, classes) probabilities, valid until the next call.
+
+        Raises:
+            InputError: the engine will not have these values.
+            EngineError: there is no answer; the windows are lost to the device.
+        """
+        ...
+
+
+class LoadedVariant:
+    """One variant in one engine.
+
+    Args:
+        manifest: of the bundle that it is from.
+        variant: which file of it `engine` runs.
+        engine: the loaded model.
+        max_batch: windows given to the engine in one call.
+    """
+
+    def __init__(self, manifest: Manifest, variant: Variant, engine: Engine, max_batch: int = 32) -> None:
+        self.manifest = manifest
+        self.variant = variant
+        self.engine = engine
+        self.max_batch = max_batch
+        self._batch = Batch(manifest.input, variant, max_batch)
+
+    def predict(self, windows: Sequence[Window]) -> Float32:
+        """See `Predictor`."""
+        (probabilities, *_) = self.engine.run(self._batch.gather(windows))
+        return probabilities
+
+    def close(self) -> None:
+        """Free the model."""
+        self.engine.close()
+
+
+class Model(LoadedVariant):
+    """A loaded variant and the open bundle that it is from, which may be asked for another one."""
+
+    def __init__(self, bundle: Bundle, variant: Variant, engine: Engine, max_batch: int = 32) -> None:
+        super().__init__(bundle.manifest, variant, engine, max_batch)
+        self.bundle = bundle
+
+    def close(self) -> None:
+        """Free the model and the file."""
+        super().close()
+        self.bundle.close()
+
+
+def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
+    """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
+
+    Args:
+        config: which bundle, and whose.
+        clock: says whether it has expired; None takes the system's.
+
+    Raises:
+        ConfigError: there is no such file, or no such variant in it.
+        BundleError, EngineError: the bundle cannot be trusted, has expired, or nothing of it runs here.
+    """
+    if not config.bundle.is_file():
+        raise ConfigError(f"bundle {config.bundle}: no such file")
+    trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
+    bundle = open_bundle(config.bundle, trusted=trusted)
+    try:
+        return _load(bundle, config, clock or SystemClock())
+    except BaseException:
+        bundle.close()
+        raise
+
+
+def _load(bundle: Bundle, config: ModelConfig, clock: Clock) -> Model:
+    if bundle.expired(clock):
+        raise BundleError(
+            f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
+        )
+    names = [variant.name for variant in bundle.manifest.variants]
+    if config.variant not in {"auto", *names}:
+        raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
+    variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
+    options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
+    probe(bundle, variant.name, options, timeout_s=config.load_timeout_s).require()
+    engine = load_engine(bundle, variant.name, options, probe_first=False)
+    return Model(bundle, variant, engine, config.max_batch)

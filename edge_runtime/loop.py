@@ -46,7 +46,8 @@ class Loop:
     """A selector loop with timers, end-of-turn hooks and one way in for other threads.
 
     Args:
-        linger_s: how long a wake-up by a lingering reader may wait for more input before it is handled.
+        linger_s: how long input of a lingering reader may wait for more before it is handled. What came while a turn
+            was at work has waited since then, at most since that turn looked.
         clock: where time comes from.
     """
 
@@ -62,6 +63,7 @@ class Loop:
         self._from_threads: deque[Callback] = deque()
         self._hooks: list[Callback] = []
         self._hurry = False
+        self._looked_at = 0.0  # nothing that is unread can have come before
         self._stopping = False
         self._waker, wake_end = socket.socketpair()
         self._wake_end = wake_end
@@ -129,10 +131,7 @@ class Loop:
 
     def turn(self, timeout: float | None) -> None:
         """One turn: wait at most `timeout` seconds (None: until something happens), then handle what is there."""
-        ready = self._select(self._wait(timeout))
-        if self.linger_s and not self._hurry and any(self._lingers(key) for key, _ in ready):
-            self.clock.sleep(self.linger_s)
-            ready = self._select(0)
+        ready = self._linger(timeout) if self.linger_s else self._select(self._wait(timeout))
         self._hurry = False
         for key, events in ready:
             if events & selectors.EVENT_WRITE and (writer := self._writers.get(key.fd)):
@@ -156,6 +155,20 @@ class Loop:
             until = max(0.0, self._timers[0][0] - self.clock.monotonic())
             timeout = until if timeout is None else min(timeout, until)
         return timeout
+
+    def _linger(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        since = self._looked_at
+        ready = self._select(0)
+        if not ready:
+            ready = self._select(self._wait(timeout))
+            since = self.clock.monotonic()
+        if not self._hurry and any(self._lingers(key) for key, _ in ready):
+            left = since + self.linger_s - self.clock.monotonic()
+            if left > 0:
+                self.clock.sleep(left)
+                ready = self._select(0)
+        self._looked_at = self.clock.monotonic()
+        return ready
 
     def _select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         return self._selector.select(timeout)

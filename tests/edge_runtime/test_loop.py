@@ -102,6 +102,31 @@ def test_lingering_waits_once_for_more_input_unless_in_a_hurry(pipe: tuple[int, 
     loop.close()
 
 
+def test_what_came_during_a_turn_has_begun_to_wait(pipe: tuple[int, int]) -> None:
+    clock = SimulatedClock()
+    loop = Loop(linger_s=0.005, clock=clock)
+    read_at: list[float] = []
+
+    def work() -> None:
+        os.read(pipe[0], 9)
+        read_at.append(round(clock.monotonic(), 6))
+        if len(read_at) < 4:
+            os.write(pipe[1], b"x")
+        clock.advance([0.003, 0.02, 0.0, 0.0][len(read_at) - 1])
+
+    loop.watch(pipe[0], work, lingers=True)
+    clock.advance(1.0)
+    began = clock.monotonic()
+    os.write(pipe[1], b"x")
+    for _ in range(4):
+        loop.turn(0)
+    # A first arrival waits; one that came in 3 ms of work waits 2 ms more; one that came in 20 ms has waited enough.
+    first = read_at[0] - began
+    assert first <= 0.005
+    assert [round(at - read_at[0], 6) for at in read_at[1:]] == [0.005, 0.025, 0.030]
+    loop.close()
+
+
 def test_a_reader_that_does_not_linger_is_served_at_once(pipe: tuple[int, int]) -> None:
     clock = SimulatedClock()
     loop = Loop(linger_s=0.005, clock=clock)

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CHECKED := edge_runtime devices export tests benchmarks
 
-.PHONY: demo test check lint types unit format tools bench bench-export conformance clean
+.PHONY: demo test test-faults soak check lint types unit format tools bench bench-export conformance clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -15,6 +15,14 @@ demo: $(VENV)/.device
 test: $(VENV)/.test tools
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(ARGS)
+
+# Kills, power cuts, full and damaged disks, hostile input: docs/reliability.md. ARGS="--seed 7 -k power"
+test-faults: $(VENV)/.test tools
+	$(BIN)/python -m pytest tests/faults $(ARGS)
+
+# The same for hours, with a new seed each time.
+soak: $(VENV)/.test tools
+	$(BIN)/python -m pytest tests/faults --long $(ARGS)
 
 check: lint types
 

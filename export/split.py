@@ -6,8 +6,11 @@ answer once, at the end. Windows of one person look alike, so a split by window 
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +21,8 @@ from export.data import UNLABELLED, Dataset
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRecipe:
     """Which groups are for what; groups that no list names are dealt by a hash of their name.
+
+    The lists hold names, or patterns with ``*`` and ``?`` that stand for all groups they fit.
 
     Attributes:
         train: groups to train on.
@@ -72,12 +77,10 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
             groups there are, not on the order of files.
 
     Raises:
-        ConfigError: a named group does not exist, or a set would be empty or lack a class.
+        ConfigError: a named group does not exist, a pattern fits a group of another list, or a set would be empty or
+            lack a class.
     """
-    for name in ("train", "validation", "test", "exclude"):
-        for group in getattr(recipe, name):
-            if group not in dataset.groups:
-                raise ConfigError(f"split.{name}: no group {group!r}; the data has {', '.join(dataset.groups)}")
+    recipe = _spelled_out(recipe, dataset.groups)
     named = {*recipe.train, *recipe.validation, *recipe.test, *recipe.exclude}
     left = sorted(set(dataset.groups) - named, key=lambda group: _hash(group, seed))
     if recipe.train and recipe.validation and recipe.test:
@@ -103,6 +106,28 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
                 "move a group there that has, or leave the class out"
             )
     return Split(**parts)
+
+
+def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
+    """The same recipe with the groups that its patterns stand for."""
+
+    def found(name: str, entries: Sequence[str]) -> tuple[str, ...]:
+        fitting = [[entry] if entry in groups else fnmatch.filter(groups, entry) for entry in entries]
+        for entry, fits in zip(entries, fitting, strict=True):
+            if not fits:
+                raise ConfigError(f"split.{name}: no group {entry!r}; the data has {', '.join(groups)}")
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(fitting)))
+
+    try:
+        return replace(
+            recipe,
+            train=found("train", recipe.train),
+            validation=found("validation", recipe.validation),
+            test=found("test", recipe.test),
+            exclude=found("exclude", recipe.exclude),
+        )
+    except ValueError as error:  # two lists share a group
+        raise ConfigError(f"split: {error}") from error
 
 
 def _deal(groups: list[str], recipe: SplitRecipe) -> tuple[list[str], list[str], list[str]]:

@@ -96,3 +96,15 @@ def test_a_set_without_a_class_is_refused() -> None:
     )
     with pytest.raises(ConfigError, match=r"split: test \(groups c\) has no 'yes'"):
         split(data, SplitRecipe(train=("a",), validation=("b",), test=("c",)))
+
+
+def test_a_pattern_stands_for_all_groups_it_fits() -> None:
+    recipe = SplitRecipe(train=("lab/*", "home/a"), validation=("home/b",), test=("home/?c",))
+    groups = split(dataset(["lab/1", "lab/2", "home/a", "home/b", "home/cc"]), recipe).groups
+    assert groups == {"train": ["lab/1", "lab/2", "home/a"], "validation": ["home/b"], "test": ["home/cc"]}
+
+
+def test_a_pattern_that_reaches_into_another_list_is_refused() -> None:
+    recipe = SplitRecipe(train=("home/*",), validation=("lab/1",), test=("home/b",))
+    with pytest.raises(ConfigError, match="'home/b' is in two sets"):
+        split(dataset(["lab/1", "home/a", "home/b"]), recipe)

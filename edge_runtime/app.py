@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.pipeline import Done, Pipeline
+from edge_runtime.rungs import lineup_of
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -33,6 +34,7 @@ from edge_runtime.window import Windower
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import Escalator
+    from edge_runtime.lineup import Lineup
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
 
@@ -75,6 +77,7 @@ class App:
             self.model = model or load_model(config.model, self.clock)
             stack.callback(self.model.close)
             manifest = self.model.manifest
+            self.lineup = self._lineup(stack)
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
             self._links = _links(config, self.metrics)
@@ -84,7 +87,7 @@ class App:
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.escalator = self._escalator(stack)
             self.pipeline = Pipeline(
-                model=self.model,
+                model=self.lineup or self.model,
                 windower=Windower(manifest.input, config.window, self.metrics),
                 gate=Gate(manifest.gate, config.gate.threshold),
                 budget=self.budget,
@@ -97,6 +100,13 @@ class App:
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
+
+    def _lineup(self, stack: ExitStack) -> Lineup | None:
+        if self.config.model.failover == "off":
+            return None
+        lineup = lineup_of(self.model, self.config.model, clock=self.clock, metrics=self.metrics)
+        stack.callback(lineup.close)
+        return lineup
 
     def _source(self, position: int, config: SourceConfig) -> Source:
         return build_source(
@@ -172,6 +182,8 @@ class App:
             if self.escalator is not None:
                 self.escalator.start()
                 self._save_budget_regularly()
+            if self.lineup is not None:
+                self.lineup.open(self.loop, self._say_who_answers)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             self.loop.each_turn(self._stop_when_finished)
@@ -197,6 +209,10 @@ class App:
         for sink in self.sinks:
             sink.close(0.0)
         self._resources.close()
+
+    def _say_who_answers(self, status: Mapping[str, object]) -> None:
+        for link in self._links.values():
+            link.tell("model", status)
 
     def _stop_when_finished(self) -> None:
         if all(source.finished for source in self.sources):

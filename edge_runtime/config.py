@@ -55,6 +55,14 @@ class ModelConfig:
         if self.trusted_keys and self.unsigned == "allow":
             raise ValueError(
                 "trusted_keys and unsigned = 'allow' contradict each other, since a signature can be taken off; "
+    failover: Literal["on", "off"] = "on"
+    """Whether something else answers when the engine fails (docs/decisions/0010-failover.md)."""
+    fallbacks: tuple[str, ...] = ()
+    """Variants that may stand in for the first, in this order; empty takes all that run here, by cost."""
+    accelerators: dict[str, dict[str, str]] = field(default_factory=dict)
+    """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU."""
+    check_interval_s: float = 60.0
+    """How often golden vectors are replayed on the engine that answers; 0 is never."""
                 "leave one of them out"
             )
         if self.threads < 1 or self.max_batch < 1:
@@ -68,6 +76,8 @@ class AppConfig:
     """The whole file."""
 
     model: ModelConfig
+        if self.check_interval_s < 0:
+            raise ValueError("check_interval_s must not be negative")
     source: tuple[SourceConfig, ...]
     sink: tuple[SinkConfig, ...]
     broker: dict[str, BrokerConfig] = field(default_factory=dict)

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 
 class EdgeError(Exception):
+from typing import Literal
+
     """Base of all errors raised on purpose by edge-runtime."""
 
 
@@ -66,7 +68,15 @@ class InputError(EdgeError):
 
 
 class EngineError(EdgeError):
-    """An inference engine is missing, or failed to load or run a model."""
+    """An inference engine is missing, or failed to load or run a model.
+
+    Attributes:
+        how: ``raised``, ``hung`` (no answer in time) or ``died`` (it took its process with it).
+    """
+
+    def __init__(self, message: str, how: Literal["raised", "hung", "died"] = "raised") -> None:
+        super().__init__(message)
+        self.how = how
 
 
 class StoreError(EdgeError):

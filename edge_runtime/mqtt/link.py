@@ -17,7 +17,7 @@ import logging
 import random
 import selectors
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from edge_runtime._version import __version__
@@ -101,6 +101,7 @@ class Link:
         self._dialler = Dialler(name)
         self._received_at = 0.0
         self._closed = False
+        self._told: dict[str, Mapping[str, object]] = {}
         metrics.gauges[self._gauge] = 0.0
 
     # -- what sources and sinks use ------------------------------------------------------------------------------
@@ -131,6 +132,17 @@ class Link:
         """
         assert self._outgoing is not None, "open() comes first"
         self._outgoing.offer(messages, done)
+
+    def tell(self, part: str, facts: Mapping[str, object]) -> None:
+        """Keep facts in the retained status beside ``online``, where there is a status topic.
+
+        Args:
+            part: name under which they stand; the same one again replaces them.
+            facts: what JSON can carry.
+        """
+        self._told[part] = facts
+        if self._connected and self._outgoing is not None and self.config.status_topic:
+            self._outgoing.offer([self._status("online", "")], None)
 
     def open(self, loop: Loop, *, publish_qos: int = 0) -> None:
         """Begin to connect in the loop's next turn, when all users have called it, each with its highest QoS."""
@@ -364,7 +376,8 @@ class Link:
         self._metrics.gauges[self._gauge] = float(connected)
 
     def _status(self, status: str, reason: str) -> Message:
-        told = {"status": status, "runtime": __version__} | ({"reason": reason} if reason else {})
+        told: dict[str, object] = {"status": status, "runtime": __version__}
+        told |= {"reason": reason} if reason else self._told
         return Message(self.config.status_topic.encode(), json.dumps(told).encode(), b"", 1, retain=True)
 
     def _cancel_timer(self) -> None:

@@ -12,6 +12,7 @@
     ├─ InputError                  count it by `reason`, drop the message, carry on; never retry
     ├─ EngineError                 fall back to the next engine, then stop
     ├─ StoreError                  the outbox
+    │   ├─ StoreInUse              another process has it open; ask that one, or stop it
     │   ├─ StoreFull               apply the configured policy
     │   └─ StoreCorrupt            set the file aside, start a new one, say so
     ├─ CloudError
@@ -81,6 +82,10 @@ class EngineError(EdgeError):
 
 class StoreError(EdgeError):
     """The outbox could not do what was asked; nothing that it acknowledged is affected."""
+
+
+class StoreInUse(StoreError):  # noqa: N818 - a state, not a mistake
+    """Another process owns the outbox."""
 
 
 class StoreFull(StoreError):  # noqa: N818 - a state, named as the policy that answers it

@@ -30,7 +30,7 @@ from edge_runtime.message import Correction, Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.pipeline import Done, Hard
-from edge_runtime.store import HardCase, Outbox
+from edge_runtime.store import HardCase, Outbox, requests
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _TRUSTED_ATTEMPTS = 3
 """After so many failures a case may itself be their cause, and is asked alone."""
 
 _LOOK_AGAIN_S = 1.0
-"""How often the outbox is asked for retries that have come due, while nothing new is committed."""
+"""How often the outbox is asked for retries that have come due, and an operator's wishes are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +229,9 @@ class Escalator:
 
     def _commit_forever(self) -> None:
         while True:
-            jobs: list[_Put | _Settled | _Remember | _Stop] = [self._offered.get()]
+            jobs: list[_Put | _Settled | _Remember | _Stop] = []
             try:
+                jobs.append(self._offered.get(timeout=_LOOK_AGAIN_S))
                 while True:
                     jobs.append(self._offered.get_nowait())
             except queue.Empty:
@@ -247,6 +248,8 @@ class Escalator:
                     self._write_down(job)
             if any(isinstance(job, _Stop) for job in jobs):
                 return
+            if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
+                self._work.set()
 
     def _commit(self, cases: list[HardCase]) -> None:
         for attempt in range(1, self._config.commit_attempts + 1):

@@ -8,6 +8,8 @@
     session    one open file: lock, transactions, healing after errors
     opening    creation, checks, upgrade
     salvage    what happens to a damaged file
+    snapshot   looking into an outbox that somebody else owns
+    requests   asking its owner to retry or drop dead letters
     schema     tables, ledger, checksums
 
 The only package that knows SQL.

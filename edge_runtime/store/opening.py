@@ -12,7 +12,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from edge_runtime.errors import StoreError
+from edge_runtime.errors import StoreError, StoreInUse
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import (
     APPLICATION_ID,
@@ -38,7 +38,8 @@ def lock(path: Path) -> int:
         A descriptor; closing it, or the end of the process however it ends, gives the lock back.
 
     Raises:
-        StoreError: the folder is missing, or somebody else owns the outbox.
+        StoreInUse: somebody else owns the outbox.
+        StoreError: the folder is missing or cannot be written to.
     """
     if not path.parent.is_dir():
         raise StoreError(f"the outbox's folder {path.parent} does not exist; create it or change the path")
@@ -50,7 +51,7 @@ def lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise StoreError(f"the outbox {path} is in use by another process; stop it or choose another path") from error
+        raise StoreInUse(f"the outbox {path} is in use by another process; stop it or choose another path") from error
     return descriptor
 
 

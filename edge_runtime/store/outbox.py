@@ -23,6 +23,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -119,6 +120,11 @@ class Outbox:
         with self._file.lock:
             self._leases.clear()
             self._file.close()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._config.path
 
     @property
     def damage(self) -> list[Damage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_runtime import escalate
 from edge_runtime.backoff import Retry
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
@@ -20,7 +22,7 @@ from edge_runtime.message import Correction, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
 from edge_runtime.pipeline import Hard
-from edge_runtime.store import HardCase, Outbox, OutboxConfig, PutResult
+from edge_runtime.store import HardCase, Outbox, OutboxConfig, PutResult, requests
 from tests.edge_runtime.test_pipeline import manifest
 
 Answer = Callable[[Array], dict[str, Array]]
@@ -387,3 +389,30 @@ def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     assert rig.outbox.get_state("budget") == b"{}"
     rig.outbox.close()
     rig.loop.close()
+
+
+def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`edge-runtime outbox retry` beside the running application: the dead letter goes out again."""
+    monkeypatch.setattr(escalate, "_LOOK_AGAIN_S", 0.05)
+
+    def picky(tensor: Array) -> dict[str, Array]:
+        if (tensor == 13).any():
+            raise CloudRejected("window 13 is unlucky", 400)
+        return high(tensor)
+
+    rig.cloud.answer = picky
+    rig.escalator.offer([case(i) for i in range(12, 15)], None)
+    rig.escalator.start()
+    rig.until(lambda: rig.settled() and rig.outbox.counts().dead == 1)
+    rig.cloud.answer = high
+    answers: list[int] = []
+    clock = SystemClock()
+    command = threading.Thread(
+        target=lambda: answers.append(requests.ask(rig.outbox.path, "retry", ["k@13"], clock, 30))
+    )
+    command.start()
+    rig.until(lambda: len(rig.corrections) == 3)
+    command.join()
+    assert answers == [1]
+    rig.until(rig.settled)
+    assert rig.outbox.counts().dead == 0

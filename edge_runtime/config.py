@@ -41,20 +41,20 @@ class ModelConfig:
     unsigned: Literal["refuse", "allow"] = "refuse"
     """``allow`` runs whatever the file holds, and looks at no signature."""
     variant: str = "auto"
-    """Name of one of the bundle's variants; ``auto`` takes the best that this machine can run."""
+    """Name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine, or the first
+    that it can run."""
+    tuned: Path | None = None
+    """File that remembers what was measured; None: ``watch.edge.tuned.json`` beside ``watch.edge``."""
+    tune_at_start_s: float = 0.0
+    """How long the first start may take to measure, where nothing is remembered; 0 leaves it to `edge-runtime tune`."""
     threads: int = 1
-    """More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
+    """At most. More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
     max_batch: int = 32
     latency_budget_ms: float = 0.0
     """How long an arrival may wait for others to be handled with it. 0 answers at once; 5 costs a third of the CPU
     at 10,000 messages a second."""
     load_timeout_s: float = 60.0
     """How long the model may take to load in the child process that tries it first."""
-
-    def __post_init__(self) -> None:
-        if self.trusted_keys and self.unsigned == "allow":
-            raise ValueError(
-                "trusted_keys and unsigned = 'allow' contradict each other, since a signature can be taken off; "
     failover: Literal["on", "off"] = "on"
     """Whether something else answers when the engine fails (docs/decisions/0010-failover.md)."""
     fallbacks: tuple[str, ...] = ()
@@ -63,12 +63,21 @@ class ModelConfig:
     """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU."""
     check_interval_s: float = 60.0
     """How often golden vectors are replayed on the engine that answers; 0 is never."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tune_at_start_s <= 3600:
+            raise ValueError("tune_at_start_s must be 0 to 3,600")
+        if self.trusted_keys and self.unsigned == "allow":
+            raise ValueError(
+                "trusted_keys and unsigned = 'allow' contradict each other, since a signature can be taken off; "
                 "leave one of them out"
             )
         if self.threads < 1 or self.max_batch < 1:
             raise ValueError("threads and max_batch must be at least 1")
         if not 0 <= self.latency_budget_ms <= 10_000:
             raise ValueError("latency_budget_ms must be 0 to 10,000")
+        if self.check_interval_s < 0:
+            raise ValueError("check_interval_s must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +85,6 @@ class AppConfig:
     """The whole file."""
 
     model: ModelConfig
-        if self.check_interval_s < 0:
-            raise ValueError("check_interval_s must not be negative")
     source: tuple[SourceConfig, ...]
     sink: tuple[SinkConfig, ...]
     broker: dict[str, BrokerConfig] = field(default_factory=dict)

@@ -6,6 +6,7 @@ smaller one while the board is hot) is a predictor made of predictors, and lives
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +14,7 @@ from edge_runtime.batch import Batch
 from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engine import Engine, EngineOptions
-from edge_runtime.errors import BundleError, ConfigError
+from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Float32
 from edge_runtime.probe import probe
@@ -22,6 +23,9 @@ from edge_runtime.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
+    from edge_runtime.tune import Setting
+
+log = logging.getLogger(__name__)
 
 
 class Predictor(Protocol):
@@ -99,6 +103,9 @@ class Model(LoadedVariant):
 def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
+    The variant is the one that the configuration names, else the one measured to be the fastest on this machine
+    (`edge_runtime.tune`), else the first that runs here in the bundle's own order.
+
     Args:
         config: which bundle, and whose.
         clock: says whether it has expired; None takes the system's.
@@ -126,8 +133,28 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock) -> Model:
     names = [variant.name for variant in bundle.manifest.variants]
     if config.variant not in {"auto", *names}:
         raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
+    if config.variant == "auto" and (setting := _tuned(bundle, config, clock)) is not None:
+        try:
+            return _load_variant(bundle, bundle.variant(setting.variant), config, setting.engine, setting.threads)
+        except (BundleError, EngineError) as error:
+            # One line and no traceback.
+            log.error("what was fastest when measured does not run now, so the bundle's order counts: %s", error)  # noqa: TRY400
     variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
-    options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
-    probe(bundle, variant.name, options, timeout_s=config.load_timeout_s).require()
-    engine = load_engine(bundle, variant.name, options, probe_first=False)
-    return Model(bundle, variant, engine, config.max_batch)
+    return _load_variant(bundle, variant, config)
+
+
+def _load_variant(
+    bundle: Bundle, variant: Variant, config: ModelConfig, engine: str | None = None, threads: int | None = None
+) -> Model:
+    options = EngineOptions(threads=threads or config.threads, max_batch=config.max_batch)
+    probe(bundle, variant.name, options, engine=engine, timeout_s=config.load_timeout_s).require()
+    loaded = load_engine(bundle, variant.name, options, engine=engine, probe_first=False)
+    return Model(bundle, variant, loaded, config.max_batch)
+
+
+def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Setting | None:
+    """What measuring has found to be the fastest here, if anybody has measured; see `edge_runtime.tune`."""
+    from edge_runtime import tune  # noqa: PLC0415 - not where a variant is named
+
+    path = config.tuned or tune.file_for(config.bundle)
+    return tune.tuned(bundle, path, max_threads=config.threads, within_s=config.tune_at_start_s, clock=clock)

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
-COMMANDS = ("run", "replay", "serve", "bench", "inspect", "verify", "doctor", "outbox", "demo")
+COMMANDS = ("run", "replay", "serve", "bench", "inspect", "verify", "tune", "doctor", "outbox", "demo")
 
 _IMPORT_LOOK_S = 0.05
 """How soon an interrupt that came during an import is tried again."""

@@ -162,6 +162,7 @@ _SAMPLE_VALUES = {
     "token_file",
     "threshold",
     "trusted_keys",
+    "tuned",
 }
 """Shown as what one may write; their default is to be left out."""
 

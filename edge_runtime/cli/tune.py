@@ -1,0 +1,127 @@
+"""``edge-runtime tune``: measure which variant is the fastest on this machine, and remember it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
+
+if TYPE_CHECKING:
+    from edge_runtime.tune import Tuning
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "tune",
+        help="measure which variant is the fastest on this machine",
+        description=(
+            "Time every variant of a bundle in every engine that is installed, by turns, after each has reproduced its "
+            "golden vectors; in child processes, so that one that crashes costs itself alone. What was measured is "
+            "remembered beside the bundle, for this machine, these versions and this bundle, and `run` takes the "
+            "fastest from then on. Takes some seconds; Ctrl-C ends it at once, and nothing is remembered."
+        ),
+        epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
+    )
+    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    parser.add_argument(
+        "--threads",
+        type=count,
+        nargs="+",
+        metavar="N",
+        help="threads to measure with (default: one, and all cores where there are more)",
+    )
+    parser.add_argument(
+        "--file",
+        type=output_file,
+        metavar="FILE.json",
+        help="what remembers; name it under [model] as tuned (default: BUNDLE.tuned.json)",
+    )
+    add_trusted(parser)
+    parser.add_argument("--forget", action="store_true", help="strike out what is remembered, and measure nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
+    from edge_runtime import tune  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.bundle import open_bundle  # noqa: PLC0415
+    from edge_runtime.errors import EdgeError  # noqa: PLC0415
+    from edge_runtime.signature import load_keys  # noqa: PLC0415
+    from edge_runtime.timing.machine import available_cores, this_machine  # noqa: PLC0415
+
+    path: Path = options.file or tune.file_for(options.bundle)
+    trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
+    with open_bundle(options.bundle, trusted=trusted) as bundle:
+        machine = this_machine()
+        if options.forget:
+            try:
+                found = tune.forget(bundle, path, machine)
+            except OSError as error:
+                raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
+            if options.json:
+                print(orjson.dumps({"forgotten": found, "file": str(path)}).decode())
+            else:
+                print(f"{path}: {'forgotten' if found else 'nothing was remembered of this bundle on this machine'}")
+            return 0
+        tuning = tune.tune(bundle, threads=options.threads or sorted({1, available_cores()}), machine=machine)
+        why = ""
+        try:
+            tune.remember(tuning, bundle, path, machine)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+    if options.json:
+        print(orjson.dumps(_document(tuning, path, why)).decode())
+    else:
+        print("\n".join(_lines(tuning)))
+        if not why:
+            print(f"remembered in {path}")
+    if why:
+        chosen = tuning.choose()
+        print(
+            f"edge-runtime: not remembered, since {path} cannot be written ({why}); "
+            f'set variant = "{chosen.variant}" under [model], or name a file by --file and tuned',
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:
+    return asdict(tuning) | {
+        "choice": tuning.setting()._asdict(),
+        "remembered": None if why else str(path),
+    }
+
+
+def _lines(tuning: Tuning) -> list[str]:
+    """The figures as people read them, then what was refused, then the choice."""
+    rows = [("variant", "engine", "threads", "median us", "95 % us", "cpu us", "ratio to the first")]
+    rows += [
+        (
+            figure.variant, figure.engine, str(figure.threads), f"{figure.p50_us:.1f}", f"{figure.p95_us:.1f}",
+            f"{figure.cpu_us:.1f}", f"{figure.ratio:.2f} ({figure.ratio_low:.2f} to {figure.ratio_high:.2f})",
+        )
+        for figure in tuning.figures
+    ]  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [f"{tuning.model} on {tuning.machine}"]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [f"refused {name}: {reason}" for name, reason in tuning.refused.items()]
+    chosen = tuning.choose()
+    lines.append(f"fastest here: {chosen.variant} on {chosen.engine}")
+    most = max(figure.threads for figure in tuning.figures)
+    wide = tuning.choose(most)
+    if wide.threads > chosen.threads:
+        faster, dearer = chosen.p50_us / wide.p50_us, wide.cpu_us / chosen.cpu_us
+        lines.append(
+            f"with threads = {wide.threads} under [model]: {wide.variant} on {wide.engine}, "
+            f"{faster:.1f} times as fast for {dearer:.1f} times the processor time"
+        )
+    return lines

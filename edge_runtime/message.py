@@ -51,6 +51,7 @@ class Prediction:
     end: float
     """`start` plus the window's length: the stamp that the next sample after the window has, seconds."""
     label: str
+    """Empty where nothing on the device could answer; `scores` is then empty too, and `confidence` 0."""
     confidence: float
     """Probability of `label`, calibrated by the bundle."""
     scores: list[float]
@@ -62,7 +63,7 @@ class Prediction:
     model: str
     """Bundle name and version, for example ``exercise-watch/3``."""
     variant: str
-    """Which file of the bundle answered."""
+    """Which file of the bundle answered; ``none`` if nothing did."""
     latency_ms: float
     """From the arrival of the reading that completed the window to the hand-over to the sinks."""
 
@@ -93,7 +94,7 @@ class Correction:
     latency_ms: float
     """From the device's own answer to this one, waiting in the outbox included; wall clock over a restart."""
     supersedes: str
-    """The label that the device had given."""
+    """The label that the device had given; empty if it had none."""
     late: bool
     """The answer came after the case's deadline; it is published all the same."""
 

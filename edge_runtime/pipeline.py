@@ -113,6 +113,7 @@ class Pipeline:
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
         self._open_turns = 0
+        self._unanswering = False
 
     @property
     def idle(self) -> bool:
@@ -187,10 +188,9 @@ class Pipeline:
             self._refuse(windows, error, answers, hard)
             return
         except EngineError as error:
-            # The stream goes on: these windows are lost to the device, and are counted so.
-            self._metrics.dropped["engine_error"] += len(windows)
-            log.error("engine failed on %d windows: %s", len(windows), error)  # noqa: TRY400 - one line, no traceback
+            self._unanswered(windows, error, answers, hard)
             return
+        self._unanswering = False
         ended = clock.monotonic()
         stages["engine"].observe((ended - began) / len(windows), len(windows))
         best, trust, is_hard = self._gate.judge(probabilities)
@@ -242,6 +242,35 @@ class Pipeline:
             return
         for window in windows:  # one bad window must not take the others with it
             self._answer([window], answers, hard)
+
+    def _unanswered(
+        self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard]
+    ) -> None:
+        """Nothing on the device can answer these: ask the cloud, within the budget, or count them.
+
+        The stream goes on. What is published says so: no label, no scores, and `variant` is ``none``.
+        """
+        if not self._unanswering:  # one line when it begins, not one for every batch
+            self._unanswering = True
+            log.error("windows go unanswered: %s", error)
+        self._metrics.counts["unanswered_total"] += len(windows)
+        if self._escalation is None:
+            self._metrics.dropped["engine_error"] += len(windows)
+            return
+        self._budget.seen(len(windows))
+        now = self._clock.monotonic()
+        length = self._length_s
+        for window in windows:
+            start = round(window.start * 1e6) / 1e6
+            end = round((start + length) * 1e6) / 1e6
+            latency_ms = round((now - window.received) * 1e3, 3)
+            prediction = Prediction(
+                window.id, window.key, start, end, "", 0.0, [], "local", True, self._name, "none", latency_ms
+            )
+            answers.append(prediction)
+            self._escalate(window, prediction, 0.0, hard)
+        self._metrics.counts["predictions_total"] += len(windows)
+        self._metrics.counts["hard_total"] += len(windows)
 
     def _latencies_ms(self, received: Sequence[float], began: float, ended: float) -> list[float]:
         """Milliseconds from arrival to answer of each window; windows of one arrival are counted in one go."""

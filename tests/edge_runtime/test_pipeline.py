@@ -262,20 +262,55 @@ def test_audits_are_sent_without_changing_the_answer() -> None:
     assert b.metrics.counts["hard_total"] == 0
 
 
-def test_a_failing_engine_is_counted_and_the_stream_goes_on() -> None:
-    b = bench()
+def test_without_a_cloud_a_failing_engine_is_counted_and_the_stream_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    b = bench(cloud=False)
     done: list[str] = []
     b.engine.fail = True
-    b.pipeline.deliver([reading("k", 0.0, *[0.9] * 4)], 0.0, lambda: done.append("a"))
-    b.pipeline.end_turn()
-    assert done == ["a"]
-    assert b.metrics.dropped["engine_error"] == 1
+    for start in (0.0, 0.4):
+        b.pipeline.deliver([reading("k", start, *[0.9] * 4)], 0.0, lambda: done.append("a"))
+        b.pipeline.end_turn()
+    assert done == ["a"] * 2
+    assert b.metrics.dropped["engine_error"] == b.metrics.counts["unanswered_total"] == 3
+    assert caplog.text.count("windows go unanswered: the accelerator went away") == 1, "one line, not one a batch"
     b.engine.fail = False
-    b.pipeline.deliver([reading("k", 0.4, *[0.9] * 2)], 0.0, lambda: done.append("b"))
+    b.pipeline.deliver([reading("k", 0.8, *[0.9] * 2)], 0.0, lambda: done.append("b"))
     b.pipeline.end_turn()
     b.sink.let_go()
-    assert done == ["a", "b"]
+    assert done == ["a", "a", "b"]
     assert len(predictions(b)) == 1
+    assert b.metrics.counts["windows_total"] == b.metrics.counts["predictions_total"] + 3
+
+
+def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer() -> None:
+    """Within the budget, and acknowledged no sooner than any other hard case.
+
+    Mutation that this finds: counting such windows as dropped although there is a cloud.
+    """
+    b = bench(config=GateConfig(max_calls_per_day=2))
+    done: list[str] = []
+    b.engine.fail = True
+    b.pipeline.deliver([reading("k", 0.0, *[0.9] * 4)], b.clock.monotonic(), lambda: done.append("a"))
+    b.clock.advance(0.25)
+    b.pipeline.end_turn()
+    (p,) = predictions(b)
+    assert (p.id, p.route, p.hard, p.model, p.variant) == ("k@0", "provisional", True, "bench/3", "none")
+    assert (p.start, p.end, p.latency_ms) == (0.0, 0.4, 250.0)
+    assert (p.label, p.confidence, p.scores) == ("", 0.0, [])
+    (case,) = b.escalation.cases
+    assert case.prediction is p
+    assert (case.trust, case.audit) == (0.0, False)
+    assert case.tensor.shape == (2, 8)
+    b.sink.let_go()
+    assert done == []
+    b.escalation.held.pop()()
+    assert done == ["a"]
+    b.pipeline.deliver([reading("k", 0.4, *[0.9] * 4)], 0.0, None)
+    b.pipeline.end_turn()
+    assert [p.route for p in predictions(b)[1:]] == ["local"] * 2, "the budget holds for these too"
+    assert b.metrics.dropped == {"budget_calls": 2}
+    counts = b.metrics.counts
+    assert counts["windows_total"] == counts["predictions_total"] == counts["hard_total"] == 3
+    assert counts["unanswered_total"] == 3
 
 
 def test_a_window_that_the_engine_refuses_is_dropped_without_its_neighbours() -> None:

@@ -1,0 +1,183 @@
+"""``report.json`` as the report reads it: what is there, by name, and nothing invented for what is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edge_runtime.errors import ConfigError
+
+TEACHER = "teacher"
+BASELINE = "random-forest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A share that was measured, and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A file that could have shipped.
+
+    Attributes:
+        name: of the candidate.
+        format: ``onnx`` or ``tflite``; empty where unknown.
+        size: bytes on disk.
+        zlib_size: bytes compressed.
+        timing: with one thread, as `edge_runtime.timing.Timing`; empty where it was not timed.
+        threaded: with more threads.
+        validation: score on validation groups, which the choice was made by.
+        drop: of that score against the reference.
+        shipped: targets it ships for.
+        lost: why not, by target.
+    """
+
+    name: str
+    format: str
+    size: int | None
+    zlib_size: int | None
+    timing: Mapping[str, Any]
+    threaded: Sequence[Mapping[str, Any]]
+    validation: Interval | None
+    drop: float | None
+    shipped: tuple[str, ...]
+    lost: Mapping[str, str]
+
+    @property
+    def p50_us(self) -> float | None:
+        """Median time per window, one thread."""
+        return self.timing.get("p50_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one build.
+
+    Raises:
+        ConfigError: the keys that every build writes are missing.
+    """
+
+    plain: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        for key in ("recipe", "classes", "metric", "test"):
+            if key not in self.plain:
+                raise ConfigError(f"not a report of edge-export build: {key!r} is missing")
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """A table that may be missing, or empty."""
+        found = self.plain.get(key)
+        return found if isinstance(found, Mapping) else {}
+
+    def rows(self, key: str) -> list[Mapping[str, Any]]:
+        """A list of tables that may be missing."""
+        found = self.plain.get(key)
+        return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+    @property
+    def classes(self) -> list[str]:
+        """Labels in the model's order."""
+        return list(self.plain["classes"])
+
+    @property
+    def metric(self) -> str:
+        """What decided, in words."""
+        return "macro F1" if self.plain["metric"] == "macro_f1" else "accuracy"
+
+    @property
+    def test(self) -> Mapping[str, Any]:
+        """What test groups said."""
+        return self.table("test")
+
+    @property
+    def device(self) -> str:
+        """Name of the candidate that the test figures are of."""
+        return str(self.test.get("device", ""))
+
+    @property
+    def teacher_bytes(self) -> tuple[int | None, int | None]:
+        """Of the cloud's model: on disk, compressed."""
+        teacher = self.table("teacher")
+        return teacher.get("bytes"), teacher.get("zlib_bytes")
+
+    def judged(self, where: str, metric: str | None = None) -> dict[str, Interval]:
+        """Scores with their intervals by name, of ``test`` or ``validation`` groups.
+
+        Args:
+            where: which groups.
+            metric: ``accuracy`` or ``macro F1``; None for the one that decided.
+        """
+        found = self.test.get("judged", {}) if where == "test" else self.table(where)
+        score, low, high = (
+            ("accuracy", "low", "high")
+            if (metric or self.metric) == "accuracy"
+            else (
+                "macro_f1",
+                "f1_low",
+                "f1_high",
+            )
+        )
+        return {
+            name: Interval(value=each[score], low=each[low], high=each[high])
+            for name, each in found.items()
+            if _finite(each.get(score), each.get(low), each.get(high))
+        }
+
+    def candidates(self) -> list[Candidate]:
+        """Every file that could have shipped, in the order in which they were judged."""
+        choice = self.table("choice")
+        details: dict[str, Mapping[str, Any]] = {}
+        for own in choice.values():
+            for each in own.get("figures", ()):
+                details.setdefault(each["name"], each)
+        names = dict.fromkeys((*details, *self.table("validation"), *(t["name"] for t in self.rows("timings"))))
+        scores, judged = self.judged("validation"), self.table("validation")
+        drop = "drop" if self.metric == "accuracy" else "f1_drop"
+        found = []
+        for name in names:
+            if name == TEACHER:
+                continue
+            times = [timing for timing in self.rows("timings") if timing["name"] == name]
+            detail = details.get(name, {})
+            found.append(
+                Candidate(
+                    name=name,
+                    format=detail.get("format") or name.split("-")[0],
+                    size=detail.get("size"),
+                    zlib_size=detail.get("zlib_size"),
+                    timing=next((timing for timing in times if timing["threads"] == 1), {}),
+                    threaded=[timing for timing in times if timing["threads"] != 1],
+                    validation=scores.get(name),
+                    drop=judged.get(name, {}).get(drop),
+                    shipped=tuple(target for target, own in choice.items() if name in own.get("shipped", ())),
+                    lost={target: own["lost"][name] for target, own in choice.items() if name in own.get("lost", {})},
+                )
+            )
+        return found
+
+
+def front(places: Sequence[tuple[float, float]]) -> list[int]:
+    """Which places no other one beats: less of the first number, more of the second.
+
+    Returns:
+        Their indices, by rising first number; of equal places the first.
+
+    >>> front([(2.0, 0.9), (1.0, 0.8), (3.0, 0.85), (1.0, 0.7)])
+    [1, 0]
+    """
+    kept: list[int] = []
+    for i in sorted(range(len(places)), key=lambda i: (places[i][0], -places[i][1])):
+        if not kept or places[i][1] > places[kept[-1]][1]:
+            kept.append(i)
+    return kept
+
+
+def _finite(*values: Any) -> bool:
+    return all(isinstance(value, int | float) and math.isfinite(value) for value in values)

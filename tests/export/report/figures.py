@@ -1,0 +1,116 @@
+"""Figures as a build writes them, with everything that a report can show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CANDIDATES = ("onnx-fp32", "onnx-int8-u8s8", "tflite-int8")
+
+
+def judged(name: str, accuracy: float, *, drop: float = 0.0) -> dict[str, Any]:
+    return {
+        "name": name,
+        "windows": 400,
+        "groups": 4,
+        "accuracy": accuracy,
+        "low": accuracy - 0.02,
+        "high": accuracy + 0.015,
+        "macro_f1": accuracy - 0.05,
+        "f1_low": accuracy - 0.1,
+        "f1_high": accuracy,
+        "drop": drop,
+        "drop_low": drop - 0.001,
+        "drop_high": drop + 0.001,
+        "f1_drop": drop,
+        "flips": abs(drop),
+    }
+
+
+def timing(name: str, threads: int, p50_us: float) -> dict[str, Any]:
+    return {
+        "name": name,
+        "engine": "LiteRT 2.3.0" if name.startswith("tflite") else "onnxruntime 1.31.1",
+        "threads": threads,
+        "p50_us": p50_us,
+        "p95_us": 2 * p50_us,
+        "min_us": p50_us,
+        "cpu_us": p50_us,
+        "ratio": p50_us / 48,
+        "ratio_low": p50_us / 50,
+        "ratio_high": p50_us / 46,
+        "rounds": 15,
+        "calls": 1000,
+    }
+
+
+def small() -> dict[str, Any]:
+    """What the first version wrote."""
+    scores = {
+        "onnx-fp32": judged("onnx-fp32", 0.90),
+        "onnx-int8-u8s8": judged("onnx-int8-u8s8", 0.897, drop=0.003),
+        "tflite-int8": judged("tflite-int8", 0.8975, drop=0.0025),
+    }
+    point = {"local_accuracy": 0.95, "device_accuracy": 0.9, "combined_accuracy": 0.93, "cloud_accuracy": 0.94}
+    return {
+        "recipe": "waves",
+        "classes": ["slow", "fast", "flat"],
+        "metric": "accuracy",
+        "groups": {"train": ["p0", "p1"], "validation": ["p3"], "test": ["p4", "p5"]},
+        "windows": {"train": 800, "validation": 400, "test": 1400},
+        "teacher": {"tried": [0.91, 0.93], "members": 2, "bytes": 4_656_332, "zlib_bytes": 4_303_005},
+        "student": {"parameters": 4869, "macs": 80_688, "int8_bytes": 11_460},
+        "temperature": 0.758,
+        "gate": {"score": "margin", "threshold": 0.398, "promise": {"validation": {**point, "forwarded": 0.1}}},
+        "validation": scores,
+        "choice": {
+            "x86_64": {
+                "shipped": ["onnx-int8-u8s8", "onnx-fp32"],
+                "lost": {"tflite-int8": "it loses 3.00 points & more"},
+            }
+        },
+        "timings": [timing(name, threads, 12.5 * (i + 1)) for i, name in enumerate(CANDIDATES) for threads in (1, 2)],
+        "test": {
+            "device": "onnx-int8-u8s8",
+            "judged": {**scores, "teacher": judged("teacher", 0.94), "random-forest": judged("random-forest", 0.85)},
+            "gate": {**point, "forwarded": 0.13, "threshold": 0.398},
+            "curve": [{**point, "forwarded": share, "threshold": share} for share in (0.0, 0.1, 0.4)],
+            "confusion": [[480, 20, 0], [37, 463, 0], [0, 3, 397]],
+        },
+        "versions": {"numpy": "2.4.6", "onnx": "1.23.2"},
+    }
+
+
+def full() -> dict[str, Any]:
+    """With everything that is optional."""
+    figures = small()
+    figures["choice"]["x86_64"]["figures"] = [
+        {"name": name, "format": name.split("-")[0], "size": 20_000 - 3000 * i, "zlib_size": 15_000 - 3000 * i}
+        for i, name in enumerate(CANDIDATES)
+    ]
+    return figures | {
+        "description": "Which of three waves.",
+        "limits": {"max_accuracy_drop": 0.005, "max_bytes": 30_000, "max_latency_ms": 1.5, "metric": "accuracy"},
+        "data": [{"name": "made up", "source": "this test", "licence": "CC0", "cite": ""}],
+        "left_out": {"onnx-int4": "no layer gains"},
+        "sensitivity": [
+            {"layer": "/stem/Conv", "drop": 0.012, "bytes": 480},
+            {"layer": "/head/Gemm", "drop": -0.001, "bytes": None},
+            {"layer": "/unknown", "drop": None, "bytes": 8},
+        ],
+        "kept": [{"layer": "/stem/Conv", "reason": "it loses 1.2 points"}],
+        "calibration": [
+            {"confidence": 0.45, "accuracy": 0.4, "count": 10},
+            {"confidence": 0.65, "accuracy": 0.0, "count": 0},
+            {"confidence": 0.95, "accuracy": 0.97, "count": 90},
+        ],
+        "pruning": {
+            "original": {"parameters": 9000, "macs": 160_000},
+            "score": 0.905,
+            "steps": [
+                {"size": {"parameters": 7000, "macs": 120_000}, "before": 0.85, "after": 0.904},
+                {"size": {"parameters": 5200, "macs": 90_000}, "before": 0.78, "after": 0.902},
+            ],
+            "refused": {"size": {"parameters": 4000, "macs": 70_000}, "before": 0.6, "after": 0.88},
+        },
+        "streaming": {"window_us": 33.1, "update_us": 5.6, "times_faster": 5.9, "max_difference": 2.4e-7, "hop": 10},
+    }

@@ -10,11 +10,15 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+MEMORY = Path("/dev/shm")
 PUSH_SEED = 20261121
 
 
@@ -85,6 +89,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> random.Random:
     """Seeded with `seed`."""
     return random.Random(seed)
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """An empty folder in memory, for thousands of files whose flushing proves nothing."""
+    with tempfile.TemporaryDirectory(prefix="edge-faults-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

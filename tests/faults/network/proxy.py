@@ -1,0 +1,292 @@
+"""A network that misbehaves: a TCP proxy on 127.0.0.1 with the eight toxics of Shopify's toxiproxy.
+
+::
+
+    with Proxy(broker_port) as proxy:      clients connect to proxy.port
+        proxy.poison(Latency(0.05), Slicer(7))
+        proxy.poison(Timeout(0), up=False)  half-open: nothing comes down any more, and nobody is told
+        proxy.heal()
+        proxy.down()                        the port is closed, what is connected is cut
+        proxy.up()
+
+Toxics act on connections that exist as well as on new ones. Names and meanings as in toxiproxy's README.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+_CHUNK = 16 * 1024
+_WAIT_S = 30.0
+
+
+class Cut(Exception):  # noqa: N818 - what a toxic does, not a mistake
+    """Ends the connection; with ``reset`` by RST and not by FIN."""
+
+    def __init__(self, *, reset: bool = False) -> None:
+        super().__init__()
+        self.reset = reset
+
+
+class Toxic:
+    """Does nothing; the others override what they disturb."""
+
+    async def watch(self) -> None:
+        """Runs beside the connection from the moment on that both are there; may raise `Cut`."""
+
+    async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
+        """What becomes of `data`, when `passed` bytes have gone through in this direction before."""
+        yield data
+
+    async def closing(self) -> None:
+        """Runs before an end of stream is passed on."""
+
+
+@dataclass(frozen=True)
+class Latency(Toxic):
+    """Each piece waits ``seconds``, give or take ``jitter``."""
+
+    seconds: float
+    jitter: float = 0.0
+
+    async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
+        await asyncio.sleep(max(0.0, self.seconds + random.uniform(-self.jitter, self.jitter)))
+        yield data
+
+
+@dataclass(frozen=True)
+class Bandwidth(Toxic):
+    """So many bytes a second."""
+
+    bytes_per_s: float
+
+    async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
+        step = max(1, int(self.bytes_per_s / 50))
+        for at in range(0, len(data), step):
+            piece = data[at : at + step]
+            await asyncio.sleep(len(piece) / self.bytes_per_s)
+            yield piece
+
+
+@dataclass(frozen=True)
+class SlowClose(Toxic):
+    """The end of the stream arrives later than it happened."""
+
+    seconds: float
+
+    async def closing(self) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+@dataclass(frozen=True)
+class Timeout(Toxic):
+    """Nothing passes any more; after ``seconds`` the connection ends, with 0 it stays half-open."""
+
+    seconds: float = 0.0
+
+    async def watch(self) -> None:
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
+            raise Cut
+
+    async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
+        for piece in [data][:0]:
+            yield piece
+
+    async def closing(self) -> None:
+        await asyncio.sleep(3600)  # whoever ends the connection is not heard either
+
+
+@dataclass(frozen=True)
+class ResetPeer(Toxic):
+    """RST after ``seconds``."""
+
+    seconds: float = 0.0
+
+    async def watch(self) -> None:
+        await asyncio.sleep(self.seconds)
+        raise Cut(reset=True)
+
+
+@dataclass(frozen=True)
+class Slicer(Toxic):
+    """Small packets: ``size`` bytes, give or take ``variation``, ``delay`` seconds apart."""
+
+    size: int
+    variation: int = 0
+    delay: float = 0.0
+
+    async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
+        at = 0
+        while at < len(data):
+            end = at + max(1, self.size + random.randint(-self.variation, self.variation))
+            yield data[at:end]
+            at = end
+            await asyncio.sleep(self.delay)
+
+
+@dataclass(frozen=True)
+class LimitData(Toxic):
+    """The connection ends when this many bytes have passed."""
+
+    limit: int
+
+    async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
+        if left := data[: max(0, self.limit - passed)]:
+            yield left
+        if passed + len(data) >= self.limit:
+            raise Cut
+
+
+class Proxy:
+    """Passes 127.0.0.1:`port` on to 127.0.0.1:`upstream`. ``down`` and ``up`` are the eighth toxic.
+
+    Attributes:
+        accepted: connections taken so far.
+        cuts: connections that a toxic, `cut` or `down` ended.
+    """
+
+    def __init__(self, upstream: int) -> None:
+        self.upstream = upstream
+        self.port = 0
+        self.accepted = self.cuts = 0
+        self._toxics: tuple[list[Toxic], list[Toxic]] = ([], [])
+        self._tasks: dict[asyncio.Task[None], asyncio.TaskGroup | None] = {}
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    # -- from the test's thread ----------------------------------------------------------------------------------
+
+    def poison(self, *toxics: Toxic, up: bool = True, down: bool = True) -> None:
+        """Add toxics in the direction to the upstream, from it, or both."""
+        self._do(self._poison(toxics, up, down))
+
+    def heal(self) -> None:
+        """Take all toxics away. Connections that were frozen stay: what was swallowed is gone."""
+        for toxics in self._toxics:
+            toxics.clear()
+
+    def cut(self, *, reset: bool = False) -> None:
+        """End every connection now."""
+        self._do(self._cut(reset))
+
+    def down(self, *, reset: bool = False) -> None:
+        """Close the port and every connection."""
+        self._do(self._down(reset))
+
+    def up(self) -> None:
+        """Open the port again, if it is closed."""
+        self._do(self._up())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down(reset=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_WAIT_S)
+        self._loop.close()
+
+    # -- on the proxy's own --------------------------------------------------------------------------------------
+
+    async def _poison(self, toxics: Sequence[Toxic], up: bool, down: bool) -> None:
+        for wanted, present in zip((up, down), self._toxics, strict=True):
+            present.extend(toxics if wanted else ())
+        for group in list(self._tasks.values()):
+            for toxic in toxics if group else ():
+                assert group is not None
+                group.create_task(toxic.watch())
+
+    async def _cut(self, reset: bool) -> None:
+        for task in list(self._tasks):
+            task.cancel("reset" if reset else "")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _down(self, reset: bool) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._cut(reset)
+
+    async def _up(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._on_connection, "127.0.0.1", self.port)
+            self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = None
+        ends = [writer]
+        reset = False
+        try:
+            onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self.upstream)
+            ends.append(onward_writer)
+            async with asyncio.TaskGroup() as group:
+                self._tasks[task] = group
+                for toxic in {id(toxic): toxic for toxics in self._toxics for toxic in toxics}.values():
+                    group.create_task(toxic.watch())
+                group.create_task(self._pump(reader, onward_writer, self._toxics[0]))
+                group.create_task(self._pump(onward_reader, writer, self._toxics[1]))
+        except* Cut as cuts:
+            self.cuts += 1
+            reset = any(isinstance(cut, Cut) and cut.reset for cut in cuts.exceptions)
+        except* OSError:
+            reset = True  # the upstream is away, or one end broke: the other one hears of it
+        except* asyncio.CancelledError as cancelled:
+            self.cuts += 1
+            reset = any("reset" in error.args for error in cancelled.exceptions)
+        finally:
+            del self._tasks[task]
+            for end in ends:
+                _close(end, reset=reset)
+
+    @staticmethod
+    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, toxics: list[Toxic]) -> None:
+        passed = 0
+        while data := await reader.read(_CHUNK):
+            async for piece in _through(list(toxics), data, passed):
+                writer.write(piece)
+                await writer.drain()
+            passed += len(data)
+        for toxic in list(toxics):
+            await toxic.closing()
+        if writer.can_write_eof():
+            with suppress(OSError):
+                writer.write_eof()
+
+
+async def _through(toxics: list[Toxic], data: bytes, passed: int) -> AsyncIterator[bytes]:
+    if not toxics:
+        yield data
+        return
+    first, *others = toxics
+    async for piece in first.pieces(data, passed):
+        async for out in _through(others, piece, passed):
+            yield out
+
+
+def _close(end: asyncio.StreamWriter, *, reset: bool) -> None:
+    sock: socket.socket | None = end.get_extra_info("socket")
+    if reset and sock is not None:
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.transport.abort()

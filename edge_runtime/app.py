@@ -24,6 +24,7 @@ from edge_runtime.loop import Loop
 from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
+from edge_runtime.notify import Notifier
 from edge_runtime.pipeline import Done, Pipeline
 from edge_runtime.rungs import lineup_of
 from edge_runtime.sinks import Sink
@@ -53,6 +54,7 @@ class App:
         clock: where time comes from.
         model: loaded already; None loads the one that the configuration names.
         more_sinks: besides those that the configuration names.
+        notifier: told when it is ready, that it is alive, and when it stops; closed with the rest.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused.
@@ -66,14 +68,17 @@ class App:
         clock: Clock | None = None,
         model: Model | None = None,
         more_sinks: Sequence[Sink] = (),
+        notifier: Notifier | None = None,
     ) -> None:
         self.config = config
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
+        self._notifier = notifier or Notifier()
         self._stopping = False
         self._draining = False
         self._drained = True
         with ExitStack() as stack:
+            stack.callback(self._notifier.close)
             self.model = model or load_model(config.model, self.clock)
             stack.callback(self.model.close)
             manifest = self.model.manifest
@@ -193,6 +198,8 @@ class App:
                 "model %s, %s: variant %s on %s",
                 *(model.manifest.model, model.bundle.signature, model.variant.name, model.engine.name),
             )
+            self._notifier.ready(f"{model.manifest.model}: {model.variant.name} on {model.engine.name}")
+            self._show_signs_of_life()
             while not self._stopping:  # not loop.run(), which would forget a stop that came before it
                 self.loop.turn(None)
             self._drain()
@@ -214,6 +221,12 @@ class App:
         for link in self._links.values():
             link.tell("model", status)
 
+    def _show_signs_of_life(self) -> None:
+        """From the loop, so that one that hangs shows none and is started anew."""
+        if self._notifier.interval_s:
+            self._notifier.alive()
+            self.loop.call_later(self._notifier.interval_s, self._show_signs_of_life)
+
     def _stop_when_finished(self) -> None:
         if all(source.finished for source in self.sources):
             self.stop()
@@ -221,6 +234,7 @@ class App:
     def _drain(self) -> None:
         """What was accepted goes its way: windows answered, answers handed over, hard cases committed."""
         self._draining = True
+        self._notifier.stopping()
         until = self.clock.monotonic() + self.config.drain_timeout_s
         for source in self.sources:
             source.pause()

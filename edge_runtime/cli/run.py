@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib.resources import files
 from typing import Any
@@ -50,9 +51,11 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime import heap  # noqa: PLC0415
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.notify import Notifier  # noqa: PLC0415
 
     config = configuration.load(options.config)
-    app = App(config)
+    notifier = Notifier() if options.check else Notifier.from_environment(os.environ)
+    app = App(config, notifier=notifier)
     if options.check:
         app.close()
         found = {

@@ -1,0 +1,114 @@
+"""Telling systemd that we are ready, alive, and about to stop.
+
+The protocol is that of sd_notify(3) and sd_watchdog_enabled(3): one datagram of ``NAME=VALUE`` lines to the Unix socket
+that ``NOTIFY_SOCKET`` names, a path, or a name in the abstract namespace that begins with ``@``; ``WATCHDOG_USEC`` says
+how long the service manager waits for a sign of life, and ``WATCHDOG_PID`` whose. Anything else that speaks it (podman,
+runit's and s6's bridges) is told the same.
+
+A service manager that is slow or gone never holds the loop up: datagrams are sent without waiting, and one that cannot
+be sent is said once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, Self
+
+log = logging.getLogger(__name__)
+
+_MAX_STATUS: Final = 200
+
+
+class Notifier:
+    """One end of a service manager's notification socket; does nothing where there is none.
+
+    Args:
+        address: of the socket, as ``NOTIFY_SOCKET`` names it; empty for none.
+        watchdog_s: how long the manager waits for a sign of life before it ends us; 0 if it does not wait.
+    """
+
+    def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
+        self._socket: socket.socket | None = None
+        self._address = address
+        self._said = False
+        if address:
+            self._connect(address)
+        self.watchdog_s = watchdog_s if self._socket is not None else 0.0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], pid: int | None = None) -> Self:
+        """As the service manager has told the process `pid` (None: this one) by its environment."""
+        address = environment.get("NOTIFY_SOCKET", "")
+        usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+        mine = not whose or whose == str(os.getpid() if pid is None else pid)
+        # Digits alone, as the manual demands: int() would take "+5" and "1_0" too.
+        asked = usec.isascii() and usec.isdigit() and len(usec) <= 18 and mine
+        return cls(address, int(usec) / 1e6 if asked else 0.0)
+
+    @property
+    def connected(self) -> bool:
+        """Whether anybody is told."""
+        return self._socket is not None
+
+    @property
+    def interval_s(self) -> float:
+        """How often to call `alive`: half of what the manager waits, as its manual recommends; 0 is never."""
+        return self.watchdog_s / 2
+
+    def ready(self, status: str = "") -> None:
+        """Started: everything is open, and readings are taken."""
+        self._send("READY=1", *_status(status))
+
+    def alive(self) -> None:
+        """A sign of life: the loop turns."""
+        self._send("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """One line for people, as ``systemctl status`` shows it."""
+        self._send(*_status(text))
+
+    def stopping(self) -> None:
+        """Nothing new is taken; what was accepted goes its way."""
+        self._send("STOPPING=1")
+
+    def close(self) -> None:
+        """Tell nobody any more. May be called twice."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self, address: str) -> None:
+        if address[0] not in "/@" or len(address) < 2:
+            log.warning("NOTIFY_SOCKET %s is no Unix socket that edge-runtime can speak to, so nobody is told", address)
+            return
+        target = "\0" + address[1:] if address[0] == "@" else address
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            end.connect(target)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            end.close()
+            log.warning("NOTIFY_SOCKET %s cannot be reached, so nobody is told: %s", address, error)
+            return
+        self._socket = end
+
+    def _send(self, *lines: str) -> None:
+        if self._socket is None or not lines:
+            return
+        message = "\n".join(lines).encode("utf-8", "replace")
+        try:
+            self._socket.send(message)
+        except OSError as error:
+            if not self._said:
+                log.warning("the service manager at %s does not listen: %s", self._address, error.strerror)
+            self._said = True
+            with suppress(OSError, ValueError):  # a manager that was started anew has a new socket in the same place
+                self._socket.connect("\0" + self._address[1:] if self._address[0] == "@" else self._address)
+
+
+def _status(text: str) -> list[str]:
+    line = " ".join(text.split())[:_MAX_STATUS]
+    return [f"STATUS={line}"] if line else []

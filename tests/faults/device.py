@@ -1,0 +1,197 @@
+"""A device as a process of its own, which strace may kill, or fail, at any system call.
+
+A fork server has everything imported, so that a device is up within milliseconds::
+
+    with Devices() as devices, devices.start(folder, Fault("pwrite64", "signal=KILL", "7")) as device:
+        device.wait()
+
+`folder` holds ``app.toml`` and the bundle that it names, as for ``edge-runtime run``. What a device wrote to its
+standard error is in ``device.err``, and its figures, if it ended by itself, in ``figures.json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, NoReturn, Self
+
+import pytest
+
+from tests.integration.running import PATIENCE_S, ROOT, environment, until
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed (Debian: apt-get install strace)"
+)
+
+
+class Fault(NamedTuple):
+    """What strace does to some system calls; see ``inject`` in strace(1)."""
+
+    calls: str
+    """Comma-separated."""
+    action: str
+    """``signal=KILL``, ``error=ENOSPC``, ..."""
+    when: str
+    """The K-th such call of a thread (``7``), some of them (``7..9``), or all from then on (``7+``)."""
+
+
+class Device:
+    """One running device."""
+
+    def __init__(self, server: Devices, pid: int, folder: Path, fault: Fault | None) -> None:
+        self._server = server
+        self.pid = pid
+        self.folder = folder
+        self.code: int | None = None
+        self._tracer = self._attach(fault) if fault is not None else None
+        os.kill(pid, signal.SIGUSR1)  # on your marks, get set
+
+    def _attach(self, fault: Fault) -> subprocess.Popen[bytes]:
+        tracer = subprocess.Popen(
+            [
+                *("strace", "-f", "-p", str(self.pid), "-o", "/dev/null", "-e", f"trace={fault.calls}"),
+                *("-e", f"inject={fault.calls}:{fault.action}:when={fault.when}"),
+            ],
+            stderr=subprocess.PIPE,
+        )
+        assert tracer.stderr is not None
+        line = tracer.stderr.readline()
+        assert b"attached" in line, line + tracer.stderr.read()
+        return tracer
+
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        if self.code is None:
+            self.code = self._server.poll(self.pid)
+            if self.code is not None and self._tracer is not None:
+                self._tracer.wait(PATIENCE_S)
+                assert self._tracer.stderr is not None
+                self._tracer.stderr.close()
+        return self.code is None
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    def stop(self) -> None:
+        """Ask it to drain and end, unless it has ended meanwhile."""
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit code; negative for a signal."""
+        until(lambda: not self.running(), self.errors)
+        assert self.code is not None
+        return self.code
+
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        path = self.folder / "device.err"
+        return path.read_text("utf-8", "replace")[-4000:] if path.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.running():
+            self._send(signal.SIGKILL)
+            self.wait()
+
+
+class Devices:
+    """The fork server."""
+
+    def __enter__(self) -> Self:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.device"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment(PYTHONUNBUFFERED="1"),
+        )  # fmt: skip
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.communicate(timeout=PATIENCE_S)
+
+    def start(self, folder: Path, fault: Fault | None = None) -> Device:
+        """Run ``app.toml`` of `folder`."""
+        return Device(self, self._ask(f"fork {folder}"), folder, fault)
+
+    def poll(self, pid: int) -> int | None:
+        """Exit code, or None while it runs."""
+        code = self._ask(f"poll {pid}")
+        return None if code == _RUNNING else code
+
+    def _ask(self, question: str) -> int:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(question.encode() + b"\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
+
+
+_RUNNING = 1_000
+
+
+def serve() -> None:
+    """The fork server's side: a question a line, a number as answer."""
+    import onnxruntime  # noqa: F401, PLC0415 - once, for all devices
+
+    from edge_runtime import app, cloud_http, escalate  # noqa: F401, PLC0415
+    from edge_runtime.mqtt import link  # noqa: F401, PLC0415
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115 - a child must not read ahead
+        command, _, argument = line.decode().strip().partition(" ")
+        if command == "fork":
+            pid = os.fork()
+            if not pid:
+                live(Path(argument))
+            print(pid)
+        else:
+            pid, status = os.waitpid(int(argument), os.WNOHANG)
+            print(os.waitstatus_to_exitcode(status) if pid else _RUNNING)
+
+
+def live(folder: Path) -> NoReturn:
+    """A device's life: wait for the tracer, then run the application until it is stopped or killed."""
+    import logging  # noqa: PLC0415
+
+    import orjson  # noqa: PLC0415
+
+    from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.config import load  # noqa: PLC0415
+    from tests.integration.running import load_model  # noqa: PLC0415
+
+    code = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        errors = os.open(folder / "device.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(errors, 1)
+        os.dup2(errors, 2)
+        logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(message)s")
+        signal.sigwait({signal.SIGUSR1})
+        config = load(folder / "app.toml")
+        application = App(config, model=load_model(config.model.bundle, config.model.variant))
+        with stopped_by_signals(application.stop):
+            code = 0 if application.run() else 3
+        (folder / "figures.json").write_bytes(orjson.dumps(application.metrics.snapshot()))
+    except BaseException:
+        logging.getLogger("device").exception("it failed")
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()

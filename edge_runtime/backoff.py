@@ -173,12 +173,13 @@ class CircuitBreaker:
             self._trial_until = 0.0
 
     def failure(self, retry_after_s: float | None = None) -> None:
-        """The request failed with `CloudUnavailable`."""
+        """The request failed with `CloudUnavailable`; opens at once where the server said for how long."""
         with self._lock:
             if self._state is BreakerState.OPEN:
                 return  # sent before it opened, and already taken into account
             self._failures += 1
-            if self._state is BreakerState.HALF_OPEN or self._failures >= self._threshold:
+            told = retry_after_s is not None  # to wait: that is meant for every request, not for the one that heard it
+            if told or self._state is BreakerState.HALF_OPEN or self._failures >= self._threshold:
                 self._open(retry_after_s)
 
     def _open(self, retry_after_s: float | None) -> None:

@@ -145,7 +145,8 @@ class Escalator:
         self._shape = (len(manifest.input.channels), manifest.input.history)
         self._retry = retry or Retry()
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
-        self._breaker = CircuitBreaker(retry=self._retry, clock=clock, probe=client.ready, rng=self._rng)
+        # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
+        self._breaker = CircuitBreaker(threshold=1, retry=self._retry, clock=clock, probe=self._probe, rng=self._rng)
         self._offered: queue.SimpleQueue[_Put | _Settled | _Remember | _Stop] = queue.SimpleQueue()
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
         self._work = threading.Event()
@@ -314,6 +315,11 @@ class Escalator:
             if not asked:  # otherwise released when the corrections are safe
                 self._publishing.release()
         return True
+
+    def _probe(self) -> bool:
+        ready = self._client.ready()
+        self._metrics.counts["cloud_failures_total"] += not ready
+        return ready
 
     def _choose(self, cases: list[HardCase]) -> list[HardCase]:
         """Whom to ask for together; the others go back.

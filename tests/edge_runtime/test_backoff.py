@@ -213,3 +213,12 @@ def test_only_one_of_many_threads_probes_and_goes_first() -> None:
 def test_a_threshold_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="threshold"):
         CircuitBreaker(threshold=0, retry=Retry(), clock=SimulatedClock(), probe=bool, rng=random.Random(1))
+
+
+def test_a_server_that_says_how_long_is_believed_at_the_first_failure() -> None:
+    """Though `threshold` allows more: a 429 is meant for all requests."""
+    clock = SimulatedClock()
+    it = breaker(Endpoint(), clock)
+    it.failure(30.0)
+    assert state(it) is BreakerState.OPEN
+    assert it.wait_s() >= 30.0

@@ -24,7 +24,19 @@ from typing import Any, NoReturn
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
-COMMANDS = ("run", "replay", "serve", "bench", "inspect", "verify", "tune", "doctor", "outbox", "demo")
+COMMANDS = (
+    "run",
+    "replay",
+    "serve",
+    "bench",
+    "inspect",
+    "verify",
+    "tune",
+    "doctor",
+    "outbox",
+    "install-service",
+    "demo",
+)
 
 _IMPORT_LOOK_S = 0.05
 """How soon an interrupt that came during an import is tried again."""
@@ -71,7 +83,7 @@ def _main(arguments: list[str]) -> int:
     # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
     wanted = next((word for word in arguments if not word.startswith("-")), None)
     for name in COMMANDS if wanted not in COMMANDS else (wanted,):
-        importlib.import_module(f"edge_runtime.cli.{name}").add(commands)
+        importlib.import_module(f"edge_runtime.cli.{name.replace('-', '_')}").add(commands)
         commands.choices[name].add_argument("-v", "--verbose", default=argparse.SUPPRESS, **verbose)
     options = parser.parse_args(arguments)
     logging.basicConfig(

@@ -147,4 +147,16 @@ def test_bundles_of_the_same_name_cannot_be_served_together(bundle: Path, capsys
 
 def test_no_command_is_forgotten() -> None:
     """A new command comes with its tests, and its name in this list."""
-    assert set(COMMANDS) == {"run", "replay", "serve", "bench", "inspect", "verify", "doctor", "outbox", "demo"}
+    assert set(COMMANDS) == {
+        "run",
+        "replay",
+        "serve",
+        "bench",
+        "inspect",
+        "verify",
+        "tune",
+        "doctor",
+        "outbox",
+        "install-service",
+        "demo",
+    }

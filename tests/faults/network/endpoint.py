@@ -158,12 +158,7 @@ class Device:
         self.corrections: list[Correction] = []
         self.outbox = Outbox(OutboxConfig(path=folder / "outbox.db"), self.clock)
         self.outbox.open()
-        settings: dict[str, Any] = {
-            "timeout_s": 0.5,
-            "connect_timeout_s": 0.5,
-            "deadline_s": 2.0,
-            "binary": "always",
-        } | cloud
+        settings: dict[str, Any] = {"timeout_s": 0.5, "connect_timeout_s": 0.5, "deadline_s": 2.0} | cloud
         self.client = HttpClient(
             CloudConfig(url=f"http://127.0.0.1:{port}", model="teacher", binary="always", **settings), self.clock
         )

@@ -98,15 +98,20 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
     """
     cases, kills = 20, 0
     with Devices() as devices, Site(memory) as site:
+        stored = site.begin_with(cases)
         with Outbox(OutboxConfig(path=site.outbox), SimulatedClock()) as outbox:
-            outbox.put(site.begin_with(cases))
-        wrecked = rng.randbytes(PAGE_BYTES) + site.outbox.read_bytes()[PAGE_BYTES:]
+            outbox.put(stored[: cases // 2])
+        with Outbox(OutboxConfig(path=site.outbox), SimulatedClock()) as outbox:
+            outbox.put(stored[cases // 2 :])
+            left = {file: file.read_bytes() for file in memory.glob("outbox.db*")}  # as after a kill, with its log
+        left[site.outbox] = rng.randbytes(PAGE_BYTES) + left[site.outbox][PAGE_BYTES:]
         for calls in ("link", "rename", "unlink", "fsync", "fdatasync", "pwrite64"):
             for k in itertools.count(1, 1 if calls != "pwrite64" else tier(6, 1)):
                 site.begin_with(cases)
                 for file in memory.glob("outbox.db*"):
                     file.unlink()
-                site.outbox.write_bytes(wrecked)
+                for file, data in left.items():
+                    file.write_bytes(data)
                 with devices.start(memory, Fault(calls, "signal=KILL", str(k))) as device:
                     code = site.run(device)
                 where = f"killed at {calls} {k} of a salvage"

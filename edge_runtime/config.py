@@ -63,6 +63,10 @@ class ModelConfig:
     """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU."""
     check_interval_s: float = 60.0
     """How often golden vectors are replayed on the engine that answers; 0 is never."""
+    isolate: Literal["accelerators", "all", "none"] = "accelerators"
+    """What runs in a process of its own, so that it may hang or die; that costs a round trip for each call."""
+    deadline_ms: float = 5000.0
+    """How long a call into an engine may take before it counts as hung."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tune_at_start_s <= 3600:
@@ -78,6 +82,8 @@ class ModelConfig:
             raise ValueError("latency_budget_ms must be 0 to 10,000")
         if self.check_interval_s < 0:
             raise ValueError("check_interval_s must not be negative")
+        if not 10 <= self.deadline_ms <= 600_000:
+            raise ValueError("deadline_ms must be 10 to 600,000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,12 @@ from typing import Any, Final, Protocol
 
 from edge_runtime.backoff import Retry
 from edge_runtime.clock import Clock
-from edge_runtime.errors import BundleError, EdgeError, EngineError, InputError
+from edge_runtime.errors import EngineError, InputError
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Float32
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Predictor
+from edge_runtime.model import Predictor, trouble
 from edge_runtime.window import Window
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class Lineup:
         self.rungs = tuple(rungs)
         self.max_batch = max_batch
         self.began = 0.0
-        """When the call that is under way began, monotonic seconds; 0.0 while there is none. For the watchdog."""
+        """When the call that is under way began, monotonic seconds; 0.0 while there is none. Read by the watchdog."""
         self._load = load
         self._clock = clock
         self._metrics = metrics
@@ -311,6 +311,25 @@ class Lineup:
         for place in self._places:
             self._drop(place)
 
+    def hand_over(self, taken_s: float) -> dict[str, Any] | None:
+        """What a process that replaces this one must know, because the call that is under way hangs in this process.
+
+        May be called from any thread, while that call goes on.
+
+        Args:
+            taken_s: how long it has taken.
+
+        Returns:
+            ``first``, the variant to answer when it can, and ``failed``, reasons by the name of the rung; None if the
+            call is a worker's, which has a deadline of its own.
+        """
+        position = self._current
+        if position >= len(self.rungs) or self.rungs[position].apart:
+            return None
+        failed = {place.rung.name: place.trouble for place in self._places if place.trouble}
+        failed[self.rungs[position].name] = f"hung: no answer within {taken_s:.1f} s"
+        return {"first": self.rungs[0].variant.name, "failed": failed}
+
     def status(self) -> dict[str, Any]:
         """Who answers and what is wrong, as plain values for the status topic."""
         return {
@@ -386,8 +405,9 @@ class Lineup:
 
     def _found_wanting(self, place: _Place, error: Exception) -> None:
         place.failures += 1
-        place.trouble = f"{_how(error)}: {_one_line(error)}"
-        self._metrics.counts[f'failovers_total{{how="{_how(error)}"}}'] += 1
+        how, why = trouble(error)
+        place.trouble = f"{how}: {why}"
+        self._metrics.counts[f'failovers_total{{how="{how}"}}'] += 1
         log.error("model: %s failed (%s)", place.rung.name, place.trouble)
         self._retry_later(place)
 
@@ -397,7 +417,7 @@ class Lineup:
             try:
                 loaded.close()
             except Exception as error:  # noqa: BLE001 - it is given up anyway
-                log.warning("model: %s does not close: %s", place.rung.name, _one_line(error))
+                log.warning("model: %s does not close: %s", place.rung.name, trouble(error)[1])
 
     def _trim(self) -> None:
         """Let go of rungs that do not answer while they take too much memory together."""
@@ -449,15 +469,3 @@ class Lineup:
     def _nobody(self) -> str:
         reasons = " | ".join(f"{place.rung.name}: {place.trouble}" for place in self._places if place.trouble)
         return f"nothing of {self.manifest.model} works here ({reasons})"
-
-
-def _how(error: Exception) -> str:
-    """One word for the metrics."""
-    if isinstance(error, BundleError):
-        return "wrong"
-    return error.how if isinstance(error, EngineError) else "raised"
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if isinstance(error, EdgeError) else f"{type(error).__name__}: {text}"

@@ -14,7 +14,7 @@ from edge_runtime.batch import Batch
 from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engine import Engine, EngineOptions
-from edge_runtime.errors import BundleError, ConfigError, EngineError
+from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Float32
 from edge_runtime.probe import probe
@@ -100,7 +100,22 @@ class Model(LoadedVariant):
         self.bundle.close()
 
 
-def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
+def trouble(error: Exception) -> tuple[str, str]:
+    """What went wrong with an engine.
+
+    Returns:
+        One word for the metrics (``raised``, ``hung``, ``died``, or ``wrong`` for other answers than the golden ones),
+        and a line for people.
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, BundleError):
+        return "wrong", text
+    if isinstance(error, EngineError):
+        return error.how, text
+    return "raised", text if isinstance(error, EdgeError) else f"{type(error).__name__}: {text}"
+
+
+def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str, str] | None = None) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
     The variant is the one that the configuration names, else the one measured to be the fastest on this machine
@@ -109,6 +124,8 @@ def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
     Args:
         config: which bundle, and whose.
         clock: says whether it has expired; None takes the system's.
+        failed: variants that are not to be taken, with the reason. One that fails now is added, and the next one is
+            taken that the configuration allows. None: one that fails is an error.
 
     Raises:
         ConfigError: there is no such file, or no such variant in it.
@@ -119,13 +136,13 @@ def load_model(config: ModelConfig, clock: Clock | None = None) -> Model:
     trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
     bundle = open_bundle(config.bundle, trusted=trusted)
     try:
-        return _load(bundle, config, clock or SystemClock())
+        return _load(bundle, config, clock or SystemClock(), failed)
     except BaseException:
         bundle.close()
         raise
 
 
-def _load(bundle: Bundle, config: ModelConfig, clock: Clock) -> Model:
+def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, str] | None) -> Model:
     if bundle.expired(clock):
         raise BundleError(
             f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
@@ -133,14 +150,36 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock) -> Model:
     names = [variant.name for variant in bundle.manifest.variants]
     if config.variant not in {"auto", *names}:
         raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
-    if config.variant == "auto" and (setting := _tuned(bundle, config, clock)) is not None:
+    out = {} if failed is None else failed
+    unasked = set(names) - set(config.fallbacks) if config.fallbacks else set()
+
+    def choose() -> Variant:
+        """Once something has failed, only what the configuration lets stand in for it."""
+        wanted = config.variant if config.variant != "auto" and config.variant not in out else None
+        return choose_variant(bundle, wanted=wanted, exclude=tuple(unasked | out.keys() if out else ()))
+
+    if config.variant == "auto" and (setting := _tuned(bundle, config, clock)) and setting.variant not in out:
         try:
             return _load_variant(bundle, bundle.variant(setting.variant), config, setting.engine, setting.threads)
         except (BundleError, EngineError) as error:
             # One line and no traceback.
             log.error("what was fastest when measured does not run now, so the bundle's order counts: %s", error)  # noqa: TRY400
-    variant = choose_variant(bundle, wanted=None if config.variant == "auto" else config.variant)
-    return _load_variant(bundle, variant, config)
+            if failed is not None:
+                failed[setting.variant] = ": ".join(trouble(error))
+    variant = choose()
+    while True:
+        try:
+            return _load_variant(bundle, variant, config)
+        except (BundleError, EngineError) as error:
+            if failed is None:
+                raise
+            failed[variant.name] = ": ".join(trouble(error))
+            try:
+                following = choose()
+            except IncompatibleError:
+                raise error from None
+            log.error("model: %s does not start, trying %s: %s", variant.name, following.name, error)  # noqa: TRY400
+            variant = following
 
 
 def _load_variant(

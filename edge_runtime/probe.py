@@ -164,17 +164,19 @@ def _classify(code: int, answer: bytes, noise: bytes) -> dict[str, Any]:
                 return outcome
     if code == -signal.SIGALRM:  # its own alarm, set in case the parent should be gone
         return {"outcome": "hung", "reason": "loading it did not end in time in a child process"}
-    how = f"of {_signal_name(-code)}" if code < 0 else f"with exit code {code}"
     lines = [line.strip() for line in noise.decode("utf-8", "replace").splitlines() if line.strip()]
     last = f" ({lines[-1][:200]})" if lines else ""
-    return {"outcome": "died", "reason": f"loading it ended a child process {how}{last}; it is not loaded here"}
+    return {"outcome": "died", "reason": f"loading it ended a child process {ended(code)}{last}; it is not loaded here"}
 
 
-def _signal_name(number: int) -> str:
+def ended(code: int) -> str:
+    """How a process ended, for people: ``of SIGSEGV``, ``with exit code 1``."""
+    if code >= 0:
+        return f"with exit code {code}"
     try:
-        return signal.Signals(number).name
+        return f"of {signal.Signals(-code).name}"
     except ValueError:
-        return f"signal {number}"
+        return f"of signal {-code}"
 
 
 def child() -> NoReturn:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from edge_runtime.bundle import Bundle, Floats, load_engine, refusals, replay
+from edge_runtime.bundle import Bundle, Floats, engine_for, load_engine, refusals, replay, verify_golden
 from edge_runtime.clock import Clock
 from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.errors import ConfigError
 from edge_runtime.lineup import Lineup, Loaded, Rung
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import LoadedVariant, Model
+from edge_runtime.model import LoadedVariant, Model, load_model
 from edge_runtime.probe import probe
+from edge_runtime.worker import WorkerEngine
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
@@ -48,13 +49,7 @@ class ProvenVariant(LoadedVariant):
         replay(self.engine, self.variant, self._inputs[at : at + _CHECKED], self._expected[at : at + _CHECKED])
 
 
-def rungs_of(
-    bundle: Bundle,
-    first: Variant,
-    *,
-    fallbacks: Sequence[str] = (),
-    accelerators: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Rung]:
+def rungs_of(bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str]) -> list[Rung]:
     """The line-up of a bundle on this machine.
 
     The first variant on the accelerators, if there are any, then on the CPU; then the others that run here. Of those,
@@ -64,27 +59,36 @@ def rungs_of(
     Args:
         bundle: an open bundle.
         first: the variant to answer as long as it can.
-        fallbacks: names of the variants that may stand in for it, in this order; empty takes all that run here.
-        accelerators: execution providers or delegates by name, with their options, for the first variant.
+        config: accelerators, what may stand in, and what runs in a process of its own.
+        failed: reasons by the name of the rung; one that hung in this process's place comes back in its own.
 
     Raises:
-        ConfigError: the bundle has no variant of such a name.
+        ConfigError: the bundle has no variant of a name that `config` gives.
     """
     variants = {variant.name: variant for variant in bundle.manifest.variants}
-    for name in fallbacks:
+    for name in config.fallbacks:
         if name not in variants:
             raise ConfigError(f"fallbacks: {bundle.path.name} has no variant '{name}'; it has {', '.join(variants)}")
     cost = _costs(bundle.manifest)
-    if fallbacks:
-        others = [variants[name] for name in dict.fromkeys(fallbacks) if name != first.name]
+    if config.fallbacks:
+        others = [variants[name] for name in dict.fromkeys(config.fallbacks) if name != first.name]
     else:
         others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
         others.sort(key=lambda variant: max(cost[variant.name], cost[first.name]))
-    rungs = [Rung(name=variant.name, variant=variant, cost=cost[variant.name]) for variant in (first, *others)]
-    if accelerators:
-        name = f"{first.name} on {', '.join(accelerators)}"
-        rungs.insert(0, Rung(name=name, variant=first, cost=cost[first.name], accelerators=accelerators))
-    return rungs
+
+    def rung(variant: Variant, accelerators: Mapping[str, Mapping[str, Any]]) -> Rung:
+        name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
+        apart = config.isolate == "all" or (config.isolate == "accelerators" and bool(accelerators))
+        return Rung(
+            name=name,
+            variant=variant,
+            cost=cost[variant.name],
+            accelerators=accelerators,
+            apart=apart or failed.get(name, "").startswith("hung"),
+        )
+
+    on_accelerators = [rung(first, config.accelerators)] if config.accelerators else []
+    return [*on_accelerators, *(rung(variant, {}) for variant in (first, *others))]
 
 
 def _costs(manifest: Manifest) -> dict[str, float]:
@@ -94,39 +98,96 @@ def _costs(manifest: Manifest) -> dict[str, float]:
     return {variant.name: float(variant.size) for variant in manifest.variants}
 
 
-def lineup_of(model: Model, config: ModelConfig, *, clock: Clock, metrics: Metrics) -> Lineup:
-    """A line-up that begins with a model that is loaded already.
+def start(
+    config: ModelConfig, *, clock: Clock, metrics: Metrics, handed_over: Mapping[str, Any] | None = None
+) -> tuple[Model, Lineup]:
+    """Load what a configuration names; where that fails, what may stand in for it.
+
+    Args:
+        config: which bundle, and what of it.
+        clock: says whether it has expired; monotonic time for the line-up.
+        metrics: receives what the line-up counts.
+        handed_over: what `Lineup.hand_over` of the process before this one said.
+
+    Raises:
+        ConfigError, BundleError, EngineError: as `edge_runtime.model.load_model`.
+    """
+    handed_over = handed_over or {}
+    failed = dict(handed_over.get("failed", {}))
+    before = set(failed)
+    model = load_model(config, clock, failed)
+    new = [name for name in failed if name not in before]
+    first = handed_over.get("first") or next(iter(new), model.variant.name)
+    try:
+        return model, lineup_of(model, config, clock=clock, metrics=metrics, first=first, failed=failed)
+    except BaseException:
+        model.close()
+        raise
+
+
+def lineup_of(
+    model: Model,
+    config: ModelConfig,
+    *,
+    clock: Clock,
+    metrics: Metrics,
+    first: str = "",
+    failed: Mapping[str, str] | None = None,
+) -> Lineup:
+    """A line-up around a model that is loaded already.
 
     Args:
         model: loaded on the CPU; stays the owner of the bundle, and is closed after the line-up.
-        config: what may stand in for it.
+        config: what may stand in for it, and how long it may take.
         clock: monotonic time.
         metrics: receives what the line-up counts.
+        first: variant to answer as long as it can; empty is the model's.
+        failed: reasons by the name of the rung.
 
     Raises:
         ConfigError: the bundle has no variant of a name that `config` gives.
     """
-    bundle = model.bundle
+    bundle, failed = model.bundle, failed or {}
     options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
 
     def load(rung: Rung) -> Loaded:
         name, accelerators = rung.variant.name, rung.accelerators
         probe(bundle, name, options, provider_options=accelerators, timeout_s=config.load_timeout_s).require()
-        engine = load_engine(bundle, name, options, provider_options=accelerators, probe_first=False)
-        return proven(rung.variant, engine)
+        if not rung.apart:
+            return proven(
+                rung.variant, load_engine(bundle, name, options, provider_options=accelerators, probe_first=False)
+            )
+        worker = WorkerEngine(
+            engine_for(rung.variant),
+            bundle.read_variant(name),
+            options,
+            accelerators,
+            deadline_s=config.deadline_ms / 1e3,
+            load_timeout_s=config.load_timeout_s,
+        )
+        try:
+            verify_golden(worker, bundle, name)
+        except BaseException:
+            worker.close()
+            raise
+        return proven(rung.variant, worker)
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
         return ProvenVariant(bundle.manifest, variant, engine, bundle.golden(variant.name), config.max_batch)
 
-    rungs = rungs_of(bundle, model.variant, fallbacks=config.fallbacks, accelerators=config.accelerators)
-    on_cpu = next(i for i, rung in enumerate(rungs) if not rung.accelerators)
+    rungs = rungs_of(bundle, bundle.variant(first or model.variant.name), config, failed)
+    names = [rung.name for rung in rungs]
+    here = names.index(model.variant.name)
+    if rungs[here].apart:
+        model.engine.close()  # a process of its own takes its place
     return Lineup(
         bundle.manifest,
         rungs,
         load,
         clock=clock,
         metrics=metrics,
-        loaded={on_cpu: proven(model.variant, model.engine)},
+        loaded={} if rungs[here].apart else {here: proven(model.variant, model.engine)},
+        failed={names.index(name): reason for name, reason in failed.items() if name in names},
         max_batch=config.max_batch,
         check_interval_s=config.check_interval_s,
     )

@@ -76,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
                 trusted_keys=tuple(options.trusted_keys),
                 unsigned="refuse" if options.trusted_keys else "allow",
                 variant=options.variant,
+                failover="off",  # a replay answers with one variant, or says why not
             ),
             source=(
                 RecordingConfig(

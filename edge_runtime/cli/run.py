@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -37,6 +38,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--check", action="store_true", help="check the file and the bundle; connect to nothing")
     parser.add_argument("--print-default", action="store_true", help="write a commented example and exit")
     parser.add_argument("--json", action="store_true", help="with --check, or the final figures: one JSON object")
+    parser.add_argument("--handed-over", type=orjson.loads, default=None, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
@@ -55,7 +57,14 @@ def run(options: argparse.Namespace) -> int:
 
     config = configuration.load(options.config)
     notifier = Notifier() if options.check else Notifier.from_environment(os.environ)
-    app = App(config, notifier=notifier)
+
+    def replace_process(handed_over: Mapping[str, object]) -> None:
+        """An engine hangs in this process: the same program, with the same number, begins anew without it."""
+        flags = ["--json"] if options.json else []
+        arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
+        os.execv(sys.executable, [sys.executable, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
+
+    app = App(config, notifier=notifier, replace_process=replace_process, handed_over=options.handed_over)
     if options.check:
         app.close()
         found = {
@@ -67,11 +76,13 @@ def run(options: argparse.Namespace) -> int:
             "sinks": len(config.sink),
             "cloud": config.cloud.url if config.cloud else None,
         }
+        failed = app.lineup.status()["failed"] if app.lineup is not None else {}
         if options.json:
-            print(orjson.dumps(found).decode())
+            print(orjson.dumps(found | {"failed": failed}).decode())
         else:
-            print(f"{options.config}: fine. " + ", ".join(f"{key} {value}" for key, value in found.items()))
-        return 0
+            fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
+            print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in found.items()))
+        return 1 if failed else 0
     heap.keep()
     with stopped_by_signals(app.stop):
         drained = app.run()

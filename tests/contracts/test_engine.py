@@ -20,6 +20,7 @@ from edge_runtime import engines
 from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.engines import null
 from edge_runtime.errors import EngineError, InputError
+from edge_runtime.worker import WorkerEngine
 from tests import models
 
 Floats = npt.NDArray[np.float32]
@@ -42,6 +43,13 @@ class Case:
     """Largest difference from the float network in numpy."""
     limits: float | None = None
     """Samples beyond this saturate."""
+    apart: bool = False
+    """It runs in a process of its own."""
+
+    def load(self) -> Engine:
+        if self.apart:
+            return WorkerEngine(self.engine, self.model(), OPTIONS, deadline_s=60.0, load_timeout_s=60.0)
+        return engines.load(self.engine, self.model(), OPTIONS)
 
     def arrange(self, x: Floats) -> Floats:
         return x if self.layout == "NCW" else np.ascontiguousarray(x.transpose(0, 2, 1))
@@ -65,6 +73,7 @@ CASES = [
     Case("tflite-runtime int8", "tflite-runtime", lambda: models.tiny_tflite(int8=True), layout="NWC", reference=0.05,
          limits=100.0),
     Case("null", "null", lambda: null.describe((CHANNELS, WINDOW), LABELS), limits=1e7),
+    Case("null, apart", "null", lambda: null.describe((CHANNELS, WINDOW), LABELS), limits=1e7, apart=True),
 ]  # fmt: skip
 
 
@@ -78,7 +87,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def engine(case: Case) -> Iterator[Engine]:
-    loaded = engines.load(case.engine, case.model(), OPTIONS)
+    loaded = case.load()
     yield loaded
     loaded.close()
 
@@ -86,7 +95,7 @@ def engine(case: Case) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def shared_engine(case: Case) -> Iterator[Engine]:
     """Loaded once, for the tests that run it under many examples."""
-    loaded = engines.load(case.engine, case.model(), OPTIONS)
+    loaded = case.load()
     yield loaded
     loaded.close()
 
@@ -113,7 +122,7 @@ def test_same_input_same_output(case: Case, engine: Engine) -> None:
 
 def test_a_second_load_gives_the_same_output(case: Case, engine: Engine) -> None:
     x = case.arrange(models.windows(7, CHANNELS, WINDOW))
-    other = engines.load(case.engine, case.model(), OPTIONS)
+    other = case.load()
     np.testing.assert_array_equal(answer(other, x), answer(engine, x))
     other.close()
 

@@ -251,13 +251,19 @@ def command(*arguments: str | Path, cwd: Path | None = None, timeout_s: float = 
 
 
 class Process:
-    """``edge-runtime`` as a process of its own, its output in files of `folder`."""
+    """``edge-runtime``, or another program, as a process of its own, its output in files of `folder`."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, name: str = "process") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        name: str = "process",
+        program: Sequence[str] = ("-m", "edge_runtime"),
+    ) -> None:
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "edge_runtime", *map(str, arguments)],
+                [sys.executable, *program, *map(str, arguments)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment(PYTHONUNBUFFERED="1"), cwd=folder,
             )  # fmt: skip
 

@@ -1,0 +1,215 @@
+"""The line-up of real bundles: its order, its proofs, and real engines that take over from each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_runtime import probe, rungs
+from edge_runtime.bundle import open_bundle
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.config import ModelConfig
+from edge_runtime.errors import BundleError, ConfigError, EngineError
+from edge_runtime.lineup import Lineup
+from edge_runtime.metrics import Metrics
+from edge_runtime.model import Model
+from edge_runtime.rungs import ProvenVariant, rungs_of, start
+from edge_runtime.window import Window
+from edge_runtime.worker import WorkerEngine
+from export.pack import VariantSource
+from tests.models import tiny_bundle, usable, variant, windows
+
+pytestmark = pytest.mark.skipif(not usable("litert"), reason="LiteRT is not installed")
+
+VARIANTS = ("tflite-int8", "onnx-fp32", "onnx-int8")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_bundle(tmp_path_factory.mktemp("bundle") / "watch.edge", variants=VARIANTS)
+
+
+Start = Callable[..., tuple[Model, Lineup]]
+
+
+@pytest.fixture
+def begin(bundle: Path) -> Iterator[Start]:
+    """Start with a configuration, and close what was started."""
+    made: list[tuple[Model, Lineup]] = []
+
+    def begin(handed_over: Mapping[str, Any] | None = None, **more: Any) -> tuple[Model, Lineup]:
+        config = replace(ModelConfig(bundle=bundle, unsigned="allow"), **more)
+        made.append(start(config, clock=SimulatedClock(), metrics=Metrics(), handed_over=handed_over))
+        return made[-1]
+
+    yield begin
+    for model, up in made:
+        up.close()
+        model.close()
+
+
+def some(n: int) -> list[Window]:
+    samples = windows(n, 3, 16, seed=5).transpose(0, 2, 1)
+    return [Window("k", i, 0.0, one, one, 0.0) for i, one in enumerate(samples)]
+
+
+def names(up: Lineup) -> list[str]:
+    return [rung.name for rung in up.rungs]
+
+
+def loaded(up: Lineup, position: int) -> ProvenVariant:
+    place = up._places[position].loaded
+    assert isinstance(place, ProvenVariant)
+    return place
+
+
+def test_an_engine_that_fails_hands_its_windows_to_the_other_one(begin: Start) -> None:
+    """From LiteRT to ONNX Runtime, with real models; the same windows, and answers as near as int8 is to floats."""
+    _, up = begin()
+    assert names(up)[0] == "tflite-int8"
+    before = up.predict(some(5)).copy()
+    assert up.variant.name == "tflite-int8"
+    loaded(up, 0).engine.close()  # every call raises from now on
+    after = up.predict(some(5)).copy()
+    assert up.variant.format == "onnx"
+    assert up.status()["failed"] == {"tflite-int8": "raised: this engine is closed; load the model again"}
+    assert np.abs(after - before).max() < 0.1
+    assert (after.argmax(axis=1) == before.argmax(axis=1)).mean() >= 0.8
+
+
+def test_a_rung_apart_is_replaced_when_its_process_dies(begin: Start) -> None:
+    _, up = begin(isolate="all")
+    engine = loaded(up, 0).engine
+    assert isinstance(engine, WorkerEngine)
+    assert "process of its own" in engine.name
+    before = up.predict(some(5)).copy()
+    assert up.hand_over(10.0) is None, "a worker has a deadline of its own"
+    os.kill(engine.pid, signal.SIGKILL)
+    after = up.predict(some(5)).copy()
+    assert up.current == 1
+    assert up.status()["failed"]["tflite-int8"].startswith("died: ")
+    assert np.abs(after - before).max() < 0.1
+
+
+def test_other_answers_than_the_golden_ones_are_noticed(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever vector it is, within as many checks as it takes to replay all of them.
+
+    Mutation that this finds: `ProvenVariant.check` that always replays the same vectors, or none.
+    """
+    monkeypatch.setattr(rungs, "_CHECKED", 1)
+    _, up = begin()
+    proven = loaded(up, 0)
+    n = len(proven._expected)
+    for _ in range(2 * n):
+        proven.check()
+    proven._expected = proven._expected.copy()
+    proven._expected[-1] += 0.5
+    for _ in range(n - 1):
+        proven.check()
+    with pytest.raises(BundleError, match="does not reproduce"):
+        proven.check()
+    for _ in range(n):
+        up.check()
+    assert up.current == 1
+    assert up.status()["failed"]["tflite-int8"].startswith("wrong: ")
+
+
+def test_the_order_is_first_then_what_costs_no_more_then_the_rest_by_cost(bundle: Path) -> None:
+    with open_bundle(bundle) as opened:
+        sizes = {one.name: one.size for one in opened.manifest.variants}
+        config = ModelConfig(bundle=bundle, unsigned="allow")
+        first = opened.variant("onnx-int8")
+        found = rungs_of(opened, first, config, {})
+        assert found[0].name == "onnx-int8"
+        assert {one.name for one in found} == set(VARIANTS)
+        costs = [max(one.cost, found[0].cost) for one in found]
+        assert costs == sorted(costs)
+        assert [one.cost for one in found] == [sizes[one.name] for one in found]
+        chosen = rungs_of(opened, first, replace(config, fallbacks=("onnx-fp32", "onnx-int8")), {})
+        assert [one.name for one in chosen] == ["onnx-int8", "onnx-fp32"]
+        with pytest.raises(ConfigError, match="no variant 'tiny'"):
+            rungs_of(opened, first, replace(config, fallbacks=("tiny",)), {})
+
+
+def test_accelerators_come_first_and_in_a_process_of_their_own(bundle: Path) -> None:
+    config = ModelConfig(bundle=bundle, unsigned="allow", accelerators={"libnpu.so": {"cache": "x"}})
+    with open_bundle(bundle) as opened:
+        first, second, *_ = rungs_of(opened, opened.variant("tflite-int8"), config, {})
+        assert (first.name, first.apart) == ("tflite-int8 on libnpu.so", True)
+        assert first.accelerators == {"libnpu.so": {"cache": "x"}}
+        assert (second.name, second.apart) == ("tflite-int8", False)
+        (first, *_) = rungs_of(opened, opened.variant("tflite-int8"), replace(config, isolate="none"), {})
+        assert not first.apart
+        assert all(rung.apart for rung in rungs_of(opened, first.variant, replace(config, isolate="all"), {}))
+
+
+def test_an_accelerator_that_is_not_there_leaves_the_cpu(begin: Start) -> None:
+    _, up = begin(accelerators={"libno-such-delegate.so": {}})
+    assert names(up)[:2] == ["tflite-int8 on libno-such-delegate.so", "tflite-int8"]
+    assert up.current == 1
+    assert "cannot load a delegate" in up.status()["failed"]["tflite-int8 on libno-such-delegate.so"]
+    up.predict(some(2))
+
+
+def test_a_variant_that_does_not_start_is_replaced_by_the_next(
+    begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its golden vectors are somebody else's; nothing of it is used. Asked for by name, it is the same.
+
+    Mutation that this finds: `start` without the `failed` that lets `load_model` go on.
+    """
+    from export import pack  # noqa: PLC0415 - patched below
+
+    real = pack.golden_outputs
+
+    def golden(source: VariantSource, *rest: Any) -> pack.Floats:
+        answer = real(source, *rest)
+        return answer[:, ::-1].copy() if source.name == "tflite-int8" else answer
+
+    monkeypatch.setattr("export.pack.golden_outputs", golden)
+    drifted = tiny_bundle(tmp_path / "drifted.edge", variants=[variant(name) for name in VARIANTS])
+    for how in ("auto", "tflite-int8"):
+        caplog.clear()
+        model, up = begin(bundle=drifted, variant=how)
+        assert model.variant.name == up.variant.name != "tflite-int8"
+        assert names(up)[0] == "tflite-int8"
+        assert up.current > 0
+        assert up.status()["failed"]["tflite-int8"].startswith("wrong: ")
+        assert "tflite-int8 does not start, trying" in caplog.text
+    _, up = begin(bundle=drifted, fallbacks=("onnx-int8",))
+    assert names(up) == ["tflite-int8", "onnx-int8"]
+    assert up.variant.name == "onnx-int8"
+
+
+def test_if_nothing_starts_the_last_reason_is_given(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> probe.ProbeReport:
+        return probe.ProbeReport(variant="x", outcome="refused", reason="the board is on fire")
+
+    monkeypatch.setattr("edge_runtime.model.probe", refuse)
+    with pytest.raises(EngineError, match="the board is on fire"):
+        begin()
+
+
+def test_what_hung_in_the_process_before_comes_back_in_one_of_its_own(begin: Start) -> None:
+    """Mutation that this finds: `rungs_of` without the rungs that hung."""
+    _, before = begin()
+    before.predict(some(1))
+    told = before.hand_over(7.25)
+    assert told == {"first": "tflite-int8", "failed": {"tflite-int8": "hung: no answer within 7.2 s"}}
+    model, up = begin(handed_over=told)
+    assert model.variant.name == up.variant.name != "tflite-int8"
+    assert names(up) == names(before)
+    assert up.rungs[0].apart
+    assert not up.rungs[1].apart
+    assert up.status()["failed"] == told["failed"]
+    back = up._load(up.rungs[0])
+    assert isinstance(back, ProvenVariant)
+    assert isinstance(back.engine, WorkerEngine)
+    back.close()

@@ -16,26 +16,27 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from edge_runtime import rungs
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.gate import Budget, Gate
+from edge_runtime.lineup import Lineup
 from edge_runtime.loop import Loop
 from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.notify import Notifier
 from edge_runtime.pipeline import Done, Pipeline
-from edge_runtime.rungs import lineup_of
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, build_source
+from edge_runtime.watchdog import Watchdog
 from edge_runtime.window import Windower
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import Escalator
-    from edge_runtime.lineup import Lineup
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
 
@@ -55,6 +56,9 @@ class App:
         model: loaded already; None loads the one that the configuration names.
         more_sinks: besides those that the configuration names.
         notifier: told when it is ready, that it is alive, and when it stops; closed with the rest.
+        replace_process: called from another thread when a call into an engine hangs, with what the process that takes
+            this one's place is to be given as `handed_over`. None: the hang is said, and ends when somebody ends it.
+        handed_over: what the process before this one said when it was replaced.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused.
@@ -69,6 +73,8 @@ class App:
         model: Model | None = None,
         more_sinks: Sequence[Sink] = (),
         notifier: Notifier | None = None,
+        replace_process: Callable[[Mapping[str, object]], None] | None = None,
+        handed_over: Mapping[str, object] | None = None,
     ) -> None:
         self.config = config
         self.metrics = metrics or Metrics()
@@ -79,10 +85,13 @@ class App:
         self._drained = True
         with ExitStack() as stack:
             stack.callback(self._notifier.close)
-            self.model = model or load_model(config.model, self.clock)
+            self._watchdog: Watchdog | None = None
+            self._replace_process = replace_process
+            self.model, self.lineup = self._model(model, handed_over)
             stack.callback(self.model.close)
+            if self.lineup is not None:
+                stack.callback(self.lineup.close)
             manifest = self.model.manifest
-            self.lineup = self._lineup(stack)
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
             self._links = _links(config, self.metrics)
@@ -106,12 +115,13 @@ class App:
 
     # -- building ----------------------------------------------------------------------------------------------------
 
-    def _lineup(self, stack: ExitStack) -> Lineup | None:
-        if self.config.model.failover == "off":
-            return None
-        lineup = lineup_of(self.model, self.config.model, clock=self.clock, metrics=self.metrics)
-        stack.callback(lineup.close)
-        return lineup
+    def _model(self, model: Model | None, handed_over: Mapping[str, object] | None) -> tuple[Model, Lineup | None]:
+        config = self.config.model
+        if config.failover == "off":
+            return model or load_model(config, self.clock), None
+        if model is None:
+            return rungs.start(config, clock=self.clock, metrics=self.metrics, handed_over=handed_over)
+        return model, rungs.lineup_of(model, config, clock=self.clock, metrics=self.metrics)
 
     def _source(self, position: int, config: SourceConfig) -> Source:
         return build_source(
@@ -189,6 +199,7 @@ class App:
                 self._save_budget_regularly()
             if self.lineup is not None:
                 self.lineup.open(self.loop, self._say_who_answers)
+                self._watchdog = Watchdog(self._call_began, self.config.model.deadline_ms / 1e3, self._hung, self.clock)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             self.loop.each_turn(self._stop_when_finished)
@@ -209,6 +220,8 @@ class App:
 
     def close(self) -> None:
         """Let go of everything at once, without draining. May be called twice."""
+        if self._watchdog is not None:
+            self._watchdog.close()
         for source in self.sources:
             source.close()
         if self.escalator is not None:
@@ -220,6 +233,18 @@ class App:
     def _say_who_answers(self, status: Mapping[str, object]) -> None:
         for link in self._links.values():
             link.tell("model", status)
+
+    def _call_began(self) -> float:
+        return self.lineup.began if self.lineup is not None else 0.0
+
+    def _hung(self, taken_s: float) -> None:
+        """On the watchdog's thread: the loop's thread is in a call that does not come back."""
+        handed_over = self.lineup.hand_over(taken_s) if self.lineup is not None else None
+        if handed_over is None:
+            return
+        log.critical("model: an engine has not answered for %.1f s, so this process is replaced", taken_s)
+        if self._replace_process is not None:
+            self._replace_process(handed_over)
 
     def _show_signs_of_life(self) -> None:
         """From the loop, so that one that hangs shows none and is started anew."""

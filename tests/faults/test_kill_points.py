@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import Outbox, OutboxConfig
+from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.store.schema import PAGE_BYTES
 from tests.faults.conftest import Note, Tier
 from tests.faults.device import Devices, Fault, needs_strace
@@ -94,15 +94,18 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
 ) -> None:
     """The outbox has lost its first page, so the device begins its life with rebuilding it.
 
-    Mutation seen to fail: deleting the old log after the switch to the rebuilt file, in `salvage._switch`.
+    Mutation seen to fail: linking the damaged file to ``.damaged-N``, which is the decision to switch, before the rebuilt
+    one is complete (at the beginning of `salvage.salvage`).
     """
-    cases, kills = 20, 0
+    cases, kills = 60, 0
     with Devices() as devices, Site(memory) as site:
         stored = site.begin_with(cases)
-        with Outbox(OutboxConfig(path=site.outbox), SimulatedClock()) as outbox:
-            outbox.put(stored[: cases // 2])
-        with Outbox(OutboxConfig(path=site.outbox), SimulatedClock()) as outbox:
-            outbox.put(stored[cases // 2 :])
+        with Outbox(OutboxConfig(path=site.outbox, live_share=0.0), SimulatedClock()) as outbox:
+            outbox.put([HardCase(f"gone@{n}", "", 0.0, 60.0, 0, 0.5, rng.randbytes(3_000), b"{}") for n in range(40)])
+            outbox.delivered([case.id for case in outbox.take(40, 2**30)])
+            outbox.put(stored[:55])  # in pages that were used before: the rebuilt file has others there
+        with Outbox(OutboxConfig(path=site.outbox, live_share=0.0), SimulatedClock()) as outbox:
+            outbox.put(stored[55:])
             left = {file: file.read_bytes() for file in memory.glob("outbox.db*")}  # as after a kill, with its log
         left[site.outbox] = rng.randbytes(PAGE_BYTES) + left[site.outbox][PAGE_BYTES:]
         for calls in ("link", "rename", "unlink", "fsync", "fdatasync", "pwrite64"):

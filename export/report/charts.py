@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from export.report.figures import BASELINE, TEACHER, Candidate, Interval, front
@@ -236,30 +236,56 @@ def confusion(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Markup
     return drawing(left + side * n + 6 + room, top + side * n + 6, "confusion matrix", *parts)
 
 
-def sensitivity(layers: Sequence[Mapping[str, Any]], metric: str, *, most: int = 30) -> Markup:
+def losses(layers: Sequence[Mapping[str, Any]], metric: str) -> Markup:
     """What each layer alone loses when it is made of integers, the most sensitive first."""
-    known = [each for each in layers if each.get("drop") is not None]
-    known.sort(key=lambda each: (-float(each["drop"]), str(each["layer"])))
-    shown = known[:most]
+    ranked = sorted(layers, key=lambda each: (-float(each["drop"]), str(each["layer"])))
+    values = [(each, float(each["drop"]), f"{points(float(each['drop']))} points") for each in ranked]
+    return _layers(values, f"points of {metric} lost", lambda share: f"{100 * share:g}", least=0.001)
+
+
+def noises(layers: Sequence[Mapping[str, Any]]) -> Markup:
+    """How far answers stand above the noise of each layer's integers, the most sensitive first."""
+    ranked = sorted(layers, key=lambda each: (float(each["alone_db"]), str(each["layer"])))
+    values = [(each, float(each["alone_db"]), f"{float(each['alone_db']):.1f} dB") for each in ranked]
+    return _layers(values, "signal against noise, dB", lambda value: f"{value:g}", least=10.0)
+
+
+def _layers(
+    values: Sequence[tuple[Mapping[str, Any], float, str]],
+    label: str,
+    written: Callable[[float], str],
+    *,
+    least: float,
+    most: int = 30,
+) -> Markup:
+    """A bar for each of the first layers, and the bytes of its weights.
+
+    Args:
+        values: layer, length of its bar, and what that says.
+        label: of the axis.
+        written: how its numbers are written.
+        least: value that the axis reaches at least.
+        most: layers shown.
+    """
+    shown = values[:most]
     height = 22.0 * len(shown) + 62
-    drops = [float(each["drop"]) for each in shown]
-    x = scale_for([*drops, 0.001], 250, _WIDE - 90, zero=True)
+    x = scale_for([*(value for _, value, _ in shown), least], 250, _WIDE - 90, zero=True)
     frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
-    parts = [_vertical(frame, f"points of {metric} lost", lambda share: f"{100 * share:g}")]
-    for row, each in enumerate(shown):
-        y, drop = 18.0 + 22 * row, float(each["drop"])
-        a, b = sorted((x(0), x(drop)))
+    parts = [_vertical(frame, label, written)]
+    for row, (each, value, spoken) in enumerate(shown):
+        y = 18.0 + 22 * row
+        begin, end = sorted((x(0), x(value)))
         parts += [
             text(242, y, _short(str(each["layer"]), 34), anchor="end"),
             tag(
                 "rect",
-                tag("title", f"{each['layer']}: {points(drop)} points, {size(each.get('bytes'))}"),
-                x=a,
+                tag("title", f"{each['layer']}: {spoken}, {size(each.get('bytes'))}"),
+                x=begin,
                 y=y - 6,
-                width=max(1.0, b - a),
+                width=max(1.0, end - begin),
                 height=12.0,
                 rx=2,
-                class_="bar onnx" if drop > 0 else "bar lost onnx",
+                class_="bar onnx",
             ),
             text(_WIDE - 84, y, NONE if each.get("bytes") is None else size(each["bytes"]), class_="tick"),
         ]

@@ -134,9 +134,8 @@ class Figures:
         """Every file that could have shipped, in the order in which they were judged."""
         choice = self.table("choice")
         details: dict[str, Mapping[str, Any]] = {}
-        for own in choice.values():
-            for each in own.get("figures", ()):
-                details.setdefault(each["name"], each)
+        for each in self.rows("candidates"):
+            details.setdefault(each["name"], each)
         names = dict.fromkeys((*details, *self.table("validation"), *(t["name"] for t in self.rows("timings"))))
         scores, judged = self.judged("validation"), self.table("validation")
         drop = "drop" if self.metric == "accuracy" else "f1_drop"

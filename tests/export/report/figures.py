@@ -83,34 +83,62 @@ def small() -> dict[str, Any]:
 def full() -> dict[str, Any]:
     """With everything that is optional."""
     figures = small()
-    figures["choice"]["x86_64"]["figures"] = [
-        {"name": name, "format": name.split("-")[0], "size": 20_000 - 3000 * i, "zlib_size": 15_000 - 3000 * i}
-        for i, name in enumerate(CANDIDATES)
+    figures["test"]["calibration"] = [
+        {"confidence": 0.45, "accuracy": 0.4, "count": 10},
+        {"confidence": 0.65, "accuracy": 0.0, "count": 0},
+        {"confidence": 0.95, "accuracy": 0.97, "count": 90},
     ]
     return figures | {
         "description": "Which of three waves.",
         "limits": {"max_accuracy_drop": 0.005, "max_bytes": 30_000, "max_latency_ms": 1.5, "metric": "accuracy"},
         "data": [{"name": "made up", "source": "this test", "licence": "CC0", "cite": ""}],
-        "left_out": {"onnx-int4": "no layer gains"},
-        "sensitivity": [
-            {"layer": "/stem/Conv", "drop": 0.012, "bytes": 480},
-            {"layer": "/head/Gemm", "drop": -0.001, "bytes": None},
-            {"layer": "/unknown", "drop": None, "bytes": 8},
+        "candidates": [
+            {"name": name, "format": name.split("-")[0], "size": 20_000 - 3000 * i, "zlib_size": 15_000 - 3000 * i}
+            for i, name in enumerate(CANDIDATES)
         ],
-        "kept": [{"layer": "/stem/Conv", "reason": "it loses 1.2 points"}],
-        "calibration": [
-            {"confidence": 0.45, "accuracy": 0.4, "count": 10},
-            {"confidence": 0.65, "accuracy": 0.0, "count": 0},
-            {"confidence": 0.95, "accuracy": 0.97, "count": 90},
+        "left_out": {"onnx-int4": "no layer gains"},
+        "quantisation": {
+            "ranges": "mse",
+            "tried": {"minmax": 0.88, "mse": 0.897},
+            "float_score": 0.9,
+            "score": 0.897,
+            "kept_in_float": [{"layer": "/stem/Conv", "reason": "it loses 1.2 points"}],
+        },
+        "sensitivity": [
+            {"layer": "/stem/Conv", "alone_db": 22.5, "drop": 0.012, "bytes": 480},
+            {"layer": "/head/Gemm", "alone_db": None, "drop": -0.001, "bytes": 24},
+            {"layer": "/unknown", "alone_db": 40.0, "drop": None, "bytes": 8},
         ],
         "pruning": {
-            "original": {"parameters": 9000, "macs": 160_000},
-            "score": 0.905,
+            "before": {"score": 0.905, "parameters": 9000, "macs": 160_000},
             "steps": [
-                {"size": {"parameters": 7000, "macs": 120_000}, "before": 0.85, "after": 0.904},
-                {"size": {"parameters": 5200, "macs": 90_000}, "before": 0.78, "after": 0.902},
+                prune_step(7000, 0.85, 0.904),
+                prune_step(5200, 0.78, 0.902),
+                prune_step(4000, 0.6, 0.88, kept=False),
             ],
-            "refused": {"size": {"parameters": 4000, "macs": 70_000}, "before": 0.6, "after": 0.88},
         },
-        "streaming": {"window_us": 33.1, "update_us": 5.6, "times_faster": 5.9, "max_difference": 2.4e-7, "hop": 10},
+        "streaming": {
+            "hop": 10,
+            "window_us": 33.1,
+            "update_us": 5.6,
+            "max_abs_diff": 2.4e-7,
+            "state_bytes": 1280,
+            "windows_compared": {"real": 1000, "random": 200},
+        },
+        "against_teacher": {
+            "teacher": {"p50_us": 1500.0, "times_faster": 1.0},
+            "onnx-int8-u8s8": {"p50_us": 25.0, "times_faster": 60.0},
+        },
+        "bundles": {"waves-x86_64.edge": {"bytes": 61_000, "zlib_bytes": 40_000}},
+    }
+
+
+def prune_step(parameters: int, before: float, score: float, *, kept: bool = True) -> dict[str, Any]:
+    return {
+        "ratio": 0.2,
+        "parameters": parameters,
+        "macs": 18 * parameters,
+        "before_training": before,
+        "score": score,
+        "kept": kept,
     }

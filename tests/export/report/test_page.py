@@ -66,12 +66,14 @@ def test_every_section_has_its_figures() -> None:
         "Where it errs",
         "Confusion matrix",
         "Calibration curve",
-        "Which layers suffer from integers",
+        "Integers",
+        "Sensitivity of each layer",
         "Pruning",
         "Streaming",
         "Teacher and student",
         "The cloud's model",
         "The device's network",
+        "Bundles",
         "Data",
         "Made with",
     ]
@@ -90,24 +92,37 @@ def test_every_section_has_its_figures() -> None:
         "Expected calibration error: 2.30 %",
         "/stem/Conv",
         "it loses 1.2 points",
-        "was taken back",
-        "5.60 µs",
+        "mse (taken)",
+        "3, taken back",
+        "An update takes 5.60 µs, the whole window 33.1 µs: 5.91 times less",
+        "1.28 kB",
+        "61.0 kB",
+        "60.0 times faster on one thread",
         "2.4e-07",
         "CC0",
         "p4, p5",
         "numpy 2.4.6",
         "LiteRT 2.3.0",
-        "274 times smaller",
+        "onnx-int8-u8s8 is 274 times smaller",
     ):
         assert said in seen.text, said
 
 
 def test_what_a_report_does_not_have_leaves_its_section_out() -> None:
     seen = Reader(page(figures.small()))
-    for absent in ("Calibration curve", "Which layers suffer from integers", "Pruning", "Streaming"):
+    for absent in ("Calibration curve", "Integers", "Pruning", "Streaming", "Bundles", "Data origin"):
         assert absent not in seen.headings
     assert "Pareto front: accuracy against bytes" not in seen.headings
     assert "Pareto front: accuracy against latency" in seen.headings
+
+
+def test_layers_without_a_loss_are_ranked_by_their_noise() -> None:
+    whole = figures.full()
+    for each in whole["sensitivity"]:
+        each["drop"] = None
+    text = Reader(page(whole)).text
+    assert "the shortest bars suffer most" in text
+    assert "/stem/Conv: 22.5 dB, 480 B" in text
 
 
 @pytest.mark.parametrize("key", sorted(set(figures.full()) - {"recipe", "classes", "metric", "test"}))

@@ -223,8 +223,13 @@ class Site:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
+        copied: dict[int, Path] = {}
         for file in self.disk.glob("outbox.db*"):
-            shutil.copy(file, copy)
+            inode = file.stat().st_ino
+            if inode in copied:  # two names of one file mean something: that a salvage has decided
+                (copy / file.name).hardlink_to(copied[inode])
+            else:
+                copied[inode] = Path(shutil.copy(file, copy))
         if not (copy / self.outbox.name).exists():
             (copy / self.outbox.name).touch()
         clock = SimulatedClock()

@@ -94,8 +94,8 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
 ) -> None:
     """The outbox has lost its first page, so the device begins its life with rebuilding it.
 
-    Mutation seen to fail: linking the damaged file to ``.damaged-N``, which is the decision to switch, before the rebuilt
-    one is complete (at the beginning of `salvage.salvage`).
+    Mutation seen to fail: linking the damaged file to ``.damaged-N``, which is the decision to switch, before the
+    rebuilt one is complete (at the beginning of `salvage.salvage`).
     """
     cases, kills = 60, 0
     with Devices() as devices, Site(memory) as site:
@@ -109,7 +109,7 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
             left = {file: file.read_bytes() for file in memory.glob("outbox.db*")}  # as after a kill, with its log
         left[site.outbox] = rng.randbytes(PAGE_BYTES) + left[site.outbox][PAGE_BYTES:]
         for calls in ("link", "rename", "unlink", "fsync", "fdatasync", "pwrite64"):
-            for k in itertools.count(1, 1 if calls != "pwrite64" else tier(6, 1)):
+            for k in itertools.count(1, 1 if calls != "pwrite64" else tier(12, 1)):
                 site.begin_with(cases)
                 for file in memory.glob("outbox.db*"):
                     file.unlink()

@@ -27,6 +27,7 @@ from typing import Any, Self
 
 _CHUNK = 16 * 1024
 _WAIT_S = 30.0
+_FOR_EVER_S = 86_400.0
 
 
 class Cut(Exception):  # noqa: N818 - what a toxic does, not a mistake
@@ -89,7 +90,10 @@ class SlowClose(Toxic):
 
 @dataclass(frozen=True)
 class Timeout(Toxic):
-    """Nothing passes any more; after ``seconds`` the connection ends, with 0 it stays half-open."""
+    """Nothing passes any more; after ``seconds`` the connection ends, with 0 it stays half-open.
+
+    What has met it stays frozen when the network heals: TCP delivers everything or nothing more.
+    """
 
     seconds: float = 0.0
 
@@ -99,11 +103,11 @@ class Timeout(Toxic):
             raise Cut
 
     async def pieces(self, data: bytes, passed: int) -> AsyncIterator[bytes]:
-        for piece in [data][:0]:
-            yield piece
+        await asyncio.sleep(_FOR_EVER_S)
+        yield data
 
     async def closing(self) -> None:
-        await asyncio.sleep(3600)  # whoever ends the connection is not heard either
+        await asyncio.sleep(_FOR_EVER_S)  # whoever ends the connection is not heard either
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ class Proxy:
         self._do(self._poison(toxics, up, down))
 
     def heal(self) -> None:
-        """Take all toxics away. Connections that were frozen stay: what was swallowed is gone."""
+        """Take all toxics away. Connections that were frozen stay so."""
         for toxics in self._toxics:
             toxics.clear()
 
@@ -210,9 +214,8 @@ class Proxy:
         for wanted, present in zip((up, down), self._toxics, strict=True):
             present.extend(toxics if wanted else ())
         for group in list(self._tasks.values()):
-            for toxic in toxics if group else ():
-                assert group is not None
-                group.create_task(toxic.watch())
+            for toxic in toxics:
+                _watch(group, toxic)
 
     async def _cut(self, reset: bool) -> None:
         for task in list(self._tasks):
@@ -243,7 +246,7 @@ class Proxy:
             async with asyncio.TaskGroup() as group:
                 self._tasks[task] = group
                 for toxic in {id(toxic): toxic for toxics in self._toxics for toxic in toxics}.values():
-                    group.create_task(toxic.watch())
+                    _watch(group, toxic)
                 group.create_task(self._pump(reader, onward_writer, self._toxics[0]))
                 group.create_task(self._pump(onward_reader, writer, self._toxics[1]))
         except* Cut as cuts:
@@ -282,6 +285,16 @@ async def _through(toxics: list[Toxic], data: bytes, passed: int) -> AsyncIterat
     async for piece in first.pieces(data, passed):
         async for out in _through(others, piece, passed):
             yield out
+
+
+def _watch(group: asyncio.TaskGroup | None, toxic: Toxic) -> None:
+    if group is None:
+        return  # not connected yet, and will see it when it is
+    watching = toxic.watch()
+    try:
+        group.create_task(watching)
+    except RuntimeError:  # it is ending anyway
+        watching.close()
 
 
 def _close(end: asyncio.StreamWriter, *, reset: bool) -> None:

@@ -2,7 +2,7 @@
 
 1. *read*: recordings and labels; windows cut by the runtime's own code; groups dealt to training, validation, test.
 2. *teacher*: candidates trained on training groups; validation groups choose the smallest good one.
-3. *student*: trained on the teacher's answers, quantised, written as ONNX and TensorFlow Lite.
+3. *student*: trained on the teacher's answers, pruned, quantised, written as ONNX and TensorFlow Lite.
 4. *choose*: every candidate timed on this machine and judged on validation groups; the recipe's limits decide.
 5. *gate*: temperature after quantisation, then the threshold, both on validation groups.
 6. *judge*: test groups answer once, by the files that ship; nothing follows from what they say.
@@ -15,52 +15,64 @@ import hashlib
 import platform
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import orjson
 
-from edge_runtime import manifest
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import GateSpec, OutputContract
-from export.baseline import random_forest
+from edge_runtime.manifest import GateSpec
+from edge_runtime.timing import Contender, Measurement, measure, this_machine
+from export.bundles import TEACHER, Shipment, write_bundles
 from export.calibrate import (
     SCORES,
     area_under_risk_coverage,
-    at_temperature,
     fit_temperature,
-    gate_curve,
     gate_figures,
     scores,
     threshold_for_risk,
     threshold_for_share,
 )
-from export.candidates import Candidates, candidates
+from export.candidates import Candidates, Integers, candidates, integers
 from export.check_data import check_units, check_windows
 from export.data import Dataset, Float32, Windows
 from export.evaluation import write_evaluation
 from export.judge import Judged, judge
 from export.labels import clip, label_windows
-from export.learn import Say, Task, Teacher, check_networks, fit_student, fit_teacher, front_end, spread
-from export.measure import answers, measure_candidates
+from export.learn import (
+    Lessons,
+    Say,
+    Task,
+    Teacher,
+    check_networks,
+    fit_student,
+    fit_teacher,
+    front_end,
+    given_teacher,
+    score,
+    spread,
+)
+from export.measure import answers, best_engine, measure_candidates
 from export.networks import Calibrated, count
-from export.pack import VariantSource, pack
+from export.pack import VariantSource
 from export.readers import read
 from export.recipe import TARGETS, Recipe
 from export.search import Choice, choose
+from export.shrink import prune_student, train_rounded
 from export.sign import SigningKey
 from export.split import Split, split
 from export.steps import Steps, digest, file_digest
+from export.stream_student import stream_student
 from export.to_onnx import to_onnx
+from export.unseen import figures_on_test
 
 REFERENCE = "onnx-fp32"
-TEACHER = "teacher"
-CURVE_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch")
+PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +82,26 @@ class Trained:
     Attributes:
         split: recordings by what they are for.
         windows: of each set, by its name.
-        teacher: the cloud's networks.
-        teacher_model: their ONNX file at its temperature.
+        teacher: the cloud's model.
+        teacher_model: its ONNX file at its temperature.
         teacher_temperature: fitted on validation groups.
+        student: the float student's ONNX graph.
+        integers: the same quantised, and what was tried.
         candidates: the student's files.
         size: of the student.
+        pruning: what pruning did; None where the recipe asks for none.
     """
 
     split: Split
     windows: Mapping[str, Windows]
     teacher: Teacher
-    teacher_model: bytes
+    teacher_model: bytes = field(repr=False)
     teacher_temperature: float
+    student: onnx.ModelProto = field(repr=False)
+    integers: Integers
     candidates: Candidates
     size: Mapping[str, int]
+    pruning: Mapping[str, Any] | None
 
 
 def build(
@@ -93,6 +111,7 @@ def build(
     *,
     say: Say,
     clock: Clock,
+    teacher: Path | None = None,
     signer: SigningKey | None = None,
 ) -> dict[str, Any]:
     """Do everything the recipe says.
@@ -103,6 +122,7 @@ def build(
         out: folder to write into, made if missing. Finished steps are kept in its folder ``cache``.
         say: told what happens, a line at a time.
         clock: measures how long steps take.
+        teacher: ONNX file, where the recipe's ``[teacher]`` is given.
         signer: signs the bundles; None leaves them unsigned.
 
     Returns:
@@ -112,24 +132,48 @@ def build(
         EdgeError: the data does not fit the recipe, or nothing is within its limits; a sentence that says where.
     """
     out.mkdir(parents=True, exist_ok=True)
+    began = clock.monotonic()
     versions = {name: version(name) for name in PACKAGES}
     steps = Steps(out / "cache", versions, say, clock)
-    trained = train(recipe, folders, steps, say)
+    trained = train(recipe, folders, steps, say, teacher)
     validation, test = trained.windows["validation"], trained.windows["test"]
 
-    plain = trained.candidates.sources(1.0)
-    choice, timings, judged = _choose(recipe, trained, plain, clock, say)
+    choice, timings, judged = _choose(recipe, trained, steps, say)
     first = next(iter(choice.values())).shipped[0]
     temperature = fit_temperature(answers(first, validation.x), validation.y)
     shipped = {source.name: source for source in trained.candidates.sources(temperature)}
     cloud = _teacher_source(trained.teacher_model)
     gate, promise = _gate(
-        recipe, answers(shipped[first.name], validation.x), answers(cloud, _history(validation)), validation
+        recipe, answers(shipped[first.name], validation.x), answers(cloud, validation.contexts), validation
     )
     say(f"temperature {temperature:g}, gate: {gate.score} below {gate.threshold:.4f} goes to the cloud")
 
-    figures = {
+    tested = figures_on_test(
+        test,
+        trained.windows["train"],
+        shipped,
+        cloud,
+        gate,
+        device=first.name,
+        reference=REFERENCE,
+        seed=recipe.seed,
+    )
+    accuracy = {name: judgement["accuracy"] for name, judgement in tested["judged"].items()}
+    shipment = Shipment(
+        variants={
+            target: [shipped[source.name] for source in _packed(own, recipe.variants, target)]
+            for target, own in choice.items()
+        },
+        cloud=cloud,
+        gate=gate,
+        accuracy=accuracy,
+        groups=trained.split.groups,
+        versions=versions,
+    )
+    figures: dict[str, Any] = {
         "recipe": recipe.name,
+        "description": recipe.description,
+        "data": [asdict(reader.origin) for reader in recipe.data],
         "groups": trained.split.groups,
         "windows": {name: len(windows) for name, windows in trained.windows.items()},
         "classes": list(recipe.classes),
@@ -142,17 +186,29 @@ def build(
             "temperature": trained.teacher_temperature,
         },
         "student": dict(trained.size),
+        "pruning": trained.pruning,
+        "quantisation": _quantisation(trained.integers),
+        "sensitivity": _sensitivity(trained.integers),
         "temperature": temperature,
         "gate": {**asdict(gate), "promise": promise},
         "validation": {name: asdict(judgement) for name, judgement in judged.items()},
         "choice": {target: _choice(own) for target, own in choice.items()},
+        "candidates": [asdict(each) for each in next(iter(choice.values())).figures],
         "left_out": dict(trained.candidates.left_out),
         "timings": timings,
-        "test": _test(recipe, trained, shipped, cloud, gate, first.name),
+        "against_teacher": _against_teacher(cloud, shipped, first.name, validation),
+        "streaming": None,
+        "test": tested,
         "versions": versions,
     }
-    _pack(recipe, trained, choice, shipped, cloud, gate, figures, out, signer)
+    if recipe.stream_hop:
+        streaming, figures["streaming"] = stream_student(
+            trained.student, recipe.stream_hop, recipe.window.contract(), trained.split.validation, seed=recipe.seed
+        )
+        onnx.save(streaming.model, str(out / f"{recipe.name}-streaming.onnx"))
+    figures["bundles"] = write_bundles(recipe, shipment, validation, out, signer)
     write_evaluation(out, trained.split.test, test)
+    say(f"built in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     return figures
 
@@ -210,7 +266,7 @@ def load(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]:
     return whole, digest({"files": contents, "rate": rate_hz, "classes": recipe.classes})
 
 
-def train(recipe: Recipe, folders: Mapping[str, Path], steps: Steps, say: Say) -> Trained:
+def train(recipe: Recipe, folders: Mapping[str, Path], steps: Steps, say: Say, given: Path | None = None) -> Trained:
     """Steps 1 to 3."""
     contract = recipe.window.contract()
     dataset, data = load(recipe, folders)
@@ -222,51 +278,110 @@ def train(recipe: Recipe, folders: Mapping[str, Path], steps: Steps, say: Say) -
         )
         check_windows(windows[name], recipe.classes, what=name, fewest=20 if name == "train" else 1)
         check_units(windows["train"].x, windows[name].x, dataset.channels, what=name)
-        say(f"{name}: {len(windows[name])} windows of {', '.join(getattr(parts, name).groups)}")
-    task = Task(recipe=recipe, contract=contract, train=parts.train, validation=windows["validation"], data=data)
-    chosen = windows["train"].x[spread(len(windows["train"]), 2048)]
-    front = front_end(recipe, chosen)
+        groups = getattr(parts, name).groups
+        say(f"{name}: {len(windows[name])} windows of {', '.join(groups[:8])}{' ...' if len(groups) > 8 else ''}")
+    validation = windows["validation"]
+    task = Task(recipe=recipe, contract=contract, train=parts.train, validation=validation, data=data)
+    front = front_end(recipe, windows["train"].x[spread(len(windows["train"]), 2048)])
     check_networks(task, front)
-    teacher = fit_teacher(task, front, steps, say)
-    student = fit_student(task, front, teacher, steps)
-    channels = len(contract.channels)
-    cloud = to_onnx(Calibrated(teacher.members), channels=channels, samples=contract.history)
-    cloud_answers = answers(_teacher_source(cloud.SerializeToString()), _history(windows["validation"]))
-    cloud_temperature = fit_temperature(cloud_answers, windows["validation"].y)
-    warm = to_onnx(Calibrated(teacher.members, cloud_temperature), channels=channels, samples=contract.history)
-    fp32 = to_onnx(Calibrated([student]), channels=channels, samples=contract.window)
-    calibration = windows["train"].x[spread(len(windows["train"]), recipe.student.calibration_windows)]
+    if recipe.teacher.given and given is None:
+        raise ConfigError("the recipe's teacher is given: name its file with --teacher MODEL.onnx")
+    teacher = (
+        fit_teacher(task, front, steps, say) if given is None else given_teacher(task, given, steps.folder / "asked")
+    )
+    lessons = Lessons(task, teacher)
+    student = fit_student(task, front, teacher, lessons, steps)
+    pruning = None
+    if recipe.prune is not None:
+        student, pruning = prune_student(task, student, lessons, recipe.prune, steps)
+    channels, samples = len(contract.channels), contract.window
+    calibration = windows["train"].x[spread(len(windows["train"]), recipe.quantise.calibration_windows)]
+    rounding = None
+    if recipe.quantise.training is not None:
+        rounding = train_rounded(
+            task,
+            student,
+            lessons,
+            recipe.quantise.training,
+            steps,
+            calibration=calibration,
+            weight_bits=recipe.quantise.weight_bits,
+        )
+    fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
+    quantised = integers(
+        fp32,
+        calibration,
+        validation.x,
+        lambda given: score(given, validation.y, recipe.metric),
+        recipe.quantise,
+        max_drop=recipe.limits.max_accuracy_drop,
+        learned=rounding.graphs if rounding is not None else None,
+    )
+    say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f})")
+    cloud_temperature = fit_temperature(
+        answers(_teacher_source(teacher.at(1.0).SerializeToString()), validation.contexts), validation.y
+    )
     return Trained(
         split=parts,
         windows=windows,
         teacher=teacher,
-        teacher_model=warm.SerializeToString(),
+        teacher_model=teacher.at(cloud_temperature).SerializeToString(),
         teacher_temperature=cloud_temperature,
-        candidates=candidates(fp32, calibration),
-        size=asdict(count(student, channels=channels, samples=contract.window)),
+        student=fp32,
+        integers=quantised,
+        candidates=candidates(fp32, quantised.graphs, mixed=bool(quantised.kept)),
+        size=asdict(count(student.network, channels=channels, samples=samples)),
+        pruning=pruning,
     )
-
-
-def _history(windows: Windows) -> Float32:
-    return windows.contexts
 
 
 def _teacher_source(model: bytes) -> VariantSource:
     return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
 
 
+def _quantisation(found: Integers) -> dict[str, Any]:
+    return {
+        "ranges": found.ranges,
+        "tried": dict(found.tried),
+        "float_score": found.float_score,
+        "score": found.score,
+        "kept_in_float": [asdict(kept) for kept in found.kept],
+    }
+
+
+def _sensitivity(found: Integers) -> list[dict[str, Any]]:
+    return [
+        {
+            "layer": layer.layer,
+            # Every layer quantised alone may change nothing at all, and JSON has no infinity.
+            "alone_db": layer.alone_db if np.isfinite(layer.alone_db) else None,
+            "drop": layer.drop,
+            "bytes": found.sizes[layer.layer],
+        }
+        for layer in found.layers
+    ]
+
+
 # -- 4 and 5: what is chosen, on validation groups ---------------------------------------------------------------------
 
 
 def _choose(
-    recipe: Recipe, trained: Trained, sources: list[VariantSource], clock: Clock, say: Say
+    recipe: Recipe, trained: Trained, steps: Steps, say: Say
 ) -> tuple[dict[str, Choice], list[dict[str, Any]], dict[str, Judged]]:
     """What ships for each architecture."""
-    validation = trained.windows["validation"]
-    began = clock.monotonic()
-    # The teacher is timed beside its student, in the same rounds: their ratio is one that a busy machine cannot bend.
-    measured = measure_candidates(sources, validation.x, reference=REFERENCE)
-    say(f"timed {len(sources)} candidates in {clock.monotonic() - began:.1f} s")
+    validation, sources = trained.windows["validation"], trained.candidates.sources(1.0)
+
+    def make(folder: Path) -> None:
+        timed = measure_candidates(sources, validation.x, reference=REFERENCE)
+        (folder / "measurement.json").write_text(timed.to_json(), "utf-8")
+
+    # Kept like any other step, or a build that goes on where it stopped could ship other files than it would have.
+    inputs = {
+        "files": {source.name: hashlib.sha256(source.model).hexdigest() for source in sources},
+        "machine": this_machine().label,
+    }
+    folder = steps.run("measure", inputs, make)
+    measured = Measurement.from_json((folder / "measurement.json").read_text("utf-8"))
     given = {source.name: answers(source, validation.x) for source in sources if source.name not in measured.failed}
     judged = judge(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
     choice = {
@@ -278,6 +393,7 @@ def _choose(
             reference=REFERENCE,
             target=target,
             failed=measured.failed,
+            timed_there=target == platform.machine(),
         )
         for target in dict.fromkeys(TARGETS[name] for name in recipe.targets)
     }
@@ -326,106 +442,35 @@ def _gate(recipe: Recipe, device: Float32, cloud: Float32, windows: Windows) -> 
     )
 
 
-# -- 6: what is so, on test groups -------------------------------------------------------------------------------------
+def _packed(choice: Choice, variants: str, target: str) -> list[VariantSource]:
+    """What of the choice a bundle holds.
+
+    The best of each format where times were taken on such a machine, since a device may have one engine only; all of it
+    where the device has yet to measure.
+    """
+    if variants == "all" or target != platform.machine():
+        return list(choice.shipped)
+    best: dict[str, VariantSource] = {}
+    for source in choice.shipped:
+        best.setdefault(source.format, source)
+    return list(best.values())
 
 
-def _test(
-    recipe: Recipe,
-    trained: Trained,
-    shipped: Mapping[str, VariantSource],
-    cloud: VariantSource,
-    gate: GateSpec,
-    first: str,
+def _against_teacher(
+    cloud: VariantSource, shipped: Mapping[str, VariantSource], device: str, windows: Windows
 ) -> dict[str, Any]:
-    """How the files that ship do on groups that nothing was chosen by."""
-    test, seen = trained.windows["test"], trained.windows["train"]
-    given = {name: answers(source, test.x) for name, source in shipped.items()}
-    given[TEACHER] = answers(cloud, _history(test))
-    chosen = spread(len(seen), 4000)
-    forest = np.eye(len(recipe.classes), dtype=np.float32)[
-        random_forest(seen.x[chosen], seen.y[chosen], test.x, seed=recipe.seed)
+    """Teacher, float student and what ships, timed in the same rounds: ratios that a busy machine cannot bend."""
+    one = windows.x[spread(len(windows), 16)]
+    contenders = [
+        Contender(name=TEACHER, engine=best_engine(cloud), model=cloud.model, inputs=(_whole(windows),)),
+        *(
+            Contender(name=name, engine=best_engine(shipped[name]), model=shipped[name].model, inputs=(one,))
+            for name in dict.fromkeys((REFERENCE, device))
+        ),
     ]
-    given["random-forest"] = forest
-    judged = judge(given, test.y, test.group, reference=REFERENCE, seed=recipe.seed)
-    device = given[first]
-    confusion = np.zeros((len(recipe.classes),) * 2, np.int64)
-    np.add.at(confusion, (test.y, device.argmax(axis=1)), 1)
-    return {
-        "device": first,
-        "judged": {each.name: asdict(each) for each in judged},
-        "gate": asdict(gate_figures(device, given[TEACHER], test.y, threshold=gate.threshold, score=gate.score)),
-        "curve": [
-            asdict(point) for point in gate_curve(device, given[TEACHER], test.y, shares=CURVE_SHARES, score=gate.score)
-        ],
-        "confusion": confusion.tolist(),
-        "negative_log_likelihood_at": {
-            str(t): float(-np.log(np.maximum(at_temperature(device, t), 1e-12))[np.arange(len(test.y)), test.y].mean())
-            for t in (0.5, 1.0, 2.0)
-        },
-    }
+    measured = measure(contenders, reference=TEACHER, threads=(1,))
+    return {timing.name: {"p50_us": timing.p50_us, "times_faster": 1 / timing.ratio} for timing in measured.timings}
 
 
-# -- 7: what is written ------------------------------------------------------------------------------------------------
-
-
-def _pack(
-    recipe: Recipe,
-    trained: Trained,
-    choice: Mapping[str, Choice],
-    shipped: Mapping[str, VariantSource],
-    cloud: VariantSource,
-    gate: GateSpec,
-    figures: Mapping[str, Any],
-    out: Path,
-    signer: SigningKey | None,
-) -> None:
-    contract = recipe.window.contract()
-    windows = trained.windows["validation"]
-    judged = figures["test"]["judged"]
-    common: dict[str, Any] = {
-        "version": recipe.version,
-        "output": OutputContract(labels=recipe.classes),
-        "created": recipe.created,
-        "expires": recipe.expires,
-        "provenance": {
-            "recipe": digest(recipe),
-            "data": [asdict(reader.origin) for reader in recipe.data],
-            "groups": trained.split.groups,
-            "teacher_sha256": hashlib.sha256(cloud.model).hexdigest(),
-            "versions": figures["versions"],
-            "measured_on": platform.machine(),
-        },
-        "signer": signer,
-    }
-    for target, own in choice.items():
-        pack(
-            out / f"{recipe.name}-{target}.edge",
-            name=recipe.name,
-            description=recipe.description,
-            input=contract,
-            gate=gate,
-            variants=[
-                replace(shipped[source.name], cost={"accuracy": round(judged[source.name]["accuracy"], 4)})
-                for source in own.shipped
-            ],
-            golden_inputs=_golden(windows, contract),
-            **common,
-        )
-    pack(
-        out / f"{recipe.name}-{TEACHER}.edge",
-        name=f"{recipe.name}-{TEACHER}",
-        description=f"The cloud's answers: {recipe.description}",
-        input=replace(contract, window=contract.history, context=0),
-        variants=[replace(cloud, cost={"accuracy": round(judged[TEACHER]["accuracy"], 4)})],
-        golden_inputs=_history(windows)[spread(len(windows), 4)],
-        **common,
-    )
-
-
-def _golden(windows: Windows, contract: manifest.InputContract) -> Float32:
-    """Windows that reach every label, and both ends of the range: one of each class, silence, overload."""
-    x = windows.x
-    chosen = [int(np.flatnonzero(windows.y == label)[0]) for label in np.unique(windows.y)]
-    loudest = int(np.abs(x).max(axis=(1, 2)).argmax())
-    silence = np.zeros((1, len(contract.channels), contract.window), np.float32)
-    return np.concatenate([x[chosen], silence, x[[loudest]] * np.float32(4)])
+def _whole(windows: Windows) -> Float32:
+    return np.ascontiguousarray(windows.contexts[spread(len(windows), 16)])

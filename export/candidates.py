@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import onnx
@@ -12,13 +12,123 @@ from edge_runtime.errors import ConfigError
 from export.clean import clean
 from export.data import Float32
 from export.pack import VariantSource
-from export.quantize import Scheme, quantize
+from export.quantize import Scheme
+from export.quantize.graph import Net, answers
+from export.quantize.layers import layers
+from export.quantize.mixed import Kept, Sensitivity, fit_mixed, sensitivities, sqnr_db
+from export.quantize.ranges import Ranges, choose, collect
+from export.quantize.write import prepare, write
+from export.recipe import QuantiseRecipe
 from export.temperature import with_temperature
 from export.to_tflite import convert
 
 TOLERANCE_INT8 = 0.1
 """On probabilities: engines may round a logit to the next of its 256 steps, which moves an undecided answer by less
 than half of this; the saturation that the replay is there to catch moves answers by far more."""
+
+RANKING_WINDOWS = 256
+"""Windows by which layers are ranked; ranks of layers need fewer than differences of a point."""
+
+LEARNED = "learned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integers:
+    """A student in integers, written for both types of activations.
+
+    Attributes:
+        graphs: ``uint8`` and ``int8``, at temperature 1.
+        ranges: the way that won: one of the recipe's, or ``learned``.
+        tried: score on validation groups by way, in the order tried.
+        float_score: of the unquantised student.
+        score: of what won, before layers were put back into float.
+        kept: layers that stay in float, and why.
+        layers: what each layer costs.
+        sizes: bytes of each layer's weights as integers, by its name.
+    """
+
+    graphs: Mapping[str, onnx.ModelProto] = field(repr=False)
+    ranges: str
+    tried: Mapping[str, float]
+    float_score: float
+    score: float
+    kept: tuple[Kept, ...]
+    layers: tuple[Sensitivity, ...]
+    sizes: Mapping[str, int]
+
+
+def integers(
+    fp32: onnx.ModelProto,
+    calibration: Float32,
+    validation: Float32,
+    evaluate: Callable[[Float32], float],
+    recipe: QuantiseRecipe,
+    *,
+    max_drop: float,
+    learned: Mapping[str, onnx.ModelProto] | None = None,
+) -> Integers:
+    """Quantise a float student in several ways and take the best.
+
+    Args:
+        fp32: answers windows with probabilities at temperature 1.
+        calibration: (n, n_channels, samples) windows of training groups that set the ranges.
+        validation: windows of groups not trained on, that choose.
+        evaluate: how good answers to `validation` are, higher is better.
+        recipe: which ways, and how.
+        max_drop: what the integers may lose against `fp32`, in the unit of `evaluate`, before layers stay in float.
+        learned: graphs that were trained with their rounding, by type of activations; None where there are none.
+    """
+    prepared = prepare(fp32)
+    collected = collect(prepared, calibration)
+    scheme = Scheme(activations="uint8", weight_bits=recipe.weight_bits)
+    expected = answers(prepared, validation)
+    found: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, Ranges] = {}
+    written: dict[str, onnx.ModelProto] = {}
+
+    def look(way: str, model: onnx.ModelProto) -> None:
+        given = answers(model, validation)
+        written[way], found[way] = model, (evaluate(given), sqnr_db(expected, given))
+
+    for method in recipe.ranges:
+        ranges[method] = choose(collected, method)
+        look(method, write(prepared, ranges[method], scheme))
+    if learned is not None:
+        look(LEARNED, learned["uint8"])
+    # Of ways that score the same, the one whose answers are nearest to the float model's.
+    best = max(found, key=lambda way: found[way])
+    calibrated = max(ranges, key=lambda way: found[way])
+    float_score, used = evaluate(expected), scheme
+    kept: tuple[Kept, ...] = ()
+    seen = validation[:: max(1, len(validation) // RANKING_WINDOWS)]
+    if recipe.mixed and float_score - found[best][0] > max_drop:
+        mixed = fit_mixed(
+            prepared,
+            ranges[calibrated],
+            scheme,
+            seen,
+            lambda model: evaluate(answers(model, validation)),
+            max_drop=max_drop,
+        )
+        best, kept, used = calibrated, mixed.kept, mixed.scheme
+        written[best] = mixed.model
+    graphs = {"uint8": written[best]}
+    if best == LEARNED and learned is not None:
+        graphs["int8"] = learned["int8"]
+    else:
+        graphs["int8"] = write(prepared, ranges[best], replace(used, activations="int8"))
+    net = Net(prepared)
+    whole_float = len(kept) >= len(layers(net))
+    return Integers(
+        graphs={} if whole_float else {kind: clean(graph) for kind, graph in graphs.items()},
+        ranges=best,
+        tried={way: score for way, (score, _) in found.items()},
+        float_score=float_score,
+        score=found[best][0],
+        kept=kept,
+        layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
+        sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,58 +138,62 @@ class Candidates:
     Attributes:
         graphs: ONNX graph that each file comes from, at temperature 1, by name of the candidate.
         left_out: why a candidate could not be written, by its name.
+        mixed: some layers of the integer ones are in float.
     """
 
-    graphs: Mapping[str, onnx.ModelProto]
+    graphs: Mapping[str, onnx.ModelProto] = field(repr=False)
     left_out: Mapping[str, str]
+    mixed: bool = False
 
     def sources(self, temperature: float) -> list[VariantSource]:
         """The files, answering at a temperature; best bets first, which counts where nothing was measured."""
-        return [_source(name, with_temperature(graph, temperature)) for name, graph in self.graphs.items()]
+        return [
+            _source(name, with_temperature(graph, temperature), mixed=self.mixed) for name, graph in self.graphs.items()
+        ]
 
 
-def candidates(fp32: onnx.ModelProto, calibration: Float32, *, weight_bits: Literal[7, 8] = 7) -> Candidates:
-    """Quantise and convert a float student.
+def candidates(fp32: onnx.ModelProto, quantised: Mapping[str, onnx.ModelProto], *, mixed: bool = False) -> Candidates:
+    """Every file that can be written of a student.
 
     Args:
         fp32: answers windows with probabilities at temperature 1.
-        calibration: (n, n_channels, samples) windows of training groups that set the ranges.
-        weight_bits: 7 gives the same answers on every processor, see `export.quantize.Scheme`.
+        quantised: the same in integers, by type of activations, see `Integers.graphs`.
+        mixed: some of their layers are in float.
     """
     graphs: dict[str, onnx.ModelProto] = {}
     left_out: dict[str, str] = {}
 
-    def add(name: str, make: Callable[[], onnx.ModelProto]) -> None:
+    def add(name: str, graph: onnx.ModelProto | None) -> None:
+        if graph is None:
+            left_out[name] = "no layer could become integers within the limits"
+            return
         try:
-            graph = make()
-            _source(name, graph)
+            _source(name, graph, mixed=mixed)
         except ConfigError as error:
             left_out[name] = str(error)
         else:
             graphs[name] = graph
 
-    def quantized(activations: Literal["uint8", "int8"]) -> onnx.ModelProto:
-        return clean(quantize(fp32, calibration, Scheme(activations=activations, weight_bits=weight_bits)))
-
-    add("tflite-int8", lambda: quantized("int8"))
-    add("onnx-int8-u8s8", lambda: quantized("uint8"))
-    add("onnx-int8-s8s8", lambda: quantized("int8"))
-    add("tflite-fp32", lambda: fp32)
-    add("onnx-fp32", lambda: fp32)
-    return Candidates(graphs=graphs, left_out=left_out)
+    add("tflite-int8", quantised.get("int8"))
+    add("onnx-int8-u8s8", quantised.get("uint8"))
+    add("onnx-int8-s8s8", quantised.get("int8"))
+    add("tflite-fp32", fp32)
+    add("onnx-fp32", fp32)
+    return Candidates(graphs=graphs, left_out=left_out, mixed=mixed)
 
 
 _TARGETS = {"onnx-int8-u8s8": ("x86_64",), "onnx-int8-s8s8": ("aarch64", "armv7l")}
 
 
-def _source(name: str, graph: onnx.ModelProto) -> VariantSource:
+def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     tflite, int8 = name.startswith("tflite"), "int8" in name
+    scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
         model=convert(graph) if tflite else clean(graph).SerializeToString(),
         format="tflite" if tflite else "onnx",
-        precision="int8" if int8 else "fp32",
-        scheme=("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else "",
+        precision=("mixed" if mixed else "int8") if int8 else "fp32",
+        scheme=scheme,
         targets=_TARGETS.get(name, ()),
         tolerance=TOLERANCE_INT8 if int8 else None,
     )

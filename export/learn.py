@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import orjson
+from google.protobuf.message import DecodeError
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
+from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
+from export.clean import clean
 from export.data import Dataset, Float32, Int64, Windows
-from export.distill import Distillation, distil, label_pool
+from export.distill import Distillation, Featured, Pool, distil, label_pool
 from export.family import Family
 from export.frontend import build_front_end
 from export.frontend_spec import Chain, FrontEnd, Raw, fit_standardise
@@ -21,6 +27,10 @@ from export.networks import Calibrated, build_network
 from export.recipe import Recipe, TrainingRecipe
 from export.sampling import PlaceSampler, Variation
 from export.steps import Steps
+from export.teacher import OnnxTeacher, TorchTeacher
+from export.teacher import Teacher as Answering
+from export.temperature import ends_in_softmax, with_softmax, with_temperature
+from export.to_onnx import to_onnx
 from export.train import Training, answer, fit_labels, start
 from export.weights import load_weights, save_weights
 
@@ -65,19 +75,80 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teacher:
-    """The cloud's networks.
+    """The cloud's model.
 
     Attributes:
-        family: of each of them.
-        members: answer (batch, channels, history) with logits.
-        step: name of the step that made them.
+        answers: contexts with log-probabilities.
+        at: the ONNX graph at a temperature, from windows with their context to probabilities.
+        step: names what it came from, for the steps that depend on it.
+        members: its networks, where it was trained here.
         tried: validation score by candidate, in the recipe's order.
     """
 
-    family: Family
-    members: tuple[nn.Module, ...]
+    answers: Answering
+    at: Callable[[float], onnx.ModelProto]
     step: str
-    tried: tuple[float, ...]
+    members: tuple[nn.Module, ...] = ()
+    tried: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Student:
+    """The device's network, trained.
+
+    Attributes:
+        network: answers (batch, channels, samples) with logits.
+        step: name of the step that made it.
+        blank: builds the same network untrained.
+    """
+
+    network: nn.Module
+    step: str
+    blank: Callable[[], nn.Module]
+
+
+class Lessons:
+    """What the teacher says of training windows, asked when somebody first wants to know.
+
+    Args:
+        task: draws the windows.
+        teacher: answers them.
+    """
+
+    def __init__(self, task: Task, teacher: Teacher) -> None:
+        student = task.recipe.student
+        self._task = task
+        self._teacher = teacher
+        self.distillation = Distillation(
+            pool=student.pool,
+            temperature=student.temperature,
+            teacher_share=student.teacher_share,
+            method=student.method,
+            ranking=student.ranking,
+            hints=student.hints,
+        )
+
+    @functools.cached_property
+    def pool(self) -> Pool:
+        """The windows with both answers."""
+        task = self._task
+        start(task.recipe.seed)
+        return label_pool(
+            self._teacher.answers,
+            # A seed that no member of the teacher has had: it has not seen these very windows.
+            task.sampler(task.recipe.seed + 1000),
+            size=self.distillation.pool,
+            samples=task.contract.window,
+            hints=self._hints(),
+        )
+
+    def _hints(self) -> Featured | None:
+        if not self.distillation.hints:
+            return None
+        if not self._teacher.members:
+            raise ConfigError("student.hints: a given teacher shows no features; train one, or leave hints out")
+        featured: Featured = self._teacher.members[0]
+        return featured
 
 
 def variation(recipe: Recipe) -> Variation:
@@ -131,15 +202,52 @@ def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
     recipe = task.recipe
     tried: list[float] = []
     for place, family in enumerate(recipe.teacher.candidates):
-        score = score_of(_teacher_member(task, front, family, recipe.seed, steps), task, recipe.metric)
-        tried.append(score)
-        say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {score:.4f}")
+        network = _teacher_member(task, front, family, recipe.seed, steps)
+        tried.append(score_of(network, task.validation.contexts, task))
+        say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {tried[-1]:.4f}")
     chosen = smallest_within(tried, recipe.teacher.within)
     family = recipe.teacher.candidates[chosen]
     members = tuple(
         _teacher_member(task, front, family, recipe.seed + member, steps) for member in range(recipe.teacher.members)
     )
-    return Teacher(family=family, members=members, step=f"teacher {chosen}", tried=tuple(tried))
+    channels, samples = len(task.contract.channels), task.contract.history
+    return Teacher(
+        answers=TorchTeacher(network=Calibrated(members), output="probabilities"),
+        at=lambda temperature: to_onnx(Calibrated(members, temperature), channels=channels, samples=samples),
+        step=f"teacher {chosen}",
+        members=members,
+        tried=tuple(tried),
+    )
+
+
+def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
+    """An ONNX file as a teacher.
+
+    Args:
+        task: what it is to answer.
+        path: the file.
+        cache: folder where its answers are kept.
+
+    Raises:
+        ConfigError: it cannot be read, or does not answer such windows.
+    """
+    output = task.recipe.teacher.given
+    if not output:
+        raise ConfigError('--teacher: the recipe trains its own; say [teacher] given = "logits" or "probabilities"')
+    content = path.read_bytes()
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise ConfigError(f"{path.name}: not an ONNX file: {error}") from error
+    answers = OnnxTeacher(model=content, output=output, classes=task.classes, cache=cache)
+    answers.answer(task.validation.contexts[:1])
+    ended = clean(model if output == "probabilities" else with_softmax(model))
+    return Teacher(
+        answers=answers,
+        # Probabilities that come from elsewhere than a softmax (an ensemble's mean) stay as they are.
+        at=lambda temperature: with_temperature(ended, temperature) if ends_in_softmax(ended) else ended,
+        step=hashlib.sha256(content).hexdigest(),
+    )
 
 
 def smallest_within(scores: Sequence[float], within: float) -> int:
@@ -147,10 +255,14 @@ def smallest_within(scores: Sequence[float], within: float) -> int:
     return next(place for place, score in enumerate(scores) if score >= max(scores) - within)
 
 
-def score_of(network: nn.Module, task: Task, metric: str) -> float:
-    """Accuracy or macro F1 on validation groups."""
-    validation = task.validation
-    (judged,) = judge({"it": answer(network, validation.contexts)}, validation.y, reference="it", resamples=1)
+def score_of(network: nn.Module, x: Float32, task: Task) -> float:
+    """The recipe's metric on validation windows, given as the network takes them (alone, or with their history)."""
+    return score(answer(network, x), task.validation.y, task.recipe.metric)
+
+
+def score(probabilities: Float32, y: Int64, metric: str) -> float:
+    """Accuracy or macro F1."""
+    (judged,) = judge({"it": probabilities}, y, reference="it", resamples=1)
     return judged.accuracy if metric == "accuracy" else judged.macro_f1
 
 
@@ -163,6 +275,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
 
     def make(folder: Path) -> None:
         start(seed)
+        assert recipe.teacher.training is not None, "the recipe was checked"
         trained = fit_labels(network(), task.sampler(seed), training(recipe.teacher.training))
         save_weights(trained, folder / "weights.npz")
 
@@ -172,7 +285,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
     return load_weights(network(), folder / "weights.npz")
 
 
-def fit_student(task: Task, front: FrontEnd, teacher: Teacher, steps: Steps) -> nn.Module:
+def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:
     """Train the device's network on the teacher's answers and the labels."""
     recipe, contract = task.recipe, task.contract
     student = recipe.student
@@ -183,14 +296,9 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, steps: Steps) -> 
         )
 
     def make(folder: Path) -> None:
-        distillation = Distillation(
-            pool=student.pool, temperature=student.temperature, teacher_share=student.teacher_share
-        )
-        # A seed that no member of the teacher has had: it has not seen these very windows.
-        sampler = task.sampler(recipe.seed + 1000)
-        pool = label_pool(Calibrated(teacher.members).eval(), sampler, size=distillation.pool, samples=contract.window)
+        pool = lessons.pool
         start(recipe.seed)
-        trained = distil(network(), pool, distillation, training(student.training), seed=recipe.seed)
+        trained = distil(network(), pool, lessons.distillation, training(student.training), seed=recipe.seed)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {
@@ -201,7 +309,7 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, steps: Steps) -> 
     }
     folder = steps.run("student", inputs, make)
     start(recipe.seed)
-    return load_weights(network(), folder / "weights.npz")
+    return Student(network=load_weights(network(), folder / "weights.npz"), step=folder.name, blank=network)
 
 
 def training(recipe: TrainingRecipe) -> Training:

@@ -165,23 +165,30 @@ class TrainingRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherRecipe:
-    """The cloud's model.
+    """The cloud's model: trained on the spot, or an ONNX file of somebody's (``--teacher MODEL.onnx``).
 
     Attributes:
         candidates: networks to train, smallest first; the smallest within `within` of the best is taken.
         members: networks of the ensemble that is trained of the chosen one.
         training: of each network.
         within: accuracy (or macro F1) on validation groups that a smaller network may lack.
+        given: what a file that is given answers with, instead of `candidates`; it takes windows with their context,
+            (batch, n_channels, samples) in the units of the channels.
     """
 
-    candidates: tuple[TeacherFamily, ...]
+    candidates: tuple[TeacherFamily, ...] = ()
     members: int = 1
-    training: TrainingRecipe
+    training: TrainingRecipe | None = None
     within: float = 0.003
+    given: Literal["", "probabilities", "logits"] = ""
 
     def __post_init__(self) -> None:
-        if not self.candidates or self.members < 1:
-            raise ValueError("needs at least one candidate and one member")
+        if bool(self.candidates) == bool(self.given):
+            raise ValueError("name candidates to train, or say what a given model answers with; one of them")
+        if self.candidates and self.training is None:
+            raise ValueError("candidates need training")
+        if self.members < 1:
+            raise ValueError("members must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +201,9 @@ class StudentRecipe:
         pool: windows that the teacher labels for it.
         temperature: softens both answers in training.
         teacher_share: weight of the teacher's answers against labels.
-        calibration_windows: training windows that set the ranges of the integers.
+        method: ``hinton`` or ``decoupled``, see `export.distill.Distillation`.
+        ranking: weight of the ranking of wrong classes, where decoupled.
+        hints: weight of the teacher's features; its candidates and the student then need the same family of front end.
     """
 
     network: Student
@@ -202,13 +211,72 @@ class StudentRecipe:
     pool: int = 8192
     temperature: float = 2.0
     teacher_share: float = 0.7
-    calibration_windows: int = 512
+    method: Literal["hinton", "decoupled"] = "hinton"
+    ranking: float = 4.0
+    hints: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.teacher_share <= 1:
             raise ValueError("teacher_share must be 0 to 1")
-        if self.pool < 64 or self.calibration_windows < 16:
-            raise ValueError("pool must be at least 64, and calibration_windows at least 16")
+        if self.pool < 64:
+            raise ValueError("pool must be at least 64")
+        if self.hints < 0 or self.ranking < 0:
+            raise ValueError("hints and ranking must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneRecipe:
+    """Channels that leave the trained student, a few at a time, with training on the teacher's answers after each step.
+
+    Attributes:
+        ratio: share of channels to take out.
+        steps: in so many steps.
+        criterion: what makes a channel matter little, see `export.prune.parameter_scores`.
+        scope: see `export.prune.Pruning`.
+        round_to: widths become multiples of it.
+        max_drop: accuracy (or macro F1) on validation groups that may be lost against the whole student; a step that
+            loses more is taken back and ends it.
+        training: after each step.
+    """
+
+    ratio: float
+    steps: int = 2
+    criterion: Literal["magnitude_l1", "magnitude_l2", "taylor", "fisher"] = "taylor"
+    scope: Literal["layer", "global"] = "global"
+    round_to: Literal[1, 2, 4, 8, 16] = 8
+    max_drop: float = 0.005
+    training: TrainingRecipe
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < 1 or self.steps < 1 or self.max_drop < 0:
+            raise ValueError("ratio must be above 0 and below 1, steps at least 1, max_drop not negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantiseRecipe:
+    """How the student becomes integers.
+
+    Attributes:
+        ranges: ways to find the ranges of activations; validation groups choose among them.
+        calibration_windows: training windows that the ranges come from.
+        weight_bits: 7 gives the same answers on every processor, see `export.quantize.Scheme`.
+        mixed: where the integers lose more than ``limits.max_accuracy_drop``, leave the layers that do most harm in
+            float.
+        training: of the student with its rounding in the forward pass (quantisation-aware training), as one more way
+            to choose among; None leaves it out.
+    """
+
+    ranges: tuple[Literal["minmax", "percentile", "entropy", "mse"], ...] = ("minmax", "mse", "percentile")
+    calibration_windows: int = 512
+    weight_bits: Literal[7, 8] = 7
+    mixed: bool = True
+    training: TrainingRecipe | None = None
+
+    def __post_init__(self) -> None:
+        if not self.ranges:
+            raise ValueError("ranges needs at least one way")
+        if self.calibration_windows < 16:
+            raise ValueError("calibration_windows must be at least 16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +329,14 @@ class Recipe:
     """How often training draws each class, see `export.sampling.PlaceSampler`."""
     teacher: TeacherRecipe
     student: StudentRecipe
+    prune: PruneRecipe | None = None
+    """None leaves the student as it was trained."""
+    quantise: QuantiseRecipe = field(default_factory=QuantiseRecipe)
+    stream_hop: int = 0
+    """Samples that an update of a stateful graph brings (see `export.streaming`), which is then made and timed beside
+    the windowed one; 0 makes none."""
+    variants: Literal["best", "all"] = "best"
+    """What a bundle holds: the best file of each format, or all that nothing else beats."""
     limits: Limits = field(default_factory=Limits)
     """What may ship, see `export.search.Limits`."""
     gate: GateRecipe

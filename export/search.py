@@ -110,6 +110,7 @@ def choose(
     failed: Mapping[str, str] | None = None,
     threads: int = 1,
     across_formats: bool = False,
+    timed_there: bool = True,
 ) -> Choice:
     """Choose what ships for a target.
 
@@ -128,6 +129,8 @@ def choose(
             products of u8 and s8 in 16 bits and saturates.
         failed: why a candidate could not be timed, by name (`Measurement.failed`).
         threads: that the device will give an engine.
+        timed_there: the times are the target's own. False lets no time refuse a candidate, or push one out: which
+            format and precision is fastest flips from machine to machine, and the device will measure for itself.
         across_formats: let a candidate of one format push out one of the other. False leaves the best of each, since
             a device usually has one engine only, and which is the device's business.
 
@@ -145,7 +148,7 @@ def choose(
             f"'{reference}' was not timed with {threads} threads or not judged; the others are compared with it"
         )
     table = {
-        candidate.name: _Row(candidate, times.get(candidate.name), scores.get(candidate.name), limits)
+        candidate.name: _Row(candidate, times.get(candidate.name), scores.get(candidate.name), limits, timed_there)
         for candidate in candidates
     }
     lost: dict[str, str] = {}
@@ -192,6 +195,7 @@ class _Row:
     timing: Timing | None
     judged: Judged | None
     limits: Limits
+    timed_there: bool
 
     @property
     def name(self) -> str:
@@ -207,6 +211,8 @@ class _Row:
 
     @property
     def ratio(self) -> float:
+        if not self.timed_there:
+            return 1.0
         return self.timing.ratio if self.timing else math.inf
 
     @property
@@ -220,6 +226,8 @@ class _Row:
 
     def beats(self, other: _Row) -> bool:
         """At least as good in bytes, time and accuracy, and better in one; times within `SLOWER` are the same time."""
+        if not self.timed_there and self.source.precision != other.source.precision:
+            return False  # which of the two is faster is not known
         no_worse = self.size <= other.size and self.ratio <= other.ratio * SLOWER and self.drop <= other.drop
         return no_worse and (self.size < other.size or self.ratio * SLOWER < other.ratio or self.drop < other.drop)
 
@@ -276,7 +284,7 @@ def _reason(
             )
     if limits.max_bytes is not None and row.size > limits.max_bytes:
         return f"it has {row.size} bytes; {limits.max_bytes} are allowed"
-    if limits.max_latency_ms is not None and row.timing.p50_us > 1e3 * limits.max_latency_ms:
+    if limits.max_latency_ms is not None and row.timed_there and row.timing.p50_us > 1e3 * limits.max_latency_ms:
         return f"it takes {row.timing.p50_us / 1e3:.3g} ms per window; {limits.max_latency_ms:g} are allowed"
     return ""
 

@@ -52,7 +52,7 @@ class Steps:
     """
 
     def __init__(self, folder: Path, versions: Mapping[str, str], say: Callable[[str], None], clock: Clock) -> None:
-        self._folder = folder
+        self.folder = folder
         self._versions = dict(versions)
         self._say = say
         self._clock = clock
@@ -69,13 +69,13 @@ class Steps:
             The folder with the result; its name stands for the result in the `inputs` of later steps.
         """
         identity = digest({"inputs": dict(inputs), "versions": self._versions})
-        result = self._folder / f"{name}-{identity[:20]}"
+        result = self.folder / f"{name}-{identity[:20]}"
         if result.is_dir():
             self._say(f"{name}: as before")
             return result
         began = self._clock.monotonic()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=self._folder, prefix=f".{name}-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=self.folder, prefix=f".{name}-"))
         try:
             make(temporary)
             temporary.rename(result)

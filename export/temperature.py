@@ -44,3 +44,21 @@ def with_temperature(model: onnx.ModelProto, temperature: float) -> onnx.ModelPr
     softmax.input[0] = scaled.output[0]
     graph.node.insert(place, scaled)
     return changed
+
+
+def ends_in_softmax(model: onnx.ModelProto) -> bool:
+    """Whether the first output is that of a Softmax."""
+    output = model.graph.output[0].name
+    return any(output in node.output and node.op_type == "Softmax" for node in model.graph.node)
+
+
+def with_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Turn the logits of a graph into probabilities, by a softmax over the last axis behind its first output."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    output = changed.graph.output[0]
+    changed.graph.node.append(
+        helper.make_node("Softmax", [output.name], ["probabilities"], name="Softmax_end", axis=-1)
+    )
+    output.name = "probabilities"
+    return changed

@@ -33,6 +33,12 @@ def add(commands: Any) -> None:
         help="where the recordings of a [[data]] table lie; may be repeated",
     )
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write into; made if missing")
+    parser.add_argument(
+        "--teacher",
+        type=existing_file,
+        metavar="MODEL.onnx",
+        help="the teacher, where the recipe says that it is given",
+    )
     parser.add_argument("--key", type=existing_file, metavar="KEY.pem", help="private key that signs the bundles")
     parser.set_defaults(run=run)
 
@@ -65,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         options.out,
         say=_say,
         clock=SystemClock(),
+        teacher=options.teacher,
         signer=SigningKey(options.key) if options.key else None,
     )
     test = figures["test"]

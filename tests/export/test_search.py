@@ -222,3 +222,14 @@ def test_whatever_the_figures_nothing_worse_or_slower_ships_and_something_does(
 def test_limits_make_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Limits(**wrong)
+
+
+def test_times_of_another_machine_refuse_nothing_and_push_nothing_out() -> None:
+    bench = (
+        Bench().add("onnx-int8-s8s8", ratio=1.7).add("tflite-int8", ratio=3.0).add("tflite-fp32", size=1100, ratio=0.9)
+    )
+    assert [source.name for source in bench.choose().shipped] == ["tflite-fp32", "onnx-fp32"]
+    there = bench.choose(Limits(max_latency_ms=0.001), timed_there=False)
+    assert [source.name for source in there.shipped] == ["onnx-int8-s8s8", "tflite-int8", "onnx-fp32", "tflite-fp32"]
+    worse = bench.add("onnx-int8-u8s8", accuracy=0.8).choose(timed_there=False)
+    assert list(worse.lost) == ["onnx-int8-u8s8"]

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError
 from export.calibrate import at_temperature
-from export.temperature import with_temperature
+from export.temperature import ends_in_softmax, with_softmax, with_temperature
 from tests.export.graphs import onnx_answers
 
 
@@ -56,3 +56,16 @@ def test_a_graph_without_softmax_is_refused() -> None:
 def test_a_temperature_must_be_above_nought(temperature: float) -> None:
     with pytest.raises(ConfigError, match="must be above 0"):
         with_temperature(net(), temperature)
+
+
+def test_logits_get_a_softmax() -> None:
+    x = np.random.default_rng(2).normal(0, 4, (5, 3, 8)).astype(np.float32)
+    whole = net()
+    logits = onnx.ModelProto()
+    logits.CopyFrom(whole)
+    del logits.graph.node[1]
+    logits.graph.output[0].name = "logits"
+    assert ends_in_softmax(whole)
+    assert not ends_in_softmax(logits)
+    onnx.checker.check_model(with_softmax(logits), full_check=True)
+    np.testing.assert_allclose(onnx_answers(with_softmax(logits), x), onnx_answers(whole, x), atol=1e-7)

@@ -1,0 +1,119 @@
+"""What a build writes: a bundle per architecture, the teacher's bundle, and how many bytes each has."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_runtime.manifest import GateSpec, InputContract, OutputContract
+from export.data import Float32, Windows
+from export.learn import spread
+from export.pack import VariantSource, pack
+from export.recipe import Recipe
+from export.sign import SigningKey
+from export.steps import digest
+
+TEACHER = "teacher"
+TEACHER_GOLDEN = 4
+"""Windows in the teacher's bundle; each is as long as the context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """What goes into the bundles.
+
+    Attributes:
+        variants: of each architecture, best first.
+        cloud: the teacher's file.
+        gate: of the device's bundles.
+        accuracy: on test groups, by name of the variant; ``teacher`` is the cloud's.
+        groups: of the split, by set.
+        versions: of the packages that made it.
+    """
+
+    variants: Mapping[str, Sequence[VariantSource]]
+    cloud: VariantSource
+    gate: GateSpec
+    accuracy: Mapping[str, float]
+    groups: Mapping[str, Sequence[str]]
+    versions: Mapping[str, str]
+
+
+def write_bundles(
+    recipe: Recipe, shipment: Shipment, windows: Windows, out: Path, signer: SigningKey | None
+) -> dict[str, dict[str, int]]:
+    """Write them all.
+
+    Args:
+        recipe: names and describes them.
+        shipment: what goes in.
+        windows: of validation groups; golden vectors are taken from them.
+        out: folder.
+        signer: signs them; None leaves them unsigned.
+
+    Returns:
+        Bytes on disk, and after ``zlib`` at level 9, by file name.
+    """
+    contract = recipe.window.contract()
+    common: dict[str, Any] = {
+        "version": recipe.version,
+        "output": OutputContract(labels=recipe.classes),
+        "created": recipe.created,
+        "expires": recipe.expires,
+        "provenance": {
+            "recipe": digest(recipe),
+            "data": [asdict(reader.origin) for reader in recipe.data],
+            "groups": dict(shipment.groups),
+            "teacher_sha256": hashlib.sha256(shipment.cloud.model).hexdigest(),
+            "versions": dict(shipment.versions),
+            "measured_on": platform.machine(),
+        },
+        "signer": signer,
+    }
+    written = []
+    for target, variants in shipment.variants.items():
+        written.append(out / f"{recipe.name}-{target}.edge")
+        pack(
+            written[-1],
+            name=recipe.name,
+            description=recipe.description,
+            input=contract,
+            gate=shipment.gate,
+            variants=[_with_accuracy(variant, shipment.accuracy[variant.name]) for variant in variants],
+            golden_inputs=_golden(windows, contract),
+            **common,
+        )
+    written.append(out / f"{recipe.name}-{TEACHER}.edge")
+    pack(
+        written[-1],
+        name=f"{recipe.name}-{TEACHER}",
+        description=f"The cloud's answers: {recipe.description}",
+        input=replace(contract, window=contract.history, context=0),
+        variants=[_with_accuracy(shipment.cloud, shipment.accuracy[TEACHER])],
+        golden_inputs=windows.contexts[spread(len(windows), TEACHER_GOLDEN)],
+        **common,
+    )
+    return {
+        path.name: {"bytes": path.stat().st_size, "zlib_bytes": len(zlib.compress(path.read_bytes(), 9))}
+        for path in written
+    }
+
+
+def _with_accuracy(variant: VariantSource, accuracy: float) -> VariantSource:
+    return replace(variant, cost={"accuracy": round(accuracy, 4)})
+
+
+def _golden(windows: Windows, contract: InputContract) -> Float32:
+    """Windows that reach every label, and both ends of the range: one of each class, silence, overload."""
+    x = windows.x
+    chosen = [int(np.flatnonzero(windows.y == label)[0]) for label in np.unique(windows.y)]
+    loudest = int(np.abs(x).max(axis=(1, 2)).argmax())
+    silence = np.zeros((1, len(contract.channels), contract.window), np.float32)
+    return np.concatenate([x[chosen], silence, x[[loudest]] * np.float32(4)])

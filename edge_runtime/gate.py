@@ -156,6 +156,7 @@ class Budget:
         self._clock = clock
         now = clock.monotonic()
         self._windows = 0.0
+        self._restricted: _Bucket | None = None
         share, calls, size = config.max_share, config.max_calls_per_day, config.max_bytes_per_day
         self._share = _Bucket(share, max(1.0, share * SHARE_BURST), 0.0) if share < 1 else None
         self._calls = _Bucket.daily(calls, 1.0, now) if calls else None
@@ -169,10 +170,13 @@ class Budget:
         """Pay for one window of `size` tensor bytes.
 
         Returns:
-            None when it may be sent, else the bound that forbids it: ``share``, ``calls`` or ``bytes``.
+            None when it may be sent, else the bound that forbids it: ``governor``, ``share``, ``calls`` or ``bytes``.
         """
         now = self._clock.monotonic()
         prices: list[tuple[str, _Bucket, float]] = []
+        if self._restricted is not None:
+            self._restricted.fill(self._windows)
+            prices.append(("governor", self._restricted, 1.0))
         if self._share is not None:
             self._share.fill(self._windows)
             prices.append(("share", self._share, 1.0))
@@ -188,6 +192,20 @@ class Budget:
         for _, bucket, price in prices:
             bucket.level -= price
         return None
+
+    def restrict(self, share: float | None) -> None:
+        """Let through at most this share of the windows from now on, besides the other bounds.
+
+        Unlike `GateConfig.max_share` it begins with nothing saved up: whoever restricts wants less now.
+
+        Args:
+            share: 0 to 1; None lifts the restriction.
+        """
+        if share is None:
+            self._restricted = None
+            return
+        self._restricted = _Bucket(share, max(1.0, share * SHARE_BURST) if share else 0.0, self._windows)
+        self._restricted.level = 0.0
 
     def state(self) -> dict[str, float]:
         """What a restart must not forget: levels of the daily bounds, and when (wall clock) they were read."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -110,6 +111,7 @@ class Pipeline:
         self._metrics = metrics
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
+        self._every = 1
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
         self._open_turns = 0
@@ -127,6 +129,8 @@ class Pipeline:
         began = self._clock.monotonic()
         windows = self._windower.push(readings, received)
         self._metrics.stages["window"].observe(self._clock.monotonic() - began)
+        if self._every > 1:
+            windows = self._thinned(windows)
         if windows:
             self._ready += windows
             if done is not None:
@@ -136,8 +140,24 @@ class Pipeline:
 
     def flush(self) -> None:
         """Use what the windower still holds back for late samples, before stopping."""
-        self._ready += self._windower.flush(self._clock.monotonic())
+        self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
         self.end_turn()
+
+    def answer_every(self, n: int) -> None:
+        """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
+
+        Which ones is a matter of their number, so the same stream is thinned the same way on every run; the keys take
+        turns, so that the load is spread.
+        """
+        self._every = n
+
+    def _thinned(self, windows: list[Window]) -> list[Window]:
+        n, hop = self._every, self._hop
+        if n == 1:
+            return windows
+        kept = [window for window in windows if (window.slot // hop + zlib.crc32(window.key.encode())) % n == 0]
+        self._metrics.dropped["rate_reduced"] += len(windows) - len(kept)
+        return kept
 
     def end_turn(self) -> None:
         """Answer all windows that this turn made ready."""
@@ -177,6 +197,7 @@ class Pipeline:
         self._labels = manifest.output.labels
         self._length_s = manifest.input.window / manifest.input.rate_hz
         self._history = manifest.input.history
+        self._hop = manifest.input.hop
         self._case_bytes = manifest.input.case_bytes
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:

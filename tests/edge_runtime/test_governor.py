@@ -1,0 +1,590 @@
+"""When the governor steps, what its levers do, and a board that heats up by what it does."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.devices import Evidence, Flag, Gauge, Profile
+from edge_runtime.gate import Budget, Gate, GateConfig
+from edge_runtime.governor import Governor, GovernorConfig, Judge, governor_of
+from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+from edge_runtime.message import Float32, Prediction, Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.pipeline import Pipeline
+from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.vitals import Board, Heat, Vitals
+from edge_runtime.window import Window, Windower
+from tests.integration.running import PATIENCE_S, until
+
+CONFIG = GovernorConfig()
+
+
+def vitals(at: float, temperature: float | None = 50.0, **more: Any) -> Vitals:
+    heat = None if temperature is None else Heat(name="cpu", now=temperature, limit=80.0)
+    return Vitals(at=at, temperature=temperature, heat=heat, **more)
+
+
+# -- when --------------------------------------------------------------------------------------------------------------
+
+
+def test_it_steps_down_at_once_and_again_as_long_as_it_is_hot() -> None:
+    judge = Judge(CONFIG)
+    assert [judge.step(vitals(t, 76.0), 0) for t in (0.0, 2.0, 8.0, 10.0, 19.9, 20.0)] == [1, 0, 0, 1, 0, 1]
+
+
+def test_between_hot_and_cool_nothing_changes() -> None:
+    judge = Judge(CONFIG)
+    assert judge.step(vitals(0.0, 75.0), 0) == 1
+    assert [judge.step(vitals(t, 74.9), 1) for t in range(1, 500, 10)] == [0] * 50
+    assert [judge.step(vitals(t, 65.1), 1) for t in range(501, 1000, 10)] == [0] * 50
+
+
+def test_it_steps_up_when_it_was_cool_without_interruption() -> None:
+    """Broken once by not forgetting the cool spell before: it stepped up at 60."""
+    judge = Judge(CONFIG)
+    judge.step(vitals(0.0, 80.0), 0)
+    assert judge.step(vitals(1.0, 60.0), 1) == 0
+    assert judge.step(vitals(40.0, 70.0), 1) == 0
+    assert [judge.step(vitals(t, 60.0), 1) for t in (41.0, 61.0, 100.9, 101.0)] == [0, 0, 0, -1]
+    assert [judge.step(vitals(t, 60.0), 1) for t in (160.9, 161.0)] == [0, -1]
+    assert judge.step(vitals(500.0, 60.0), 0) == 0  # nothing is left to take back
+
+
+@pytest.mark.parametrize(
+    ("hot", "between", "cool", "word"),
+    [
+        ({"throttled": ("under_voltage", "throttled")}, None, {}, "under voltage, throttled"),
+        ({"watts": 10.1}, {"watts": 9.5}, {"watts": 8.9}, "10.1 W of 10"),
+        (
+            {"battery": 19.0, "discharging": True}, {"battery": 25.0, "discharging": True},
+            {"battery": 31.0, "discharging": True}, "battery at 19 %",
+        ),
+        ({"battery": 19.0, "discharging": True}, None, {"battery": 19.0}, "battery"),
+    ],
+)  # fmt: skip
+def test_whatever_is_wrong_counts(
+    hot: dict[str, Any], between: dict[str, Any] | None, cool: dict[str, Any], word: str
+) -> None:
+    config = GovernorConfig(max_power_w=10.0)
+    judge = Judge(config)
+    assert word in judge.hot(vitals(0.0, **hot))
+    assert judge.step(vitals(0.0, **hot), 0) == 1
+    if between is not None:
+        assert not judge.hot(vitals(1.0, **between))
+        assert not judge.cool(vitals(1.0, **between))
+    assert judge.step(vitals(2.0, **cool), 1) == 0
+    assert judge.step(vitals(62.0, **cool), 1) == -1
+
+
+def test_a_temperature_that_went_missing_lets_nothing_be_stepped_up() -> None:
+    judge = Judge(CONFIG)
+    judge.step(vitals(0.0, 80.0), 0)
+    assert [judge.step(vitals(t, None), 1) for t in range(10, 1000, 10)] == [0] * 99
+    blind = Judge(CONFIG)  # a board that never had one is governed by what it has
+    assert blind.step(vitals(0.0, None, throttled=("throttled",)), 0) == 1
+    assert blind.step(vitals(1.0, None), 1) == 0
+    assert blind.step(vitals(61.0, None), 1) == -1
+
+
+WALKS = st.lists(
+    st.tuples(
+        st.floats(0.05, 30.0),
+        st.one_of(st.none(), st.floats(20.0, 110.0)),
+        st.booleans(),
+        st.one_of(st.none(), st.floats(0.0, 20.0)),
+    ),
+    max_size=120,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(WALKS, st.floats(0.0, 60.0), st.floats(1.0, 120.0), st.integers(1, 6))
+def test_it_never_oscillates_faster_than_its_hold_time(
+    walk: list[tuple[float, float | None, bool, float | None]], settle_s: float, hold_s: float, steps: int
+) -> None:
+    """Whatever the sensors say: no step up within `hold_s` of any step, no two down within `settle_s`.
+
+    Broken twice: with the last step up not counted, and with `cool` true while hot.
+    """
+    judge = Judge(GovernorConfig(settle_s=settle_s, hold_s=hold_s, max_power_w=10.0))
+    level, now = 0, 0.0
+    taken: list[tuple[float, int]] = []
+    for wait, temperature, throttled, watts in walk:
+        now += wait
+        step = judge.step(
+            vitals(now, temperature, throttled=("throttled",) if throttled else (), watts=watts), level
+        )  # fmt: skip
+        before = taken[-1][0] if taken else -math.inf
+        if step < 0:
+            assert level > 0
+            assert now - before >= hold_s
+        if step > 0:
+            downs = [at for at, which in taken if which > 0]
+            assert not downs or now - downs[-1] >= settle_s
+        if step:
+            taken.append((now, step))
+        level = min(level + step, steps)  # a governor whose levers are all pulled stays where it is
+        assert level >= 0
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.floats(-3.0, 3.0), min_size=50, max_size=200))
+def test_noise_around_a_threshold_moves_it_one_way_alone(noise: list[float]) -> None:
+    judge = Judge(GovernorConfig(hysteresis_degc=10.0, settle_s=0.0))
+    steps = [judge.step(vitals(2.0 * i, 75.0 + wobble), 1) for i, wobble in enumerate(noise)]
+    assert -1 not in steps
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"period_s": 0.0}, {"hold_s": 0.0}, {"hysteresis_degc": 0.0}, {"margin_degc": -1.0},
+        {"order": ("rate", "rate")}, {"max_hop_multiple": 3}, {"max_hop_multiple": 1}, {"limit_degc": 200.0},
+        {"max_power_w": 0.0}, {"min_battery_percent": 100.0}, {"settle_s": -1.0},
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        GovernorConfig(**wrong)
+
+
+# -- what --------------------------------------------------------------------------------------------------------------
+
+HOP = 2
+
+
+class Steady:
+    """Answers every window alike, for a price in time."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self.manifest = Manifest(
+            schema_version=1, name="steady", version=1,
+            input=InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=10.0, window=4, hop=HOP),
+            output=OutputContract(labels=("low", "high")), gate=GateSpec(threshold=0.5),
+            variants=(
+                Variant(
+                    name="v", file="variants/v.onnx", format="onnx", precision="fp32", size=1, sha256="0" * 64,
+                    golden="g.npy",
+                ),
+            ),
+            golden_inputs="i.npy", files=(File(file="i.npy", size=1, sha256="0" * 64),),
+        )  # fmt: skip
+        self.variant = self.manifest.variants[0]
+        self.max_batch = 32
+        self.cost_s = 0.0
+        self.busy_s = 0.0
+        self._clock = clock
+
+    def predict(self, windows: Sequence[Window]) -> Float32:
+        cost = self.cost_s * len(windows)
+        self.busy_s += cost
+        self._clock.advance(cost)
+        return np.full((len(windows), 2), 0.5, np.float32)
+
+
+class Bench:
+    """A pipeline on a simulated clock, fed by hand."""
+
+    def __init__(self, keys: int = 2) -> None:
+        self.clock = SimulatedClock()
+        self.metrics = Metrics()
+        self.sink = MemorySink()
+        self.model = Steady(self.clock)
+        self.budget = Budget(GateConfig(max_share=0.8), self.clock)
+        self.pipeline = Pipeline(
+            model=self.model, windower=Windower(self.model.manifest.input, metrics=self.metrics),
+            gate=Gate(self.model.manifest.gate), budget=self.budget, sinks=[self.sink], escalation=None,
+            metrics=self.metrics, clock=self.clock,
+        )  # fmt: skip
+        self.keys = [f"k{i}" for i in range(keys)]
+        self.accepted = self.sent = 0
+
+    def arrive(self, at: float) -> None:
+        """Five samples of every key arrive; the turn ends."""
+        values = np.zeros((5, 1), np.float32)
+        for key in self.keys:
+            self.sent += 1
+            self.pipeline.deliver([Reading(key, 1e9 + at, values)], at, self._accept)
+        self.pipeline.end_turn()
+
+    def _accept(self) -> None:
+        self.accepted += 1
+
+    def balance(self) -> None:
+        """Every window is answered or counted, every reading acknowledged."""
+        counts, dropped = self.metrics.counts, self.metrics.dropped
+        assert counts["windows_total"] == counts["predictions_total"] + dropped["rate_reduced"]
+        assert len(self.sink.answers) == counts["predictions_total"]
+        assert self.accepted == self.sent
+
+
+def test_the_rate_lever_answers_every_nth_window_and_counts_the_rest() -> None:
+    """Broken once by not counting, and once by not acknowledging readings whose windows are all skipped."""
+    bench = Bench(keys=3)
+    lever = RateLever(bench.pipeline, 4)
+    for i in range(40):
+        bench.arrive(i * 0.5)
+    full = bench.metrics.counts["predictions_total"]
+    bench.balance()
+    assert lever.down("hot")
+    assert lever.down("hot")
+    assert not lever.down("hot")
+    assert lever.state() == 4
+    for i in range(40, 80):
+        bench.arrive(i * 0.5)
+    quarter = bench.metrics.counts["predictions_total"] - full
+    assert quarter == pytest.approx(full / 4, abs=6)
+    bench.balance()
+    slots: dict[str, list[int]] = {}
+    for answer in bench.sink.answers[full:]:
+        slots.setdefault(answer.key, []).append(int(answer.id.partition("@")[2]))
+    for found in slots.values():
+        assert set(np.diff(found)) == {4 * HOP}
+    lever.up()
+    assert lever.state() == 2
+    lever.up()
+    before = bench.metrics.counts["predictions_total"]
+    for i in range(80, 120):
+        bench.arrive(i * 0.5)
+    assert bench.metrics.counts["predictions_total"] - before == pytest.approx(full, abs=6)
+    bench.pipeline.flush()
+    bench.balance()
+
+
+def test_the_cloud_lever_restricts_within_the_operators_own_bounds() -> None:
+    """Broken once by giving the restricted bucket its burst at the start: 25 went through at once."""
+    clock = SimulatedClock()
+    budget = Budget(GateConfig(max_share=0.8), clock)
+    lever = CloudLever(budget, 0.8)
+    budget.seen(100)
+    assert budget.spend(1) is None
+    assert lever.down("hot")
+    assert lever.state() == pytest.approx(0.4)
+    assert budget.spend(1) == "governor"
+    sent = 0
+    for _ in range(1000):
+        budget.seen(1)
+        sent += budget.spend(1) is None
+    assert sent == pytest.approx(400, abs=2)
+    assert lever.down("hot")
+    assert not lever.down("hot")
+    assert lever.state() == 0.0
+    budget.seen(1000)
+    assert budget.spend(1) == "governor"
+    lever.up()
+    lever.up()
+    assert lever.state() == 0.8
+    assert budget.spend(1) is None
+
+
+class Rungs:
+    """A line-up, as far as a lever sees it."""
+
+    def __init__(self, *names: str) -> None:
+        self.rungs = [type("Rung", (), {"name": name})() for name in names]
+        self.limit = 0
+
+    def step_down(self, reason: str) -> bool:
+        assert reason
+        self.limit += self.limit + 1 < len(self.rungs)
+        return self.limit > 0 and self.rungs[self.limit] is not None and self._moved()
+
+    def _moved(self) -> bool:
+        moved, self._last = getattr(self, "_last", 0) != self.limit, self.limit
+        return moved
+
+    def step_up(self) -> bool:
+        if not self.limit:
+            return False
+        self.limit -= 1
+        self._last = self.limit
+        return True
+
+
+def test_the_variant_lever_follows_the_model_that_answers() -> None:
+    first, second = Rungs("fp32", "int8", "tiny"), Rungs("other", "lighter")
+    second.limit = 1  # left over from an earlier time
+    lever = VariantLever(first)  # type: ignore[arg-type]
+    assert [lever.down("hot") for _ in range(3)] == [True, True, False]
+    assert lever.state() == "tiny"
+    lever.up()
+    assert lever.state() == "int8"
+    lever.follow(second)  # type: ignore[arg-type]
+    assert lever.state() == "lighter"
+    lever.up()
+    assert lever.state() == "other"
+    lever.follow(None)
+    assert lever.state() is None
+    assert not lever.down("hot")
+
+
+class Notch:
+    """A lever with so many notches."""
+
+    def __init__(self, name: LeverName, notches: int) -> None:
+        self.name: LeverName = name
+        self.at = 0
+        self._notches = notches
+
+    def down(self, reason: str) -> bool:
+        assert reason
+        if self.at == self._notches:
+            return False
+        self.at += 1
+        return True
+
+    def up(self) -> None:
+        self.at -= 1
+
+    def state(self) -> object:
+        return self.at
+
+
+def governor(
+    levers: Sequence[Lever], config: GovernorConfig = CONFIG, **profile: Any
+) -> tuple[Governor, Metrics, list[Mapping[str, Any]]]:
+    metrics, said = Metrics(), list[Mapping[str, Any]]()
+    clock = SimulatedClock()
+    board = Board(
+        Profile(family="x", model="a board", evidence=Evidence(tier="simulated", detail="t"), **profile), clock
+    )
+    return Governor(config, board, levers, metrics=metrics, clock=clock, say=said.append), metrics, said
+
+
+def test_levers_are_pulled_in_order_and_let_go_in_reverse(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    levers = [Notch("cloud", 1), Notch("rate", 2), Notch("variant", 1)]
+    made, metrics, said = governor(levers)
+    seen = []
+    for i in range(7):
+        made.consider(vitals(10.0 * i, 82.0))
+        seen.append(tuple(lever.at for lever in levers))
+    assert seen == [(1, 0, 0), (1, 1, 0), (1, 2, 0), (1, 2, 1), (1, 2, 1), (1, 2, 1), (1, 2, 1)]
+    assert made.level == 4
+    assert caplog.text.count("nothing is left to step down") == 1
+    assert said[-1] == {
+        "level": 4, "reason": "cpu at 82 degrees of 80", "cloud": 1, "rate": 2, "variant": 1, "temperature": 82.0,
+    }  # fmt: skip
+    seen = []
+    for i in range(100, 140):
+        made.consider(vitals(10.0 * i, 40.0))
+        seen.append(tuple(lever.at for lever in levers))
+    assert list(dict.fromkeys(seen)) == [(1, 2, 1), (1, 2, 0), (1, 1, 0), (1, 0, 0), (0, 0, 0)]
+    assert said[-1]["level"] == 0
+    assert said[-1]["reason"] == ""
+    assert metrics.counts["governor_steps_down_total"] == metrics.counts["governor_steps_up_total"] == 4
+    assert metrics.gauges["governor_level"] == 0.0
+
+
+def test_figures_come_and_go_with_what_the_board_reports(caplog: pytest.LogCaptureFixture) -> None:
+    made, metrics, _ = governor([])
+    metrics.counts["predictions_total"] = 100
+    made.consider(vitals(0.0, 50.0, watts=4.0, joules=0.0, battery=90.0, throttled=("throttled",)))
+    assert "joules_per_inference" not in metrics.gauges
+    metrics.counts["predictions_total"] = 300
+    made.consider(vitals(10.0, 51.0, watts=5.0, joules=45.0, unreadable=1))
+    assert metrics.gauges["joules_per_inference"] == pytest.approx(45.0 / 200)
+    assert (metrics.gauges["power_watts"], metrics.gauges["energy_joules"]) == (5.0, 45.0)
+    assert metrics.gauges["temperature_celsius"] == 51.0
+    assert metrics.gauges["throttled"] == 0.0
+    assert "battery_percent" not in metrics.gauges
+    assert metrics.counts["sensor_failures_total"] == 1
+    made.consider(vitals(12.0, None, unreadable=2))
+    assert "power_watts" not in metrics.gauges
+    assert "temperature_celsius" not in metrics.gauges
+    assert caplog.text.count("cannot be read") == 1
+
+
+def test_energy_for_each_answer_is_that_of_the_last_minute() -> None:
+    made, metrics, _ = governor([])
+    for i in range(200):
+        metrics.counts["predictions_total"] += 10 if i < 100 else 1
+        made.consider(vitals(2.0 * i, 50.0, joules=10.0 * i))
+    assert metrics.gauges["joules_per_inference"] == pytest.approx(10.0)
+    for i in range(200, 300):
+        made.consider(vitals(2.0 * i, 50.0, joules=10.0 * i))
+    assert "joules_per_inference" not in metrics.gauges  # nothing was answered
+
+
+def test_a_board_without_sensors_is_said_and_nothing_runs(caplog: pytest.LogCaptureFixture) -> None:
+    made, _, said = governor([])
+    loop = Loop()
+    threads = threading.active_count()
+    made.open(loop)
+    assert threading.active_count() == threads
+    assert "a board names no sensor" in caplog.text
+    assert said == []
+    made.close()
+    loop.close()
+
+
+def test_a_sensor_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken once by looking on the loop's thread: the loop did not turn."""
+    gauge = Gauge(name="cpu", unit="degC", paths=("/t",), scale=0.001, limit=80.0)
+    made, _, _ = governor([], GovernorConfig(period_s=0.05), temperatures=(gauge,))
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def look() -> Vitals:
+        hangs.set()
+        goes_on.wait(PATIENCE_S)
+        return vitals(0.0)
+
+    monkeypatch.setattr(made._board, "look", look)
+    loop = Loop()
+    turned: list[int] = []
+    made.open(loop)
+    try:
+        assert hangs.wait(PATIENCE_S)
+        loop.call_soon(lambda: turned.append(1))
+        loop.turn(0.0)
+        assert turned
+    finally:
+        goes_on.set()
+        made.close()
+        loop.close()
+
+
+def test_it_looks_again_and_again_until_it_is_closed(tmp_path: Path) -> None:
+    gauge = Gauge(name="cpu", unit="degC", paths=("/t",), scale=0.001, limit=80.0)
+    (tmp_path / "t").write_text("85000\n")
+    metrics = Metrics()
+    clock = SimulatedClock()
+    profile = Profile(
+        family="x", model="a board", evidence=Evidence(tier="simulated", detail="t"), temperatures=(gauge,),
+        throttling=(Flag(name="f", path="/f"),),
+    )  # fmt: skip
+    notch = Notch("rate", 1)
+    made = Governor(
+        GovernorConfig(period_s=0.05), Board(profile, clock, tmp_path), [notch], metrics=metrics, clock=clock
+    )
+    loop = Loop()
+    made.open(loop)
+
+    def turned() -> bool:
+        loop.turn(0.01)
+        return metrics.counts["sensor_failures_total"] >= 3
+
+    until(turned)
+    assert notch.at == 1
+    made.close()
+    made.close()
+    made.consider(vitals(0.0, 20.0))  # one that was on its way
+    loop.close()
+
+
+def test_the_governor_of_an_application_has_the_levers_that_there_are(tmp_path: Path) -> None:
+    bench = Bench()
+
+    def states(budget: Budget | None, *order: LeverName) -> dict[str, Any]:
+        made = governor_of(
+            GovernorConfig(root=tmp_path, order=order), pipeline=bench.pipeline, lineup=None, budget=budget, share=0.5,
+            metrics=bench.metrics, clock=bench.clock,
+        )  # fmt: skip
+        return made.status()
+
+    assert list(states(bench.budget, "cloud", "rate")) == ["level", "reason", "cloud", "rate"]
+    assert list(states(None, "variant", "rate", "cloud")) == ["level", "reason", "variant", "rate"]
+
+
+# -- together ----------------------------------------------------------------------------------------------------------
+
+BUDGET_S = 0.5
+"""What an answer may take: it is there when the next samples come."""
+
+
+class Oven:
+    """A board whose processor heats it, and whose firmware makes it four times as slow from 80 degrees on.
+
+    Newton's law of cooling with a time constant of 40 s; a busy core is worth 70 degrees.
+    """
+
+    def __init__(self, bench: Bench, root: Path) -> None:
+        self.temperature = self.ambient = 35.0
+        self._bench = bench
+        self._file = (root / "t").open("wb", buffering=0)
+        self._busy = self._at = 0.0
+        self.throttled_s = 0.0
+        self.update()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def update(self) -> None:
+        now, busy = self._bench.clock.monotonic(), self._bench.model.busy_s
+        wall = now - self._at
+        if wall > 0:
+            load = min(1.0, (busy - self._busy) / wall)
+            target = self.ambient + 70.0 * load
+            self.temperature += (target - self.temperature) * (1 - math.exp(-wall / 40.0))
+            self.throttled_s += wall * (self.temperature >= 80.0)
+        self._busy, self._at = busy, now
+        self._bench.model.cost_s = 0.14 * (4 if self.temperature >= 80.0 else 1)
+        self._file.seek(0)
+        self._file.write(f"{round(self.temperature * 1000):8d}\n".encode())  # in place: the disk has other things to do
+
+
+def stream(tmp_path: Path, governed: bool) -> tuple[Bench, Oven, Governor, list[int]]:
+    """Twenty minutes at 70 % load; the second ten in a cold room."""
+    bench = Bench(keys=1)
+    oven = Oven(bench, tmp_path)
+    gauge = Gauge(name="cpu", unit="degC", paths=("/t",), scale=0.001, limit=80.0)
+    profile = Profile(
+        family="x", model="a board", evidence=Evidence(tier="simulated", detail="t"), temperatures=(gauge,)
+    )
+    board = Board(profile, bench.clock, tmp_path)
+    made = Governor(
+        CONFIG, board, [RateLever(bench.pipeline, 4)], metrics=bench.metrics, clock=bench.clock
+    )  # fmt: skip
+    levels, looked = [], 0.0
+    for i in range(2400):
+        at = 0.5 * i
+        if bench.clock.monotonic() < at:
+            bench.clock.advance(at - bench.clock.monotonic())
+        oven.ambient = 35.0 if i < 1200 else 15.0
+        bench.arrive(at)
+        oven.update()
+        if governed and bench.clock.monotonic() - looked >= CONFIG.period_s:
+            looked = bench.clock.monotonic()
+            made.consider(board.look())
+        levels.append(made.level)
+    oven.close()
+    bench.balance()
+    return bench, oven, made, levels
+
+
+def p99_ms(bench: Bench) -> float:
+    latencies = [answer.latency_ms for answer in bench.sink.answers if isinstance(answer, Prediction)]
+    return float(np.quantile(latencies, 0.99))
+
+
+def test_latency_is_kept_where_a_board_left_alone_throttles(tmp_path: Path) -> None:
+    """R13 in simulated time: the same stream on the same board, with and without.
+
+    Broken once by taking the lever's effect away (`answer_every` without effect): the governed board throttled too.
+    """
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "governed").mkdir()
+    alone, hot_board, _, _ = stream(tmp_path / "alone", governed=False)
+    governed, board, made, levels = stream(tmp_path / "governed", governed=True)
+    assert hot_board.throttled_s > 60
+    assert p99_ms(alone) > 10 * BUDGET_S * 1e3
+    assert board.throttled_s == 0.0
+    assert p99_ms(governed) <= BUDGET_S * 1e3
+    assert max(levels) >= 1
+    assert made.level == 0  # in the cold room everything is answered again
+    changes = [i for i in range(1, len(levels)) if levels[i] != levels[i - 1]]
+    ups = [i for i in changes if levels[i] < levels[i - 1]]
+    assert all((i - j) * 0.5 >= CONFIG.hold_s - 1 for i in ups for j in changes if j < i)

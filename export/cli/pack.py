@@ -7,6 +7,7 @@ from typing import Any
 
 from edge_runtime.cli.arguments import channel_column, existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
+from export.cli.signing import add_key, signing_key
 
 
 def add(commands: Any) -> None:
@@ -52,7 +53,7 @@ def add(commands: Any) -> None:
         metavar="P",
         help="largest difference of two files' probabilities (default: 0.001 between floats, 0.15 where integers are)",
     )
-    parser.add_argument("--key", type=existing_file, metavar="KEY.pem", help="private key that signs the bundle")
+    add_key(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,7 +63,6 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         from export.card import load, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415
-        from export.sign import SigningKey  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-runtime[export]"') from error
     card = load(options.card)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         golden,
         also_tflite=options.tflite,
         max_difference=options.max_difference,
-        signer=SigningKey(options.key) if options.key else None,
+        signer=signing_key(options),
     )
     for name, changes in packed.changes.items():
         print(f"{name}: {', '.join(changes) or 'as it came'}")

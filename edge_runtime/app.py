@@ -37,6 +37,7 @@ from edge_runtime.window import Windower
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import Escalator
+    from edge_runtime.governor import Governor
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
 
@@ -111,6 +112,7 @@ class App:
                 clock=self.clock,
                 audit_share=config.gate.audit_share,
             )
+            self.governor = self._governor(stack)
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -168,6 +170,25 @@ class App:
             clock=self.clock,
         )
 
+    def _governor(self, stack: ExitStack) -> Governor | None:
+        config = self.config.governor
+        if config is None:
+            return None
+        from edge_runtime.governor import governor_of  # noqa: PLC0415 - and what is known of boards
+
+        governor = governor_of(
+            config,
+            pipeline=self.pipeline,
+            lineup=self.lineup,
+            budget=self.budget if self.escalator is not None else None,
+            share=self.config.gate.max_share,
+            metrics=self.metrics,
+            clock=self.clock,
+            say=self._say_what_is_governed,
+        )
+        stack.callback(governor.close)
+        return governor
+
     def _publish(self, corrections: Sequence[Correction], done: Done) -> None:
         self.pipeline.publish(corrections, done)
 
@@ -200,6 +221,8 @@ class App:
             if self.lineup is not None:
                 self.lineup.open(self.loop, self._say_who_answers)
                 self._watchdog = Watchdog(self._call_began, self.config.model.deadline_ms / 1e3, self._hung, self.clock)
+            if self.governor is not None:
+                self.governor.open(self.loop)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             self.loop.each_turn(self._stop_when_finished)
@@ -245,6 +268,12 @@ class App:
         log.critical("model: an engine has not answered for %.1f s, so this process is replaced", taken_s)
         if self._replace_process is not None:
             self._replace_process(handed_over)
+
+    def _say_what_is_governed(self, status: Mapping[str, object]) -> None:
+        for link in self._links.values():
+            link.tell("governor", status)
+        level, reason = status["level"], status["reason"]
+        self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
     def _show_signs_of_life(self) -> None:
         """From the loop, so that one that hangs shows none and is started anew."""

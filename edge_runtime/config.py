@@ -22,11 +22,13 @@ from edge_runtime.window import WindowConfig
 if TYPE_CHECKING:
     from edge_runtime.cloud import CloudConfig
     from edge_runtime.escalate import EscalationConfig
+    from edge_runtime.governor import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.store import OutboxConfig
 else:  # an application without a cloud does not pay for SQLite and HTTP
     CloudConfig = schema.Deferred("edge_runtime.cloud:CloudConfig")
     EscalationConfig = schema.Deferred("edge_runtime.escalate:EscalationConfig")
+    GovernorConfig = schema.Deferred("edge_runtime.governor:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
     OutboxConfig = schema.Deferred("edge_runtime.store:OutboxConfig")
 
@@ -100,6 +102,8 @@ class AppConfig:
     escalation: EscalationConfig | None = None
     """None takes its defaults, where there is a cloud."""
     outbox: OutboxConfig | None = None
+    governor: GovernorConfig | None = None
+    """None does the same at every temperature."""
     drain_timeout_s: float = 10.0
     """How long stopping may take: answers under way are handed over, hard cases committed."""
 

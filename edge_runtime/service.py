@@ -135,6 +135,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         written.append((app.model.tuned or tune.file_for(app.model.bundle)).parent)
     made = {app.outbox.path if app.outbox is not None else None, app.model.tuned}
     made |= {sink.path for sink in app.sink if sink.type == "jsonl"}
+    made.add(app.governor.root if app.governor is not None else None)  # all of the machine, if anything
     read = [file, *(path for path in _every_path(app) if path not in made)]
 
     def unique(paths: Sequence[Path]) -> tuple[Path, ...]:

@@ -163,6 +163,8 @@ _SAMPLE_VALUES = {
     "threshold",
     "trusted_keys",
     "tuned",
+    "limit_degc",
+    "max_power_w",
 }
 """Shown as what one may write; their default is to be left out."""
 
@@ -180,6 +182,7 @@ def test_every_commented_setting_of_the_example_is_the_default() -> None:
         "cloud": type(app.cloud),
         "escalation": type(app.escalation),
         "outbox": type(app.outbox),
+        "governor": type(app.governor),
     }
     shown = _commented(DEFAULT)
     assert len(shown) > 30
@@ -188,7 +191,7 @@ def test_every_commented_setting_of_the_example_is_the_default() -> None:
         if key in _SAMPLE_VALUES:
             assert default in (None, "", ())
         else:
-            assert default == value, f"[{table}] {key}"
+            assert (list(default) if isinstance(default, tuple) else default) == value, f"[{table}] {key}"
 
 
 def test_line_of_falls_back_to_the_table_around() -> None:

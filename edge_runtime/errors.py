@@ -25,10 +25,10 @@ A message says what is wrong and what to do about it, in one line; facts ride as
 
 from __future__ import annotations
 
-
-class EdgeError(Exception):
 from typing import Literal
 
+
+class EdgeError(Exception):
     """Base of all errors raised on purpose by edge-runtime."""
 
 

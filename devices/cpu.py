@@ -7,6 +7,7 @@ the ELF header (gABI, ``e_machine`` at byte 18).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -40,6 +41,9 @@ _ARM_VERSIONS = (
     ("armv8.4-a", {"flagm", "uscat", "asimddp", "dit"}),
     ("armv8.5-a", {"sb", "flagm2"}),
 )
+
+# Some chips have pairs of cores of slightly different grades (RK3588: 2256 and 2304 MHz): no clusters of their own.
+_SAME_CLOCK = 0.95
 
 FEATURES = (
     "sse4_1", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx_vnni_int8",
@@ -196,7 +200,7 @@ def _x86_clusters(root: Path, online: tuple[int, ...]) -> tuple[Cluster, ...]:
 
 
 def _arm_clusters(root: Path, online: tuple[int, ...], info: Sequence[dict[str, str]]) -> tuple[Cluster, ...]:
-    """Cores of one kind: the same part at the same capacity and highest clock."""
+    """Cores of one kind: the same part, at the same capacity and highest clock or nearly so."""
     parts: dict[int, str] = {}
     for block in info:
         name = block.get("processor", "")
@@ -207,10 +211,14 @@ def _arm_clusters(root: Path, online: tuple[int, ...], info: Sequence[dict[str, 
     for cpu in online:
         capacity = files.number(root, f"/sys/devices/system/cpu/cpu{cpu}/cpu_capacity") or 0
         groups.setdefault((capacity, _max_mhz(root, cpu), parts.get(cpu, "")), []).append(cpu)
-    ordered = sorted(groups.items(), key=lambda item: item[0], reverse=True)
-    return tuple(
-        Cluster(cpus=tuple(cpus), core=core, max_mhz=mhz, capacity=capacity) for (capacity, mhz, core), cpus in ordered
-    )
+    found: list[Cluster] = []
+    for (capacity, mhz, core), cpus in sorted(groups.items(), key=lambda item: item[0], reverse=True):
+        last = found[-1] if found else None
+        if last is not None and last.core == core and mhz >= _SAME_CLOCK * last.max_mhz:
+            found[-1] = dataclasses.replace(last, cpus=tuple(sorted((*last.cpus, *cpus))))
+        else:
+            found.append(Cluster(cpus=tuple(cpus), core=core, max_mhz=mhz, capacity=capacity))
+    return tuple(found)
 
 
 def _hex(text: str) -> int:

@@ -16,6 +16,8 @@ CUDA-ExecutionProvider.html:
   ones, so only the ``s8s8`` scheme goes there.
 - ``trt_max_workspace_size`` and ``gpu_mem_limit``, bytes: a Jetson's GPU shares the board's memory, and unlimited
   arenas starve the rest of it. An eighth of the memory each, at least 128 MB.
+- ``trt_profile_min_shapes``, ``_opt_``, ``_max_``: without them each new size of a batch builds a new engine while the
+  stream waits; with them one engine serves every batch up to the largest.
 - ``trt_dla_enable``, ``trt_dla_core``.
 
 Sources of the files: NVIDIA Jetson Linux Developer Guide, "Platform Power and Performance" (INA3221 rails,
@@ -32,7 +34,7 @@ from pathlib import Path
 
 from devices import cpu
 from edge_runtime.devices import files, sensors
-from edge_runtime.devices.profile import CACHE, EngineChoice, Evidence, Flag, Gauge, Profile
+from edge_runtime.devices.profile import CACHE, MAX_SHAPES, MIN_SHAPES, EngineChoice, Evidence, Flag, Gauge, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",
@@ -133,6 +135,9 @@ def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int) -> tuple[EngineChoic
         "trt_engine_cache_path": CACHE,
         "trt_timing_cache_enable": "True",
         "trt_timing_cache_path": CACHE,
+        "trt_profile_min_shapes": MIN_SHAPES,
+        "trt_profile_opt_shapes": MIN_SHAPES,
+        "trt_profile_max_shapes": MAX_SHAPES,
     }
     precisions = ("fp32", "fp16", "int8", "mixed") if chip.int8 else ("fp32", "fp16")
 

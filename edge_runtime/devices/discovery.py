@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,10 @@ from edge_runtime.devices.profile import Evidence, Profile, combined
 GROUP = "edge_runtime.devices"
 
 BUILT_IN = (
-    "cpu", "raspberry_pi", "jetson", "null",
+    "cpu", "raspberry_pi", "jetson", "npu_coral", "npu_intel", "npu_qualcomm", "npu_rockchip", "npu_hailo", "npu_ethos",
+    "npu_amd", "npu_apple", "npu_android", "null",
 )  # fmt: skip
+"""In the order in which they are asked, and in which their accelerators are preferred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,8 @@ Entry = tuple[str, str, str, Callable[[], Any]]
 
 def _entries() -> Iterable[Entry]:
     """Name, origin, reference and loader of every device file, this package's own first."""
+    import importlib.metadata  # noqa: PLC0415 - 20 ms, which who only wants the types need not pay
+
     ours = {f"devices.{name}:detect" for name in BUILT_IN}
     for name in BUILT_IN:
         yield name, _OURS, f"devices.{name}:detect", functools.partial(_own, name)

@@ -14,6 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")
+LIBRARIES = (
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/arm-linux-gnueabihf", "/usr/lib64", "/usr/lib",
+    "/usr/local/lib",
+)  # fmt: skip
+"""Folders in which a vendor's libraries are looked for when a person asks what is missing."""
 
 # cpuinfo of a large machine is the longest file that is read: about 1.5 kB for each processor.
 _MAX_BYTES = 2**20

@@ -18,6 +18,11 @@ from edge_runtime.devices.files import ROOT
 CACHE = "{cache}"
 """Stands in a provider option's value for the folder where compiled models may be kept; see `EngineChoice.options`."""
 
+MIN_SHAPES = "{min_shapes}"
+MAX_SHAPES = "{max_shapes}"
+"""In a provider option's value: the shapes of the model's inputs at batch 1 and at the largest batch; the ONNX Runtime
+engine fills them in (`edge_runtime.engines.providers`)."""
+
 # A sensor that is switched off or broken answers with numbers like -256 or 32767 degrees.
 _PLAUSIBLE = {"degC": (-55.0, 200.0), "W": (0.0, 100_000.0), "percent": (0.0, 100.0)}
 

@@ -37,17 +37,19 @@ def _load(package: str, model: bytes, options: EngineOptions, provider_options: 
             ``{"libvx_delegate.so": {"cache_file_path": "..."}}``.
 
     Raises:
-        EngineError: the package is missing or cannot work here, or refuses a delegate or the model.
+        EngineError: the package is missing or cannot work here, or refuses a delegate or the model; or the delegates
+            take no part of it.
     """
     label, module = _library(package)
     try:
         for path in provider_options:
-            ctypes.CDLL(
-                path
-            )  # first by itself: their own Delegate trips in its destructor over a library that is not there
+            # First by itself: their own Delegate trips in its destructor over a library that is not there.
+            ctypes.CDLL(path)
         delegates = [module.load_delegate(path, dict(value)) for path, value in provider_options.items()]
     except (OSError, ValueError) as error:
         raise EngineError(f"{label} cannot load a delegate: {one_line(error)}") from error
+    if delegates:
+        label += _taken(module, model, delegates, ", ".join(provider_options))
 
     def interpreter() -> Any:
         return module.Interpreter(
@@ -60,6 +62,36 @@ def _load(package: str, model: bytes, options: EngineOptions, provider_options: 
         return LitertEngine(interpreter, label, 1 if delegates else options.max_batch)
     except (ValueError, RuntimeError) as error:
         raise EngineError(f"{label} refuses the model: {one_line(error)}") from error
+
+
+def _taken(module: Any, model: bytes, delegates: list[Any], names: str) -> str:
+    """What delegates take of a model: it runs on the CPU without a word if that is nothing.
+
+    XNNPACK, which these libraries hand the rest to by themselves, is left out of this trial, so that every part that
+    was taken over is an external delegate's.
+
+    Returns:
+        What to add to the engine's name.
+
+    Raises:
+        EngineError: nothing, or the library refuses them or the model.
+    """
+    try:
+        trial = module.Interpreter(
+            model_content=model,
+            experimental_delegates=delegates,
+            experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+        trial.allocate_tensors()
+        operators = [detail["op_name"] for detail in trial._get_ops_details()]  # noqa: SLF001 - nothing public says it
+    except (ValueError, RuntimeError) as error:
+        raise EngineError(f"the interpreter refuses {names} or the model: {one_line(error)}") from error
+    if "DELEGATE" not in operators:
+        raise EngineError(
+            f"{names} takes no operator of this model, so it would run on the CPU; "
+            "compile the model for the accelerator, take another variant, or leave the delegate out"
+        )
+    return f" on {names}"
 
 
 load_litert: EngineFactory = functools.partial(_load, "ai_edge_litert")

@@ -6,6 +6,7 @@ they come, buffers bound once for batch 1 on the CPU and plain `run` for anythin
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from edge_runtime.engine import Array, EngineOptions, TensorSpec
+from edge_runtime.engines import providers
 from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks, one_line
 from edge_runtime.errors import EngineError
 
-_CPU = "CPUExecutionProvider"
+_CPU = providers.CPU
 
 # ONNX element types as the library spells them, to (type in the file, type at our edge). Floats of any width are
 # float32 outside.
@@ -43,13 +45,16 @@ def load(model: bytes, options: EngineOptions, provider_options: Mapping[str, An
         model: the file's bytes, without external data.
         options: threads, spinning and batch size.
         provider_options: execution providers by name with their options, in order of preference, for example
-            ``{"CUDAExecutionProvider": {}}``; the CPU always stands last.
+            ``{"CUDAExecutionProvider": {}}``; the CPU always stands last. `edge_runtime.engines.providers` says which
+            keys are ours and not the vendor's.
 
     Raises:
-        EngineError: onnxruntime is missing, lacks a provider that was asked for, or refuses the model.
+        EngineError: onnxruntime is missing, lacks a provider that was asked for, or refuses the model; or the
+            providers do not start, or take no part of it.
     """
     ort = _library()
-    missing = [name for name in provider_options if name not in ort.get_available_providers()]
+    wanted = providers.requested(provider_options)
+    missing = [p.name for p in wanted if not p.library and p.name not in ort.get_available_providers()]
     if missing:
         raise EngineError(
             f"this onnxruntime has no {', '.join(missing)} (it has {', '.join(ort.get_available_providers())}); "
@@ -66,17 +71,44 @@ def load(model: bytes, options: EngineOptions, provider_options: Mapping[str, An
         "session.load_model_format": "ONNX",  # never guess another format from the bytes
     }.items():
         session_options.add_session_config_entry(key, value)
-    providers = [(name, dict(value)) for name, value in provider_options.items() if name != _CPU]
+    if not wanted:
+        return OnnxEngine(_session(ort, model, session_options, [_CPU]), options, f"onnxruntime {ort.__version__}")
+    return _accelerated(ort, model, session_options, options, wanted)
+
+
+def _session(ort: Any, model: bytes, session_options: Any, wanted: list[Any] | None) -> Any:
     try:
-        session = ort.InferenceSession(model, session_options, providers=[*providers, _CPU])
+        # Without its fallback, which prints to standard output and goes on with the CPU.
+        session = ort.InferenceSession(model, session_options, providers=wanted, enable_fallback=0)
         session.disable_fallback()
     except Exception as error:
         raise EngineError(f"onnxruntime refuses the model: {one_line(error)}") from error
-    active = session.get_providers()
-    lost = [name for name, _ in providers if name not in active]
-    if lost:
-        raise EngineError(f"onnxruntime could not start {', '.join(lost)}; it would have used {', '.join(active)}")
-    return OnnxEngine(session, options, f"onnxruntime {ort.__version__}", cpu_only=active == [_CPU])
+    return session
+
+
+def _accelerated(
+    ort: Any, model: bytes, session_options: Any, options: EngineOptions, wanted: list[providers.Provider]
+) -> OnnxEngine:
+    """A model on execution providers, once it is sure that they take some of it."""
+    wanted = providers.prepare(ort, model, session_options, wanted, options.max_batch)
+    plugged = any(provider.library for provider in wanted)
+    named = None if plugged else [*((provider.name, provider.options) for provider in wanted), _CPU]
+    asked = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
+    with contextlib.ExitStack() as stack:
+        profile = None if asked else stack.enter_context(providers.Profile(session_options))
+        session = _session(ort, model, session_options, named)
+        active = session.get_providers()
+        lost = [provider.name for provider in wanted if provider.name not in active]
+        if lost:
+            raise EngineError(f"onnxruntime could not start {', '.join(lost)}; it would have used {', '.join(active)}")
+        engine = OnnxEngine(session, options, f"onnxruntime {ort.__version__}", cpu_only=False)
+        try:
+            engine.placement = providers.placement(session, profile.end(session) if profile is not None else None)
+            engine.name += providers.judge(engine.placement, wanted)
+        except EngineError:
+            engine.close()
+            raise
+    return engine
 
 
 def _library() -> Any:
@@ -100,10 +132,18 @@ class OnnxEngine:
     How a batch reaches the model follows from the file: a free first axis on every input takes any batch, up to
     `max_batch` at a time; the same fixed first axis on every input is filled up to its size; a model whose inputs do
     not agree on a first axis (a state tensor, a scalar) is run as given, and the caller answers for the batch.
+
+    Args:
+        session: of onnxruntime.
+        options: batch size.
+        name: library and version.
+        cpu_only: buffers in the processor's memory may be bound.
     """
 
-    def __init__(self, session: Any, options: EngineOptions, name: str, *, cpu_only: bool) -> None:
+    def __init__(self, session: Any, options: EngineOptions, name: str, *, cpu_only: bool = True) -> None:
         self.name = name
+        self.placement: providers.Placement | None = None
+        """Where the nodes run; None on the CPU alone, and where onnxruntime cannot say."""
         self._session: Any = session
         self._in = [_spec("input", value) for value in session.get_inputs()]
         self._out = [_spec("output", value) for value in session.get_outputs()]

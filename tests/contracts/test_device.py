@@ -25,6 +25,7 @@ from tests.devices import trees
 Detect = Callable[[Path], Profile | None]
 
 CPU = ["onnxruntime", "litert", "tflite-runtime"]
+RK3588 = {"soc-thermal": 75.0, "bigcore0-thermal": None, "littlecore-thermal": None, "npu-thermal": None}
 PI = ["onnxruntime", "litert", "xnnpack", "tflite-runtime"]
 
 
@@ -88,6 +89,49 @@ MACHINES = {
         ["tensorrt", "cuda", *CPU], {"cpu-thermal": 99.0, "gpu-thermal": 99.0, "tj-thermal": 99.0},
         fp16=True, int8=True,
     ),
+    "raspberry-pi-5-hailo": Machine(
+        "raspberry_pi", "Raspberry Pi 5 Model B Rev 1.0", "aarch64", "armv8.2-a", 4, PI, {"cpu-thermal": 80.0},
+        accelerators=("npu_hailo",), fp16=True, int8=True,
+    ),
+    "raspberry-pi-4-coral": Machine(
+        "raspberry_pi", "Raspberry Pi 4 Model B Rev 1.4", "aarch64", "armv8.0-a", 4,
+        ["edgetpu-litert", "edgetpu-tflite-runtime", *PI], {"cpu-thermal": 80.0}, accelerators=("npu_coral",),
+    ),
+    "orange-pi-5-plus": Machine(
+        "cpu", "Orange Pi 5 Plus", "aarch64", "armv8.2-a", 8, CPU, RK3588, clusters=((4, 5, 6, 7), (0, 1, 2, 3)),
+        accelerators=("npu_rockchip",), fp16=True, int8=True,
+    ),
+    "orange-pi-5-plus-mainline": Machine(
+        "cpu", "Orange Pi 5 Plus", "aarch64", "armv8.2-a", 8, ["teflon", *CPU], RK3588,
+        clusters=((4, 5, 6, 7), (0, 1, 2, 3)), accelerators=("npu_rockchip",), fp16=True, int8=True,
+    ),
+    "imx8mp-evk": Machine(
+        "cpu", "NXP i.MX8MPlus EVK board", "aarch64", "armv8.0-a", 4, ["vx", *CPU],
+        {"cpu-thermal": 85.0, "soc-thermal": 85.0}, accelerators=("npu_ethos",),
+    ),
+    "imx93-evk": Machine(
+        "cpu", "NXP i.MX93 11X11 EVK board", "aarch64", "armv8.2-a", 2, ["ethos-u", *CPU], {"cpu-thermal": 80.0},
+        accelerators=("npu_ethos",), fp16=True, int8=True,
+    ),
+    "qualcomm-rb3gen2": Machine(
+        "cpu", "Qualcomm Technologies, Inc. Robotics RB3gen2", "aarch64", "armv8.2-a", 8, ["qnn", *CPU],
+        {"cpu0-thermal": 90.0}, clusters=((7,), (4, 5, 6), (0, 1, 2, 3)), accelerators=("npu_qualcomm",),
+        fp16=True, int8=True,
+    ),
+    "laptop-core-ultra": Machine(
+        "cpu", "Intel(R) Core(TM) Ultra 5 125U", "x86_64", "x86-64-v3", 14, ["openvino-npu", "openvino-gpu", *CPU],
+        {"acpitz": 119.0, "x86_pkg_temp": None, "coretemp Package id 0": 110.0},
+        clusters=((0, 1, 2, 3), (4, 5, 6, 7, 8, 9, 10, 11), (12, 13)), accelerators=("npu_intel",), int8=True,
+    ),
+    "laptop-ryzen-ai": Machine(
+        "cpu", "AMD Ryzen AI 9 HX 370 w/ Radeon 890M", "x86_64", "x86-64-v4", 24, ["vitisai", *CPU],
+        {"k10temp Tctl": None}, accelerators=("npu_amd",), int8=True,
+    ),
+    "macos": Machine("cpu", "unknown processor", "", "", 1, ["coreml", *CPU], {}, accelerators=("npu_apple",)),
+    "android-phone": Machine(
+        "cpu", "Qualcomm Technologies, Inc QCM6490", "aarch64", "armv8.2-a", 8, ["nnapi", *CPU], {},
+        clusters=((4, 5, 6, 7), (0, 1, 2, 3)), accelerators=("npu_android",), fp16=True, int8=True,
+    ),
 }  # fmt: skip
 
 
@@ -125,7 +169,7 @@ def test_a_machine_is_recognised_as_what_it_is(name: str, roots: dict[str, Path]
     assert (profile.architecture, profile.isa) == (expected.architecture, expected.isa)
     assert (profile.fp16, profile.int8) == (expected.fp16, expected.int8)
     assert profile.cores == expected.cores
-    assert profile.memory_mb > 0
+    assert (profile.memory_mb > 0) == (name != "macos")  # it says so through a call only
     assert tuple(cluster.cpus for cluster in profile.clusters) == (expected.clusters or (tuple(range(expected.cores)),))
     assert [choice.name for choice in profile.choices] == expected.choices
     assert {gauge.name: gauge.limit for gauge in profile.temperatures} == expected.temperatures
@@ -163,7 +207,7 @@ def test_every_choice_can_be_made_and_the_processor_stands_at_the_end(name: str,
         assert choice.install, choice.name
         assert "\n" not in choice.install
         for settings_ in choice.options(Path("/cache")).values():
-            assert all(isinstance(value, str) and "{" not in value for value in settings_.values())
+            assert all(isinstance(value, str) and "{cache}" not in value for value in settings_.values())
     assert not profile.choices[-1].accelerated
     assert any(not choice.accelerated for choice in profile.choices)
 
@@ -195,8 +239,7 @@ def test_an_empty_tree_is_one_core_and_the_processor(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_with_one_core_left_is_told_so(name: str, tmp_path: Path) -> None:
     root = trees.machine(tmp_path, name)
-    (root / "sys/devices/system/cpu/online").write_text("0\n")
-    (root / "proc/self/status").write_text("Cpus_allowed_list:\t0\n")
+    trees.plant(root, {"/sys/devices/system/cpu/online": "0\n", "/proc/self/status": "Cpus_allowed_list:\t0\n"})
     profile = this_device(root)
     assert (profile.cores, profile.fast_cpus, profile.thread_counts) == (1, (0,), (1,))
     assert profile.family == MACHINES[name].family
@@ -232,12 +275,12 @@ def damage(path: Path, kind: str, data: bytes) -> None:
         path.symlink_to("nowhere")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_no_damage_to_a_tree_stops_detection(data: Any) -> None:
     name = data.draw(st.sampled_from(sorted(MACHINES)))
     files = sorted(trees.read(name))
-    hit = data.draw(st.dictionaries(st.sampled_from(files), DAMAGE, min_size=1, max_size=len(files)))
+    hit = data.draw(st.dictionaries(st.sampled_from(files), DAMAGE, min_size=1, max_size=12))
     with tempfile.TemporaryDirectory() as folder:
         root = trees.machine(Path(folder), name)
         for path, (kind, content) in hit.items():

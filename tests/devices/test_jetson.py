@@ -34,6 +34,9 @@ def test_tensorrt_gets_a_cache_half_precision_int8_and_a_share_of_the_memory(tmp
         "trt_engine_cache_path": "/state/engines",
         "trt_timing_cache_enable": "True",
         "trt_timing_cache_path": "/state/engines",
+        "trt_profile_min_shapes": "{min_shapes}",
+        "trt_profile_opt_shapes": "{min_shapes}",
+        "trt_profile_max_shapes": "{max_shapes}",
     }
     assert offered["CUDAExecutionProvider"]["gpu_mem_limit"] == limit
 

@@ -18,7 +18,7 @@ import orjson
 
 from edge_runtime import rungs
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.config import AppConfig
+from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edge_runtime.governor import Governor
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
+    from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class App:
         replace_process: called from another thread when a call into an engine hangs, with what the process that takes
             this one's place is to be given as `handed_over`. None: the hang is said, and ends when somebody ends it.
         handed_over: what the process before this one said when it was replaced.
+        rehearsal: it will not be run: updates count no start and change nothing.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused.
@@ -76,6 +78,7 @@ class App:
         notifier: Notifier | None = None,
         replace_process: Callable[[Mapping[str, object]], None] | None = None,
         handed_over: Mapping[str, object] | None = None,
+        rehearsal: bool = False,
     ) -> None:
         self.config = config
         self.metrics = metrics or Metrics()
@@ -88,7 +91,9 @@ class App:
             stack.callback(self._notifier.close)
             self._watchdog: Watchdog | None = None
             self._replace_process = replace_process
-            self.model, self.lineup = self._model(model, handed_over)
+            self._handed_over = handed_over
+            self.updates = self._updates(stack, rehearsal=rehearsal)
+            self.model, self.lineup = self._model(model)
             stack.callback(self.model.close)
             if self.lineup is not None:
                 stack.callback(self.lineup.close)
@@ -117,13 +122,22 @@ class App:
 
     # -- building ----------------------------------------------------------------------------------------------------
 
-    def _model(self, model: Model | None, handed_over: Mapping[str, object] | None) -> tuple[Model, Lineup | None]:
-        config = self.config.model
-        if config.failover == "off":
-            return model or load_model(config, self.clock), None
-        if model is None:
-            return rungs.start(config, clock=self.clock, metrics=self.metrics, handed_over=handed_over)
-        return model, rungs.lineup_of(model, config, clock=self.clock, metrics=self.metrics)
+    def _model(self, model: Model | None) -> tuple[Model, Lineup | None]:
+        if model is not None:
+            lineup = self.line_up(model)
+            if self.updates is not None:
+                self.updates.adopt(model, lineup)
+            return model, lineup
+        return self.start(self.config.model) if self.updates is None else self.updates.start()
+
+    def _updates(self, stack: ExitStack, *, rehearsal: bool) -> Updates | None:
+        if self.config.update is None:
+            return None
+        from edge_runtime.update.updates import Updates  # noqa: PLC0415 - only what the application names
+
+        updates = Updates(self.config, self.metrics, self.clock, self, rehearsal=rehearsal)
+        stack.callback(updates.close)
+        return updates
 
     def _source(self, position: int, config: SourceConfig) -> Source:
         return build_source(
@@ -220,11 +234,16 @@ class App:
                 self._save_budget_regularly()
             if self.lineup is not None:
                 self.lineup.open(self.loop, self._say_who_answers)
+            if self.config.model.failover != "off":
                 self._watchdog = Watchdog(self._call_began, self.config.model.deadline_ms / 1e3, self._hung, self.clock)
+            if self.updates is not None:  # before the sources, whose topics may overlap with those of updates
+                self.updates.open(self.loop, self.pipeline, self._links)
             if self.governor is not None:
                 self.governor.open(self.loop)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
+            if self.updates is not None:
+                self.loop.each_turn(self.updates.after_turn)
             self.loop.each_turn(self._stop_when_finished)
             self._stop_when_finished()  # an empty recording never wakes the loop
             model = self.model
@@ -247,6 +266,8 @@ class App:
             self._watchdog.close()
         for source in self.sources:
             source.close()
+        if self.updates is not None:
+            self.updates.close()
         if self.escalator is not None:
             self.escalator.stop(0.0 if self._draining else 1.0)
         for sink in self.sinks:
@@ -258,11 +279,15 @@ class App:
             link.tell("model", status)
 
     def _call_began(self) -> float:
-        return self.lineup.began if self.lineup is not None else 0.0
+        began = self.lineup.began if self.lineup is not None else 0.0
+        return began or (self.updates.began if self.updates is not None else 0.0)
 
     def _hung(self, taken_s: float) -> None:
         """On the watchdog's thread: the loop's thread is in a call that does not come back."""
-        handed_over = self.lineup.hand_over(taken_s) if self.lineup is not None else None
+        if self.updates is not None and self.updates.began:  # a candidate's: counted as one of its failed starts
+            handed_over: dict[str, object] | None = {}
+        else:
+            handed_over = self.lineup.hand_over(taken_s) if self.lineup is not None else None
         if handed_over is None:
             return
         log.critical("model: an engine has not answered for %.1f s, so this process is replaced", taken_s)
@@ -302,6 +327,8 @@ class App:
             self.loop.turn(0)  # corrections and commits that came in meanwhile
         for source in self.sources:
             source.close()
+        if self.updates is not None:
+            self.updates.stop()
         for sink in self.sinks:  # last: a link that both use stays until its queue is out
             sink.close(max(0.1, until - self.clock.monotonic()))
         if not self._drained:
@@ -312,6 +339,34 @@ class App:
 
     def _settled(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
+
+    # -- models that come and go (`edge_runtime.update.starting.Host`) -------------------------------------------------
+
+    def load(self, config: ModelConfig) -> Model:
+        """Verify a bundle, try it in a child process, load it: this variant or none."""
+        return load_model(config, self.clock)
+
+    def start(self, config: ModelConfig) -> tuple[Model, Lineup | None]:
+        """The same, with whatever may stand in for what fails."""
+        if config.failover == "off":
+            return load_model(config, self.clock), None
+        return rungs.start(config, clock=self.clock, metrics=self.metrics, handed_over=self._handed_over)
+
+    def line_up(self, model: Model) -> Lineup | None:
+        """What stands in for a model that was loaded."""
+        if self.config.model.failover == "off":
+            return None
+        return rungs.lineup_of(model, self.config.model, clock=self.clock, metrics=self.metrics)
+
+    def attend(self, lineup: Lineup) -> None:
+        """Open a line-up that came later."""
+        lineup.open(self.loop, self._say_who_answers)
+
+    def serves(self, model: Model, lineup: Lineup | None) -> None:
+        """This is what answers now."""
+        self.model, self.lineup = model, lineup
+        if self.governor is not None:
+            self.governor.follow(lineup)
 
     # -- the budget outlives a restart -------------------------------------------------------------------------------
 

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from edge_runtime.governor import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.store import OutboxConfig
+    from edge_runtime.update.config import UpdateConfig
 else:  # an application without a cloud does not pay for SQLite and HTTP
     CloudConfig = schema.Deferred("edge_runtime.cloud:CloudConfig")
     EscalationConfig = schema.Deferred("edge_runtime.escalate:EscalationConfig")
     GovernorConfig = schema.Deferred("edge_runtime.governor:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
     OutboxConfig = schema.Deferred("edge_runtime.store:OutboxConfig")
+    UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,12 @@ class ModelConfig:
     """Variants that may stand in for the first, in this order; empty takes all that run here, by cost."""
     accelerators: dict[str, dict[str, str]] = field(default_factory=dict)
     """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU."""
-    check_interval_s: float = 60.0
-    """How often golden vectors are replayed on the engine that answers; 0 is never."""
     isolate: Literal["accelerators", "all", "none"] = "accelerators"
     """What runs in a process of its own, so that it may hang or die; that costs a round trip for each call."""
     deadline_ms: float = 5000.0
     """How long a call into an engine may take before it counts as hung."""
+    check_interval_s: float = 60.0
+    """How often golden vectors are replayed on the engine that answers; 0 is never."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tune_at_start_s <= 3600:
@@ -82,10 +84,10 @@ class ModelConfig:
             raise ValueError("threads and max_batch must be at least 1")
         if not 0 <= self.latency_budget_ms <= 10_000:
             raise ValueError("latency_budget_ms must be 0 to 10,000")
-        if self.check_interval_s < 0:
-            raise ValueError("check_interval_s must not be negative")
         if not 10 <= self.deadline_ms <= 600_000:
             raise ValueError("deadline_ms must be 10 to 600,000")
+        if self.check_interval_s < 0:
+            raise ValueError("check_interval_s must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,8 @@ class AppConfig:
     outbox: OutboxConfig | None = None
     governor: GovernorConfig | None = None
     """None does the same at every temperature."""
+    update: UpdateConfig | None = None
+    """None: the bundle is what the configuration names, and stays so."""
     drain_timeout_s: float = 10.0
     """How long stopping may take: answers under way are handed over, hard cases committed."""
 
@@ -114,6 +118,10 @@ class AppConfig:
             raise ValueError("at least one [[sink]] is needed")
         if self.cloud is not None and self.outbox is None:
             raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
+        if self.update is not None and not self.model.trusted_keys:
+            raise ValueError("[update] needs trusted_keys under [model]: a new bundle runs only if somebody signed it")
+        if self.update is not None and self.update.broker and self.update.broker not in self.broker:
+            raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
         if self.drain_timeout_s < 0:
             raise ValueError("drain_timeout_s must not be negative")
         for kind, parts in (("source", self.source), ("sink", self.sink)):

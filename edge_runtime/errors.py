@@ -8,7 +8,8 @@
     │   ├─ ManifestError           the manifest is malformed or asks for something unknown
     │   ├─ SignatureError          nobody signed it, or nobody who is trusted; or it was changed since
     │   ├─ IntegrityError          a size, digest or name is not what the manifest states
-    │   └─ IncompatibleError       no variant of the bundle can run on this machine
+    │   ├─ IncompatibleError       no variant of the bundle can run on this machine
+    │   └─ UpdateRefused           count it by `reason`; what runs goes on running
     ├─ InputError                  count it by `reason`, drop the message, carry on; never retry
     ├─ EngineError                 fall back to the next engine, then stop
     ├─ StoreError                  the outbox
@@ -54,6 +55,18 @@ class IntegrityError(BundleError):
 
 class IncompatibleError(BundleError):
     """No variant of the bundle runs here."""
+
+
+class UpdateRefused(BundleError):  # noqa: N818 - an outcome, not a malfunction
+    """A bundle, or the news of one, that does not become what runs here.
+
+    Attributes:
+        reason: short snake_case word under which it is counted, for example ``older``.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class InputError(EdgeError):

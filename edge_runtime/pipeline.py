@@ -172,13 +172,19 @@ class Pipeline:
             self._answer(windows[at : at + step], answers, hard)
         self._hand_over(answers, hard, waiting)
 
-    def replace(self, model: Predictor, gate: Gate) -> None:
+    def replace(self, model: Predictor, gate: Gate, windower: Windower | None = None) -> None:
         """Answer with another model from now on; what is ready is answered by the one before.
 
         Args:
             model: of the same input contract, so that the windows begun go on.
             gate: its own.
+            windower: where the contract is another one. What the one before holds back for late samples is used; the
+                windows begun are not finished, and the keys that had some are counted (``window_restarts_total``).
         """
+        if windower is not None:
+            self._ready += self._windower.flush(self._clock.monotonic())
+            self._metrics.counts["window_restarts_total"] += len(self._windower)
+            self._windower = windower
         self.end_turn()
         self._use(model)
         self._gate = gate
@@ -218,7 +224,8 @@ class Pipeline:
         self._budget.seen(len(windows))
         # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
         rows = probabilities.astype(np.float64).round(7).tolist()
-        labels, model, variant = self._labels, self._name, self._model.variant.name
+        # Asked of the model each time: one made of several answers under the name of the one that answered.
+        labels, model, variant = self._labels, self._model.manifest.model, self._model.variant.name
         keys, slots, starts, _, _, received = zip(*windows, strict=True)
         length = self._length_s
         made = [

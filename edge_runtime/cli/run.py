@@ -64,7 +64,13 @@ def run(options: argparse.Namespace) -> int:
         arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
         os.execv(sys.executable, [sys.executable, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
 
-    app = App(config, notifier=notifier, replace_process=replace_process, handed_over=options.handed_over)
+    app = App(
+        config,
+        notifier=notifier,
+        replace_process=replace_process,
+        handed_over=options.handed_over,
+        rehearsal=options.check,
+    )
     if options.check:
         app.close()
         found = {

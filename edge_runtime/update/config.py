@@ -1,0 +1,108 @@
+"""The table ``[update]``: where new bundles come from, and what one has to prove before it may stay."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edge_runtime.mqtt.topics import validate_topic_name
+from edge_runtime.mqtt.wire import MalformedPacket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConfig:
+    """How bundles are replaced while the application runs. Needs ``trusted_keys`` under ``[model]``.
+
+    Raises:
+        ValueError: values that contradict each other or make no sense.
+    """
+
+    folder: Path
+    """Holds installed bundles and the state of updates. One application's alone."""
+    broker: str = ""
+    """Name of a ``[broker.NAME]`` table; announcements come from there."""
+    topic: str = ""
+    """Where a retained announcement (JSON) is expected."""
+    keys_topic: str = ""
+    """Where a retained set of trusted keys is expected, signed by the keys trusted so far."""
+    status_topic: str = ""
+    """Where the state of updates is kept retained."""
+    drop: Path | None = None
+    """A folder that is looked into for ``*.edge`` files."""
+    poll_s: float = 5.0
+    """How often `drop`, and what ``edge-runtime update`` asked for, are looked at."""
+    device_id: str = ""
+    """Decides by its hash whether this device belongs to a canary share. Empty: the host's name."""
+    max_bytes: int = 64 * 2**20
+    """Larger bundles are refused before anything of them is fetched."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that may be fetched from; empty: any."""
+    ca_file: Path | None = None
+    """Certificates to trust for ``https://`` instead of the system's."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    token_file: Path | None = None
+    """Bearer token for the server; needs `hosts`, since an announcement could name any other."""
+    timeout_s: float = 30.0
+    """For connecting, and for each silence while fetching."""
+    key_threshold: int = 1
+    """How many of ``trusted_keys`` must have signed a new set of keys."""
+    shadow_s: float = 60.0
+    """A new model answers beside the old one for so long, unpublished, before it takes over."""
+    shadow_windows: int = 200
+    """And on so many windows. Both 0: no shadow run."""
+    trial_s: float = 300.0
+    """After it took over, the old one is kept beside it for so long."""
+    trial_windows: int = 200
+    """And for so many windows compared."""
+    min_agreement: float = 0.9
+    """Share of compared windows on which both models give the same label."""
+    max_slowdown: float = 3.0
+    """How many times as long as the old one it may take for the same windows (median)."""
+    max_errors: int = 0
+    """Engine errors, and answers that are not finite, that are put up with."""
+    compare_share: float = 0.1
+    """Of this thread's time: what answering twice may cost while two models are compared."""
+    max_failed_starts: int = 3
+    """After so many starts that ended neither in order nor healthy, the old one is back for good."""
+    stall_s: float = 60.0
+    """A model that gives no answer for so long, while readings come, has failed."""
+    contract_change: Literal["refuse", "allow"] = "refuse"
+    """``allow`` also takes bundles with other windows or labels: begun windows are then cut short, and there is
+    nothing to compare. Other channels or another rate are always refused: the sources would have to change too."""
+
+    def __post_init__(self) -> None:
+        if bool(self.topic or self.keys_topic or self.status_topic) != bool(self.broker):
+            raise ValueError("broker goes with topic, keys_topic or status_topic; set both or neither")
+        if self.topic == "" and self.drop is None:
+            raise ValueError("set topic (with a broker), drop, or both: bundles must come from somewhere")
+        for name in ("topic", "keys_topic", "status_topic"):
+            try:
+                if value := getattr(self, name):
+                    validate_topic_name(value)
+            except MalformedPacket as error:
+                raise ValueError(f"{name} '{value}' is no topic: {error}") from error
+        if self.token_file and not self.hosts:
+            raise ValueError("token_file needs hosts: an announcement could send the token anywhere else")
+        if self.key_file and not self.cert_file:
+            raise ValueError("key_file needs cert_file")
+        for name in ("max_bytes", "key_threshold", "max_failed_starts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        for name in ("shadow_s", "shadow_windows", "trial_s", "trial_windows", "max_errors"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+        for name in ("poll_s", "timeout_s", "stall_s", "max_slowdown"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
+        if not 0 <= self.min_agreement <= 1:
+            raise ValueError("min_agreement must be 0 to 1")
+        if not 0 < self.compare_share <= 1:
+            raise ValueError("compare_share must be above 0 and at most 1")
+
+    @property
+    def identity(self) -> str:
+        """`device_id`, or the host's name."""
+        return self.device_id or socket.gethostname()

@@ -1,0 +1,130 @@
+"""How bundles and wishes get here besides MQTT: files in the drop folder, and requests of ``edge-runtime update``."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from edge_runtime import schema
+from edge_runtime.errors import UpdateRefused
+from edge_runtime.update import durable
+from edge_runtime.update.depot import Depot
+from edge_runtime.update.state import State, forgiven, paused, withdrawn
+
+log = logging.getLogger(__name__)
+
+_MAX_REQUEST_BYTES = 4096
+REFUSED = ".refused"
+"""Suffix that a dropped file gets which did not become an update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What an operator wants."""
+
+    action: Literal["hold", "apply", "rollback"]
+
+    def obey(self, state: State) -> State:
+        """What it makes of a state."""
+        return {"hold": paused, "apply": forgiven, "rollback": withdrawn}[self.action](state)
+
+
+def post(depot: Depot, request: Request, bundle: Path | None = None) -> None:
+    """Leave a request for the application, which reads it within `UpdateConfig.poll_s` or at its next start.
+
+    Args:
+        depot: the update folder; read-only.
+        request: what is wanted.
+        bundle: goes with ``apply``.
+
+    Raises:
+        OSError: it cannot be left there.
+    """
+    if bundle is not None:
+        with (depot.requests / f"apply.edge{durable.NEW}").open("wb") as target, bundle.open("rb") as source:
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.fsync(target.fileno())
+        durable.move(depot.requests / f"apply.edge{durable.NEW}", depot.requests / "apply.edge")
+    durable.write(depot.requests / f"{request.action}.json", orjson.dumps(request))
+
+
+def requests(depot: Depot) -> list[tuple[Path, Request]]:
+    """What was asked for and not done yet, the oldest first. What cannot be read is removed."""
+    found: list[tuple[int, Path, Request]] = []
+    with suppress(OSError):
+        for path in depot.requests.glob("*.json"):
+            try:
+                with path.open("rb") as file:
+                    request = schema.load(Request, orjson.loads(file.read(_MAX_REQUEST_BYTES)))
+                found.append((path.stat().st_mtime_ns, path, request))
+            except (OSError, ValueError) as error:
+                log.error("update: %s is no request: %s", path, error)  # noqa: TRY400 - one line, no traceback
+                durable.remove(path)
+    return [(path, request) for _, path, request in sorted(found, key=lambda one: one[:2])]
+
+
+class DropFolder:
+    """A folder that people and programs put bundles into.
+
+    A file counts when it has not changed from one look to the next; rename it into the folder, and it counts soonest.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen: dict[Path, tuple[int, int]] = {}
+
+    def look(self) -> Path | None:
+        """The first file that is ready to be taken, by name."""
+        seen: dict[Path, tuple[int, int]] = {}
+        ready = None
+        with suppress(OSError):
+            for path in sorted(self.folder.glob("*.edge")):
+                status = path.stat()
+                seen[path] = (status.st_size, status.st_mtime_ns)
+                if ready is None and self._seen.get(path) == seen[path] and path.is_file():
+                    ready = path
+        self._seen = seen
+        return ready
+
+
+def copy_in(path: Path, depot: Depot, max_bytes: int) -> str:
+    """Copy a dropped file to where fetched ones lie; nobody else can change it there.
+
+    Returns:
+        Its SHA-256.
+
+    Raises:
+        UpdateRefused: it is too large.
+        OSError: it cannot be read or written.
+    """
+    digest = hashlib.sha256()
+    part = depot.incoming / "dropped"
+    copied = 0
+    with path.open("rb") as source, part.open("wb") as target:
+        while block := source.read(2**20):
+            copied += len(block)
+            if copied > max_bytes:
+                raise UpdateRefused("too_large", f"{path.name} has more than update.max_bytes ({max_bytes})")
+            digest.update(block)
+            target.write(block)
+        target.flush()
+        os.fsync(target.fileno())
+    durable.move(part, depot.part(digest.hexdigest()))
+    return digest.hexdigest()
+
+
+def set_aside(path: Path) -> None:
+    """Rename a dropped file that did not become an update, so that it is not taken again."""
+    try:
+        os.replace(path, path.with_name(path.name + REFUSED))  # noqa: PTH105 - as the other calls here
+    except OSError as error:
+        log.error("update: %s cannot be set aside: %s", path, error.strerror)  # noqa: TRY400

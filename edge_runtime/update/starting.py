@@ -1,0 +1,240 @@
+"""Which bundle a start loads. Decided from the state file, and written there before anything is loaded.
+
+A candidate that takes the process with it can do so `max_failed_starts` times: each start is counted on disk before the
+model is touched, and forgotten when the process ends in order or the candidate proves healthy. (ESPHome's safe mode and
+Mender's boot counter work the same way.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from edge_runtime.bundle import open_bundle
+from edge_runtime.errors import BundleError, EdgeError, StoreError
+from edge_runtime.model import Model, Predictor
+from edge_runtime.update import durable
+from edge_runtime.update.depot import Depot
+from edge_runtime.update.inbox import requests
+from edge_runtime.update.keys import KeyChain
+from edge_runtime.update.state import Installed, State, rolled_back, started_again
+
+if TYPE_CHECKING:
+    from edge_runtime.config import ModelConfig
+    from edge_runtime.lineup import Lineup
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """The application, as far as loading a model concerns it."""
+
+    def load(self, config: ModelConfig) -> Model:
+        """Verify a bundle, try it in a child process, load it: this variant or none. Called on any thread."""
+        ...
+
+    def start(self, config: ModelConfig) -> tuple[Model, Lineup | None]:
+        """The same for what ran before: with whatever may stand in for what fails. Called on any thread."""
+        ...
+
+    def line_up(self, model: Model) -> Lineup | None:
+        """What stands in for a model that was loaded, where the configuration wants that."""
+        ...
+
+    def attend(self, lineup: Lineup) -> None:
+        """Open a line-up; once for each but the first one of the application."""
+        ...
+
+    def serves(self, model: Model, lineup: Lineup | None) -> None:
+        """This is what answers now. What answered before is closed by the caller."""
+        ...
+
+
+@dataclass(slots=True)
+class Served:
+    """A model, and what stands in for it when it fails."""
+
+    model: Model
+    lineup: Lineup | None = None
+
+    @property
+    def predictor(self) -> Predictor:
+        """What answers."""
+        return self.lineup or self.model
+
+    def close(self) -> None:
+        """Free all of it. May be called twice."""
+        if self.lineup is not None:
+            self.lineup.close()
+        self.model.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What a start has loaded."""
+
+    served: Served | None
+    """What has proved itself; None where nothing of that could be loaded beside the candidate."""
+    on_trial: Model | None = None
+    """The candidate, where there is one on trial."""
+
+
+class Starter:
+    """Loads what the state says, or the next best.
+
+    Args:
+        configured: the configuration's own; its bundle is the last resort.
+        depot: the update folder.
+        keys: whose bundles may run.
+        host: loads bundles.
+        max_failed_starts: of a candidate.
+        rehearsal: write nothing, for ``run --check``.
+    """
+
+    def __init__(
+        self,
+        configured: ModelConfig,
+        depot: Depot,
+        keys: KeyChain,
+        host: Host,
+        max_failed_starts: int,
+        *,
+        rehearsal: bool,
+    ) -> None:
+        self._configured = configured
+        self._depot = depot
+        self._keys = keys
+        self._host = host
+        self._max_failed_starts = max_failed_starts
+        self._rehearsal = rehearsal
+
+    def start(self) -> Started:
+        """Load what is to run.
+
+        Raises:
+            EdgeError: nothing can be loaded, not even the configured bundle.
+        """
+        if self._depot.damaged:
+            self._rebuild()
+        self._prefer_configured()
+        self._obey()
+        state = self._depot.state
+        if state.candidate is None or self._rehearsal:
+            return Started(served=self.load_running())
+        counted = self._count(state)
+        if counted and state.phase == "trial" and (on_trial := self._load_candidate(state.candidate)) is not None:
+            served = None
+            with suppress(EdgeError):
+                served = self.load_running()
+            return Started(served=served, on_trial=on_trial)
+        return Started(served=self.load_running())
+
+    def load_running(self) -> Served:
+        """Load what last proved itself, or what ran before it, or the configured bundle.
+
+        Raises:
+            EdgeError: not even that one.
+        """
+        for installed in self._in_order():
+            try:
+                return self._start(installed)
+            except EdgeError as error:
+                log.error("%s cannot be started, so what ran before it is: %s", installed.model, error)  # noqa: TRY400
+        return Served(*self._host.start(self._config(self._configured.bundle)))
+
+    def load(self, candidate: Installed) -> Model:
+        """Load an installed bundle that has to prove itself: nothing stands in for it.
+
+        Raises:
+            EdgeError: it is damaged, has expired, or does not run here.
+        """
+        model = self._host.load(self._config(self._depot.path(candidate.sha256)))
+        try:
+            _check(model, candidate)
+        except BundleError:
+            model.close()
+            raise
+        return model
+
+    def _start(self, installed: Installed) -> Served:
+        served = Served(*self._host.start(self._config(self._depot.path(installed.sha256))))
+        try:
+            _check(served.model, installed)
+        except BundleError:
+            served.close()
+            raise
+        return served
+
+    def _config(self, path: Path) -> ModelConfig:
+        return replace(self._configured, bundle=path, trusted_keys=self._keys.files)
+
+    def _in_order(self) -> Iterator[Installed]:
+        state = self._depot.state
+        yield from (one for one in (state.running, state.previous) if one is not None)
+
+    def _count(self, state: State) -> bool:
+        """Count a start of the candidate on disk; False if it must not be started."""
+        try:
+            if state.starts >= self._max_failed_starts:
+                reason = f"{state.starts} starts in a row ended before it was healthy"
+                log.error("update: %s", self._depot.change(lambda now: rolled_back(now, reason)).last)
+                return False
+            self._depot.change(started_again)
+        except StoreError as error:
+            log.error("the start of an update cannot be counted, so the old bundle runs: %s", error)  # noqa: TRY400
+            return False
+        return True
+
+    def _load_candidate(self, candidate: Installed) -> Model | None:
+        try:
+            return self.load(candidate)
+        except EdgeError as raised:
+            reason = " ".join(str(raised).split())
+        try:
+            log.error("update: %s", self._depot.change(lambda now: rolled_back(now, reason)).last)
+        except StoreError as error:
+            log.error("%s", error)  # noqa: TRY400 - one line, no traceback
+        return None
+
+    def _obey(self) -> None:
+        """What an operator asked for while nothing ran: also the way out of an installed bundle that kills us."""
+        for path, request in [] if self._rehearsal else requests(self._depot):
+            try:
+                log.info("update: %s", self._depot.change(request.obey).last)
+                durable.remove(path)
+            except (StoreError, OSError) as error:
+                log.error("update: %s cannot be done: %s", request.action, error)  # noqa: TRY400
+
+    def _prefer_configured(self) -> None:
+        """Whoever puts a newer bundle into the configuration means it: what was installed over the air gives way."""
+        state = self._depot.state
+        if state.running is None or self._rehearsal:
+            return
+        with suppress(EdgeError):  # one that is broken is no reason not to start the installed one
+            with open_bundle(self._configured.bundle, trusted=self._keys.ever) as bundle:
+                manifest = bundle.manifest
+            if manifest.name != state.running.name or manifest.version > state.running.version:
+                log.info("the configured bundle, %s, is newer than what was installed", manifest.model)
+                self._depot.change(lambda _: replace(
+                    state, phase="idle", running=None, previous=None, candidate=None, starts=0,
+                    last=f"{manifest.model} was configured",
+                ))  # fmt: skip
+
+    def _rebuild(self) -> None:
+        """After the loss of the state: no bundle that is here in full may be gone back behind."""
+        highest: dict[str, int] = {}
+        for path in sorted(self._depot.bundles.glob("*.edge")):
+            with suppress(EdgeError), open_bundle(path, trusted=self._keys.ever) as bundle:
+                name, version = bundle.manifest.name, bundle.manifest.version
+                highest[name] = max(version, highest.get(name, 0))
+        with suppress(StoreError):
+            self._depot.change(lambda _: State(highest=highest, last="the state of updates was lost and begun anew"))
+
+
+def _check(model: Model, installed: Installed) -> None:
+    if model.bundle.digest != installed.sha256:
+        raise BundleError(f"{installed.model}: the file is not the one that was installed")

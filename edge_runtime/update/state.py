@@ -1,0 +1,171 @@
+"""What must be known after a power cut: which bundle runs, which one is tried, and which ones never again.
+
+::
+
+    idle ─► shadow ─► trial ─► idle     the candidate has become `running`
+      ▲        │        │
+      └────────┴────────┘               rolled back: the candidate is held back, `running` is what it was
+
+A state is a value; each function here gives the next one. The one file that holds it is written by `Depot.save`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import orjson
+
+from edge_runtime import schema
+from edge_runtime.errors import StoreCorrupt
+
+Phase = Literal["idle", "shadow", "trial"]
+
+BY_OPERATOR = "an operator went back"
+
+_MAGIC = b"edge-update 1 "
+_KEPT = 32
+"""Refusals and versions held back that are remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A bundle in the update folder, named by its digest there."""
+
+    name: str
+    version: int
+    sha256: str
+    """Of the file."""
+
+    @property
+    def model(self) -> str:
+        """Name and version as predictions carry them."""
+        return f"{self.name}/{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """A version that failed here. It is not tried again unless an operator says so."""
+
+    name: str
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All of it."""
+
+    phase: Phase = "idle"
+    running: Installed | None = None
+    """None: the bundle that the configuration names."""
+    previous: Installed | None = None
+    """What ran before `running`; None: the configured one."""
+    candidate: Installed | None = None
+    """In phase ``shadow`` or ``trial``: what is tried."""
+    starts: int = 0
+    """How often the candidate has been started in this phase without a healthy or an orderly end."""
+    highest: dict[str, int] = field(default_factory=dict)
+    """By name: the highest version that was ever accepted here. It survives every rollback."""
+    held: tuple[HeldBack, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    """By SHA-256 of the file: why it was refused, so that a retained announcement does not fetch it for ever."""
+    on_hold: bool = False
+    """An operator wants no updates for now."""
+    last: str = ""
+    """What happened last, one line for people."""
+
+    def held_back(self, name: str, version: int) -> HeldBack | None:
+        """Whether this version is held back, and why."""
+        return next((one for one in self.held if (one.name, one.version) == (name, version)), None)
+
+
+def tried(state: State, candidate: Installed, phase: Phase) -> State:
+    """The candidate enters a phase; being loaded for it is its first start."""
+    highest = {**state.highest, candidate.name: max(candidate.version, state.highest.get(candidate.name, 0))}
+    return replace(
+        state, phase=phase, candidate=candidate, starts=1, highest=highest, last=f"{candidate.model}: {phase}"
+    )
+
+
+def started_again(state: State) -> State:
+    """One more start of the candidate; to be written before it is loaded."""
+    return replace(state, starts=state.starts + 1)
+
+
+def ended_in_order(state: State) -> State:
+    """The process stopped as it was told to: none of its starts failed."""
+    return replace(state, starts=0)
+
+
+def confirmed(state: State) -> State:
+    """The candidate proved healthy and stays."""
+    assert state.candidate is not None
+    return replace(
+        state, phase="idle", running=state.candidate, previous=state.running, candidate=None, starts=0,
+        last=f"{state.candidate.model} runs",
+    )  # fmt: skip
+
+
+def rolled_back(state: State, reason: str) -> State:
+    """The candidate failed; what ran before runs on."""
+    assert state.candidate is not None
+    failed = HeldBack(name=state.candidate.name, version=state.candidate.version, reason=reason)
+    return replace(
+        state, phase="idle", candidate=None, starts=0, held=(*state.held, failed)[-_KEPT:],
+        last=f"{failed.name}/{failed.version} is held back: {reason}",
+    )  # fmt: skip
+
+
+def withdrawn(state: State) -> State:
+    """An operator goes back: from a candidate, or from what runs to what ran before it. It is held back."""
+    if state.candidate is not None:
+        return rolled_back(state, BY_OPERATOR)
+    if state.running is None:
+        return replace(state, last="there is nothing to go back to: the configured bundle runs")
+    gone = HeldBack(name=state.running.name, version=state.running.version, reason=BY_OPERATOR)
+    return replace(
+        state, running=state.previous, previous=None, held=(*state.held, gone)[-_KEPT:],
+        last=f"{gone.name}/{gone.version} is held back: {BY_OPERATOR}",
+    )  # fmt: skip
+
+
+def refusing(state: State, sha256: str, reason: str) -> State:
+    """This file was refused and is not fetched again."""
+    refused = {**state.refused, sha256: reason}
+    return replace(state, refused=dict(list(refused.items())[-_KEPT:]), last=f"refused: {reason}")
+
+
+def forgiven(state: State) -> State:
+    """An operator says: try again what was held back or refused, and take updates."""
+    return replace(state, held=(), refused={}, on_hold=False, last="an operator lifted what was held back")
+
+
+def paused(state: State) -> State:
+    """An operator wants no updates for now."""
+    return replace(state, on_hold=True, last="an operator put updates on hold")
+
+
+def dump(state: State) -> bytes:
+    """The file: a line with the SHA-256 of what follows, then JSON."""
+    body = orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    return _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def parse(data: bytes) -> State:
+    """Read the file.
+
+    Raises:
+        StoreCorrupt: it is damaged, or not of this version.
+    """
+    head, _, body = data.partition(b"\n")
+    if head != _MAGIC + hashlib.sha256(body).hexdigest().encode():
+        raise StoreCorrupt("the update state is damaged: its checksum does not hold")
+    try:
+        state = schema.load(State, orjson.loads(body))
+    except (orjson.JSONDecodeError, schema.SchemaError) as error:
+        raise StoreCorrupt(f"the update state is not of this version: {error}") from error
+    if (state.candidate is None) != (state.phase == "idle"):
+        raise StoreCorrupt("the update state contradicts itself: a candidate goes with shadow and trial only")
+    return state

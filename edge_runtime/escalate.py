@@ -12,6 +12,7 @@ import logging
 import queue
 import random
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -31,6 +32,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.pipeline import Done, Hard
 from edge_runtime.store import HardCase, Outbox, requests
+from edge_runtime.store.rows import groups
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +150,7 @@ class Escalator:
         # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
         self._breaker = CircuitBreaker(threshold=1, retry=self._retry, clock=clock, probe=self._probe, rng=self._rng)
         self._offered: queue.SimpleQueue[_Put | _Settled | _Remember | _Stop] = queue.SimpleQueue()
+        self._unsettled: list[str] = []  # answered, and still in the outbox; the committer alone touches it
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
         self._work = threading.Event()
         self._stopping = threading.Event()
@@ -242,7 +245,7 @@ class Escalator:
             if puts:
                 self._commit([case for put in puts for case in put.cases])
                 self._loop.call_soon_threadsafe(lambda puts=puts: self._committed(puts))  # type: ignore[misc]
-            if settled:
+            if settled or self._unsettled:
                 self._settle(settled)
             for job in jobs:
                 if isinstance(job, _Remember):
@@ -253,28 +256,38 @@ class Escalator:
                 self._work.set()
 
     def _commit(self, cases: list[HardCase]) -> None:
+        left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group
         for attempt in range(1, self._config.commit_attempts + 1):
             try:
-                result = self._outbox.put(cases)
+                while left:
+                    result = self._outbox.put(left[0])
+                    left.popleft()
+                    for reason in result.refused.values():
+                        self._metrics.dropped[f"outbox_{reason}"] += 1
+                    self._metrics.dropped["outbox_evicted"] += len(result.evicted)
             except StoreError as error:
-                log.warning("outbox: commit of %d hard cases failed (attempt %d): %s", len(cases), attempt, error)
+                n = sum(map(len, left))
+                log.warning("outbox: commit of %d hard cases failed (attempt %d): %s", n, attempt, error)
                 self._stopping.wait(0.1 * attempt)
             else:
-                for reason in result.refused.values():
-                    self._metrics.dropped[f"outbox_{reason}"] += 1
-                self._metrics.dropped["outbox_evicted"] += len(result.evicted)
                 return
-        self._metrics.dropped["outbox_error"] += len(cases)
+        self._metrics.dropped["outbox_error"] += sum(map(len, left))
 
     def _settle(self, ids: list[str]) -> None:
+        failed_before = bool(self._unsettled)
+        self._unsettled += ids
         try:
-            self._outbox.delivered(ids)
+            self._outbox.delivered(self._unsettled)
         except StoreError as error:
-            # They stay in the outbox and will be asked again, with the same ids: a repeat, not a loss.
-            log.warning("outbox: %d answered cases could not be taken out: %s", len(ids), error)
-        for id_ in ids:
+            # They stay in flight, so that nobody asks for them again, until the disk takes it. After a crash they are
+            # asked for again, with the same ids: a repeat, not a loss.
+            if not failed_before:
+                log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._unsettled), error)
+            return
+        for id_ in self._unsettled:
             self._failures.pop(id_, None)
             self._alone.discard(id_)
+        self._unsettled = []
 
     def _write_down(self, job: _Remember) -> None:
         try:
@@ -310,7 +323,11 @@ class Escalator:
             if not self._breaker.allow():
                 self._outbox.release([case.id for case in cases])
                 return False
-            asked = self._ask(self._choose(cases))
+            try:
+                asked = self._ask(self._choose(cases))
+            except StoreError:
+                self._outbox.release([case.id for case in cases])  # else they would be in flight until the next start
+                raise
         finally:
             if not asked:  # otherwise released when the corrections are safe
                 self._publishing.release()

@@ -340,6 +340,72 @@ def test_a_disk_that_refuses_costs_the_cases_and_not_the_stream(rig: Rig, monkey
     rig.until(lambda: rig.corrections)
 
 
+def test_a_group_that_was_committed_before_the_disk_failed_is_not_counted_as_dropped(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, calls = rig.outbox.put, 0
+
+    def full_after_the_first(cases: Sequence[HardCase]) -> PutResult:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise StoreError("no space left on device")
+        return put(cases)
+
+    monkeypatch.setattr(rig.outbox, "put", full_after_the_first)
+    done: list[bool] = []
+    rig.escalator.offer([case(i) for i in range(300)], lambda: done.append(True))
+    rig.escalator.start()
+    rig.until(lambda: done)
+    accepted = rig.outbox.counts().accepted
+    assert (accepted, rig.metrics.dropped["outbox_error"]) == (256, 44)
+
+
+def failing(rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Make one of the outbox's methods fail until `monkeypatch` is undone; returns the list of its calls."""
+    calls: list[str] = []
+
+    def fail(*_: object) -> int:
+        calls.append(name)
+        raise StoreError("disk I/O error")
+
+    monkeypatch.setattr(rig.outbox, name, fail)
+    return calls
+
+
+def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = failing(rig, monkeypatch, "delivered")
+    monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
+    rig.escalator.start()
+    rig.escalator.offer([case(1), case(2)], None)
+    rig.until(lambda: len(calls) >= 3)
+    assert rig.outbox.counts().queued == 2
+    monkeypatch.undo()
+    rig.until(rig.settled)
+    assert rig.outbox.counts().delivered == 2
+    assert sorted(c.id for c in rig.corrections) == ["k@1", "k@2"]
+
+
+@pytest.mark.parametrize("name", ["retry", "bury"])
+def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    rig.cloud.errors = [CloudRejected("no", 400)] * 2 if name == "bury" else [CloudUnavailable("overloaded")]
+    calls = failing(rig, monkeypatch, name)
+    monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
+    if name == "bury":
+        rig.escalator._checked = rig.escalator._proven = True
+        rig.escalator._input_name = "x"
+    rig.escalator.offer([case(1)], None)
+    rig.escalator.start()
+    rig.until(lambda: calls)
+    monkeypatch.undo()
+    rig.until(rig.settled)
+    assert [c.id for c in rig.corrections] == ["k@1"]
+
+
 def test_offers_beyond_the_bound_are_refused_and_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(max_pending=3))
     done: list[str] = []

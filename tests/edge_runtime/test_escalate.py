@@ -392,7 +392,7 @@ def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
 def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    rig.cloud.errors = [CloudRejected("no", 400)] * 2 if name == "bury" else [CloudUnavailable("overloaded")]
+    rig.cloud.errors = [CloudRejected("no", 400) if name == "bury" else CloudUnavailable("overloaded")]
     calls = failing(rig, monkeypatch, name)
     monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
     if name == "bury":

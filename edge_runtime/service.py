@@ -133,7 +133,9 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     written += [sink.path.parent for sink in app.sink if sink.type == "jsonl"]  # it turns its files over
     if app.model.tuned is not None or app.model.tune_at_start_s:
         written.append((app.model.tuned or tune.file_for(app.model.bundle)).parent)
-    made = {app.outbox.path if app.outbox is not None else None, app.model.tuned}
+    if app.update is not None:
+        written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
+    made = {*written, app.outbox.path if app.outbox is not None else None, app.model.tuned}
     made |= {sink.path for sink in app.sink if sink.type == "jsonl"}
     made.add(app.governor.root if app.governor is not None else None)  # all of the machine, if anything
     read = [file, *(path for path in _every_path(app) if path not in made)]

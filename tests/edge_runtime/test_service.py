@@ -51,8 +51,8 @@ path = "/var/lib/watch/outbox.db"
 FILE = Path("/etc/watch/app.toml")
 
 
-def app(model: str = "", file: Path = FILE) -> AppConfig:
-    return parse(APP.format(model=model), file)
+def app(model: str = "", file: Path = FILE, more: str = "") -> AppConfig:
+    return parse(APP.format(model=model) + more, file)
 
 
 def config(file: Path = FILE, **more: object) -> ServiceConfig:
@@ -76,6 +76,9 @@ def test_only_what_the_configuration_makes_may_be_written() -> None:
         "/etc/watch/app.toml", "/etc/watch/watch.edge", "/etc/watch/keys/release.pub.pem",
         "/etc/watch/secrets/user", "/etc/watch/secrets/password", "/etc/watch/secrets/token",
     }  # fmt: skip
+    updated = paths_of(app(more='[update]\nfolder = "/var/lib/watch/bundles"\ndrop = "/srv/drop"\n[governor]'), FILE)
+    assert {Path("/var/lib/watch/bundles"), Path("/srv/drop")} <= set(updated.written)
+    assert not {Path("/"), *updated.written} & set(updated.read)
     beside = paths_of(app("tune_at_start_s = 5.0"), FILE)
     assert Path("/etc/watch") in beside.written
     found = settings(unit(app(), config()))

@@ -12,11 +12,14 @@ standard error is in ``device.err``, and its figures, if it ended by itself, in 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
@@ -49,30 +52,45 @@ class Device:
         self.pid = pid
         self.folder = folder
         self.code: int | None = None
-        self._tracer = self._attach(fault) if fault is not None else None
+        self._tracer: subprocess.Popen[bytes] | None = None
+        if fault is not None:
+            self._attach(fault)
         os.kill(pid, signal.SIGUSR1)  # on your marks, get set
 
-    def _attach(self, fault: Fault) -> subprocess.Popen[bytes]:
-        tracer = subprocess.Popen(
+    @contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Within, its system calls fail; it is running already, and goes on running."""
+        self._attach(fault)
+        assert self._tracer is not None
+        try:
+            yield
+        finally:
+            self._tracer.terminate()  # strace lets go of it
+            self._detached()
+
+    def _attach(self, fault: Fault) -> None:
+        self._tracer = subprocess.Popen(
             [
                 *("strace", "-f", "-p", str(self.pid), "-o", "/dev/null", "-e", f"trace={fault.calls}"),
                 *("-e", f"inject={fault.calls}:{fault.action}:when={fault.when}"),
             ],
             stderr=subprocess.PIPE,
         )
-        assert tracer.stderr is not None
-        line = tracer.stderr.readline()
-        assert b"attached" in line, line + tracer.stderr.read()
-        return tracer
+        assert self._tracer.stderr is not None
+        line = self._tracer.stderr.readline()
+        assert b"attached" in line, line + self._tracer.stderr.read()
+
+    def _detached(self) -> None:
+        if self._tracer is not None:
+            self._tracer.communicate(timeout=PATIENCE_S)
+            self._tracer = None
 
     def running(self) -> bool:
         """Whether it has not ended."""
         if self.code is None:
             self.code = self._server.poll(self.pid)
-            if self.code is not None and self._tracer is not None:
-                self._tracer.wait(PATIENCE_S)
-                assert self._tracer.stderr is not None
-                self._tracer.stderr.close()
+            if self.code is not None:
+                self._detached()
         return self.code is None
 
     @property
@@ -92,6 +110,11 @@ class Device:
         until(lambda: not self.running(), self.errors)
         assert self.code is not None
         return self.code
+
+    def figures(self) -> dict[str, dict[str, int]]:
+        """What it counted, after it has ended by itself."""
+        found: dict[str, dict[str, int]] = json.loads((self.folder / "figures.json").read_bytes())
+        return found
 
     def errors(self) -> str:
         """What it wrote to standard error."""

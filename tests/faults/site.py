@@ -29,6 +29,7 @@ from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
 from tests.integration.running import Message, Publisher, payload, until
 from tests.models import tiny_bundle
+from tests.mosquitto import free_port
 
 CHANNELS, WINDOW, RATE_HZ = 3, 16, 50.0
 LABELS = ("rest", "walk", "run")
@@ -123,12 +124,13 @@ class Site:
                 outputs=(TensorSpec("p", "FP32", (-1, len(LABELS))),),
                 predict=self._answer,
             )
-            server = stack.enter_context(Server({"teacher": model}, ServeConfig(port=0, drain_s=1.0)))
+            self.cloud = Server({"teacher": model}, ServeConfig(port=free_port(), drain_s=1.0))
+            stack.enter_context(self.cloud)
             self._publisher = stack.enter_context(Publisher(self._broker.port))
             tiny_bundle(self.folder / "watch.edge", hop=WINDOW, name="watch", gate=GateSpec(threshold=0.6))
             (self.folder / "app.toml").write_text(
                 APP.format(
-                    broker=self._broker.url, cloud=server.url, outbox=self.outbox, answers=self.answers,
+                    broker=self._broker.url, cloud=self.cloud.url, outbox=self.outbox, answers=self.answers,
                     max_bytes=self._max_bytes,
                 )
             )  # fmt: skip
@@ -171,6 +173,12 @@ class Site:
         meta = orjson.dumps({"start": 0.0, "end": 0.0, "label": "rest", "confidence": 0.5, "hard": True})
         return [HardCase(name(n), "watch", 0.0, 60.0, 0, 0.5, sample(n).tobytes(), meta) for n in range(count)]
 
+    def feed(self, count: int, at_once: int = 1) -> None:
+        """Messages, some at a time, when the device has acknowledged and answered those before."""
+        for _ in range(0, count, at_once):
+            ids = set(self.publish(at_once))
+            until(lambda ids=ids: ids <= self.history.acknowledged and ids <= self.answers_read(), self.history.verdict)  # type: ignore[misc]
+
     @property
     def outstanding(self) -> int:
         """Messages sent whose correction is not there yet."""
@@ -205,6 +213,11 @@ class Site:
                 self.corrected[answer["id"]] = self.corrected.get(answer["id"], 0) + 1
             else:
                 self.answered.add(answer["id"])
+
+    def answers_read(self) -> set[str]:
+        """Ids of the device's own answers, after reading on."""
+        self.read_answers()
+        return self.answered
 
     def settled(self) -> bool:
         """Whether everything that was ever sent is acknowledged and corrected."""

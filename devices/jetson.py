@@ -68,10 +68,10 @@ CHIPS = {
 JETPACK = {"32": "4", "34": "5", "35": "5", "36": "6", "38": "7"}
 """Major release of Jetson Linux (L4T) to that of JetPack (developer.nvidia.com/embedded/jetpack-archive)."""
 
-_WHEEL = (
-    "NVIDIA's onnxruntime-gpu for this JetPack (elinux.org/Jetson_Zoo#ONNX_Runtime) or a build with --use_tensorrt; "
-    "the plain onnxruntime-gpu for Arm (1.31) wants CUDA 13 and has no TensorRT"
-)
+# NVIDIA's wheels have TensorRT and are for its own Python; the public one for Arm (1.31) wants CUDA 13 and has none.
+_WHEEL = "onnxruntime-gpu for this JetPack, from elinux.org/Jetson_Zoo#ONNX_Runtime or built with --use_tensorrt"
+_CUDA_13 = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu"
+_DRIVER = "sudo apt install nvidia-jetpack"
 _LIBRARIES = {
     name: (f"/usr/lib/aarch64-linux-gnu/{name}.so*", f"/usr/local/cuda*/lib64/{name}.so*", f"/usr/lib/{name}.so*")
     for name in ("libnvinfer", "libcudart")
@@ -106,7 +106,7 @@ def detect(root: Path = files.ROOT) -> Profile | None:
         board,
         family="jetson",
         evidence=EVIDENCE,
-        choices=(*gpu_choices(chip, board.memory_mb, dla), *board.choices),
+        choices=(*gpu_choices(chip, board.memory_mb, dla, details.get("jetpack", "")), *board.choices),
         temperatures=sensors.thermal_zones(root, skip=_BOGUS_ZONES),
         throttling=(*over_current(root), *board.throttling),
         power=total,
@@ -116,7 +116,7 @@ def detect(root: Path = files.ROOT) -> Profile | None:
     )
 
 
-def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int) -> tuple[EngineChoice, ...]:
+def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int, jetpack: str) -> tuple[EngineChoice, ...]:
     """TensorRT, CUDA, and TensorRT on each DLA core, for a chip in a board with so much memory."""
     limit = str(max(memory_mb // 8, 128) * 2**20)
     cuda = {
@@ -148,8 +148,9 @@ def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int) -> tuple[EngineChoic
             providers={"TensorrtExecutionProvider": options, "CUDAExecutionProvider": cuda},
             precisions=precisions,
             schemes=("s8s8",),
-            requires=(*_LIBRARIES["libnvinfer"],),
-            install=f"sudo apt install nvidia-jetpack, then {_WHEEL}",
+            install=_WHEEL,
+            requires=_LIBRARIES["libnvinfer"],
+            driver=_DRIVER,
         )
 
     return (
@@ -159,8 +160,9 @@ def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int) -> tuple[EngineChoic
             engine="onnxruntime",
             providers={"CUDAExecutionProvider": cuda},
             precisions=("fp32", "fp16"),
+            install=_CUDA_13 if jetpack == "7" else _WHEEL,
             requires=_LIBRARIES["libcudart"],
-            install=f"sudo apt install nvidia-jetpack, then {_WHEEL}",
+            driver=_DRIVER,
         ),
         *(
             choice(f"tensorrt-dla{core}", tensorrt | {"trt_dla_enable": "True", "trt_dla_core": str(core)})

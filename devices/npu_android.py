@@ -43,7 +43,7 @@ def detect(root: Path = files.ROOT) -> Profile | None:
                 name="nnapi",
                 engine="onnxruntime",
                 providers={"NnapiExecutionProvider": {"fixed_batch": "1"}},
-                install="build onnxruntime for Android with --use_nnapi (no wheel for Python has it)",
+                install="a build of onnxruntime for Android with --use_nnapi (no wheel for Python has it)",
             ),
         )
         if int(level) >= _FIRST

@@ -24,6 +24,10 @@ EVIDENCE = Evidence(
 )
 
 LIBRARY = "libedgetpu.so.1"
+INSTALL = {
+    "litert": 'pip install "edge-runtime[tflite]"',
+    "tflite-runtime": 'pip install "edge-runtime[tflite-runtime]"',
+}
 _USB = {(0x1A6E, 0x089A), (0x18D1, 0x9302)}
 _PCI = (0x1AC1, 0x089A)
 
@@ -66,8 +70,9 @@ def choice(engine: str, device: str) -> EngineChoice:
         providers={LIBRARY: {"device": device}},
         precisions=("int8",),
         compiled="edgetpu_compiler",
+        install=INSTALL[engine],
         requires=tuple(f"{folder}/{LIBRARY}" for folder in files.LIBRARIES),
-        install="sudo apt install libedgetpu1-std (from Coral's own repository: coral.ai/docs/accelerator/get-started)",
+        driver="sudo apt install libedgetpu1-std  # Coral's repository first: coral.ai/docs/accelerator/get-started",
     )
 
 

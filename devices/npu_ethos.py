@@ -41,8 +41,9 @@ def _choice(name: str, library: str, options: dict[str, str], compiled: str = ""
         providers={library: options},
         precisions=("int8",),
         compiled=compiled,
+        install='pip install "edge-runtime[tflite]"',
         requires=(library,),
-        install="use NXP's image with the eIQ packages (packagegroup-imx-ml), which has the driver and the delegate",
+        driver="NXP's image with the eIQ packages (packagegroup-imx-ml), which has the driver and the delegate",
     )
 
 

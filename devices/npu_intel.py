@@ -44,7 +44,8 @@ def detect(root: Path = files.ROOT) -> Profile | None:
                 requires=tuple(
                     f"{folder}/libze_intel_{name}.so*" for folder in files.LIBRARIES for name in _LEVEL_ZERO
                 ),
-                install=f"{INSTALL}, and Intel's NPU driver (github.com/intel/linux-npu-driver)",
+                install=INSTALL,
+                driver="Intel's NPU driver, from github.com/intel/linux-npu-driver/releases",
             )
         )
     if gpus:
@@ -53,8 +54,9 @@ def detect(root: Path = files.ROOT) -> Profile | None:
                 name="openvino-gpu",
                 engine="onnxruntime",
                 providers={PROVIDER: {"device_type": "GPU", "cache_dir": CACHE}},
+                install=INSTALL,
                 requires=tuple(f"{folder}/intel-opencl/libigdrcl.so" for folder in files.LIBRARIES),
-                install=f"{INSTALL}, and: sudo apt install intel-opencl-icd",
+                driver="sudo apt install intel-opencl-icd",
             )
         )
     return Profile(

@@ -52,7 +52,6 @@ def detect(root: Path = files.ROOT) -> Profile | None:
                     }
                 },
                 schemes=("u8s8", "u8u8"),
-                requires=("/dev/fastrpc-cdsp*",),
                 install="pip install onnxruntime-qnn",
             ),
         ),

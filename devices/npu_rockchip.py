@@ -28,8 +28,9 @@ TEFLON = EngineChoice(
     engine="litert",
     providers={"/usr/lib/teflon/libteflon.so": {}},
     precisions=("int8",),
+    install='pip install "edge-runtime[tflite]"',
     requires=("/usr/lib/teflon/libteflon.so",),
-    install="sudo apt install mesa-teflon-delegate (Mesa 25.3 or newer)",
+    driver="sudo apt install mesa-teflon-delegate  # Mesa 25.3 or newer",
 )
 
 

@@ -97,6 +97,6 @@ def xnnpack(board: Profile) -> tuple[EngineChoice, ...]:
             name="xnnpack",
             engine="onnxruntime",
             providers={"XnnpackExecutionProvider": {"intra_op_num_threads": threads}},
-            install="build onnxruntime with --use_xnnpack (no wheel for Linux has it), or leave it: LiteRT has XNNPACK",
+            install="a build of onnxruntime with --use_xnnpack, which no wheel for Linux has; LiteRT needs none",
         ),
     )

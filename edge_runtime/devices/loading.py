@@ -77,7 +77,8 @@ def load(choice: EngineChoice, model: bytes, options: EngineOptions, cache: Path
         if engine is not None:
             engine.close()
         told = str(error)
-        hint = f"; to install: {choice.install}" if choice.install and choice.install not in told else ""
+        lines = [line for line in (choice.install, choice.driver) if line and line not in told]
+        hint = f"; to install: {'; and '.join(lines)}" if lines else ""
         raise EngineError(f"{choice.name}: {told}{hint}") from error
     return engine
 
@@ -130,4 +131,6 @@ def missing(choice: EngineChoice, root: Path = files.ROOT) -> str:
     """
     if not choice.requires or any(files.entries(root, pattern) for pattern in choice.requires):
         return ""
-    return f"none of {', '.join(choice.requires)} is there"
+    names = {pattern.rpartition("/")[2] for pattern in choice.requires}
+    wanted = names.pop().rstrip("*") if len(names) == 1 < len(choice.requires) else " or ".join(choice.requires)
+    return f"there is no {wanted}"

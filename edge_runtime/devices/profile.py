@@ -176,8 +176,9 @@ class EngineChoice:
         schemes: of int8 variants that it takes, as manifests name them; empty means any.
         compiled: what a model must have gone through before this choice runs any of it, for example
             ``edgetpu_compiler``; empty for none. A bundle's plain variant then runs, on the CPU.
+        install: the line that installs the engine with the provider, or says where there is one.
         requires: files or folders on the machine of which one must exist: the driver's node, the vendor's library.
-        install: the line that installs the driver or provider.
+        driver: the line that installs what `requires` names.
     """
 
     name: str
@@ -186,8 +187,9 @@ class EngineChoice:
     precisions: tuple[str, ...] = ("fp32", "fp16", "int8", "mixed")
     schemes: tuple[str, ...] = ()
     compiled: str = ""
-    requires: tuple[str, ...] = ()
     install: str = ""
+    requires: tuple[str, ...] = ()
+    driver: str = ""
 
     @property
     def accelerated(self) -> bool:

@@ -76,6 +76,18 @@ def load(model: bytes, options: EngineOptions, provider_options: Mapping[str, An
     return _accelerated(ort, model, session_options, options, wanted)
 
 
+def available_providers() -> list[str]:
+    """The execution providers that the installed onnxruntime was built with; empty where there is none.
+
+    That one is listed does not mean that it starts: its vendor's libraries are looked for when a model is loaded.
+    """
+    try:
+        names: list[str] = _library().get_available_providers()
+    except EngineError:
+        return []
+    return names
+
+
 def _session(ort: Any, model: bytes, session_options: Any, wanted: list[Any] | None) -> Any:
     try:
         # Without its fallback, which prints to standard output and goes on with the CPU.

@@ -221,6 +221,13 @@ def test_a_device_file_says_what_backs_it(family: str) -> None:
     assert (evidence.tier == "measured") == (family == "cpu")
 
 
+@pytest.mark.parametrize("name", MACHINES)
+def test_only_the_processor_that_was_at_hand_is_called_measured(name: str, roots: dict[str, Path]) -> None:
+    found = find_devices(roots[name])
+    assert (found.profile.evidence.tier == "measured") == (MACHINES[name].architecture == "x86_64")
+    assert all(one.evidence.tier == "simulated" for one in found.accelerators)
+
+
 @pytest.mark.parametrize("family", [family for family in BUILT_IN if family != "cpu"])
 def test_a_device_file_answers_none_on_the_wrong_machine(family: str, roots: dict[str, Path], tmp_path: Path) -> None:
     assert detector(family)(tmp_path) is None

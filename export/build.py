@@ -59,6 +59,7 @@ from export.learn import (
 )
 from export.measure import answers, best_engine, measure_candidates
 from export.networks import Calibrated, count
+from export.novelty import fit_novelty
 from export.pack import VariantSource
 from export.readers import read
 from export.recipe import TARGETS, Recipe
@@ -318,6 +319,9 @@ def train(recipe: Recipe, folders: Mapping[str, Path], steps: Steps, say: Say, g
         learned=rounding.graphs if rounding is not None else None,
     )
     say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f})")
+    novelty = None
+    if recipe.gate.unfamiliar:
+        novelty = fit_novelty(windows["train"].x, windows["train"].y, validation.x)
     cloud_temperature = fit_temperature(
         answers(_teacher_source(teacher.at(1.0).SerializeToString()), validation.contexts), validation.y
     )
@@ -329,7 +333,7 @@ def train(recipe: Recipe, folders: Mapping[str, Path], steps: Steps, say: Say, g
         teacher_temperature=cloud_temperature,
         student=fp32,
         integers=quantised,
-        candidates=candidates(fp32, quantised.graphs, mixed=bool(quantised.kept)),
+        candidates=candidates(fp32, quantised.graphs, novelty=novelty, mixed=bool(quantised.kept)),
         size=asdict(count(student.network, channels=channels, samples=samples)),
         pruning=pruning,
     )

@@ -11,6 +11,7 @@ import onnx
 from edge_runtime.errors import ConfigError
 from export.clean import clean
 from export.data import Float32
+from export.novelty import Novelty, with_novelty
 from export.pack import VariantSource
 from export.quantize import Scheme
 from export.quantize.graph import Net, answers
@@ -152,12 +153,19 @@ class Candidates:
         ]
 
 
-def candidates(fp32: onnx.ModelProto, quantised: Mapping[str, onnx.ModelProto], *, mixed: bool = False) -> Candidates:
+def candidates(
+    fp32: onnx.ModelProto,
+    quantised: Mapping[str, onnx.ModelProto],
+    *,
+    novelty: Novelty | None = None,
+    mixed: bool = False,
+) -> Candidates:
     """Every file that can be written of a student.
 
     Args:
         fp32: answers windows with probabilities at temperature 1.
         quantised: the same in integers, by type of activations, see `Integers.graphs`.
+        novelty: shrinks the logits of unfamiliar windows in all of them; None leaves them as they are.
         mixed: some of their layers are in float.
     """
     graphs: dict[str, onnx.ModelProto] = {}
@@ -167,6 +175,8 @@ def candidates(fp32: onnx.ModelProto, quantised: Mapping[str, onnx.ModelProto], 
         if graph is None:
             left_out[name] = "no layer could become integers within the limits"
             return
+        if novelty is not None:
+            graph = with_novelty(graph, novelty)
         try:
             _source(name, graph, mixed=mixed)
         except ConfigError as error:

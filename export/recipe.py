@@ -288,12 +288,15 @@ class GateRecipe:
         max_forwarded: at most this share of windows goes to the cloud.
         confidence: of the promise about errors.
         score: of the gate; ``auto`` takes the one that ranks wrong answers lowest on validation groups.
+        unfamiliar: windows unlike those of training are doubted, whatever the network says of them; see
+            `export.novelty`.
     """
 
     max_local_error: float = 0.0
     max_forwarded: float = 0.0
     confidence: float = 0.95
     score: Literal["auto", "confidence", "margin", "entropy"] = "auto"
+    unfamiliar: bool = True
 
     def __post_init__(self) -> None:
         if bool(self.max_local_error) == bool(self.max_forwarded):

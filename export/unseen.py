@@ -11,7 +11,7 @@ import numpy as np
 from edge_runtime.manifest import GateSpec
 from export.baseline import random_forest
 from export.bundles import TEACHER
-from export.calibrate import gate_curve, gate_figures
+from export.calibrate import gate_curve, gate_figures, scores
 from export.data import Float32, Int64, Windows
 from export.judge import judge
 from export.learn import spread
@@ -23,6 +23,8 @@ BASELINE_WINDOWS = 4000
 """Training windows that the baseline sees, evenly spread."""
 CURVE_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 BINS = 10
+UNFAMILIAR = 300
+"""Windows of each kind that nothing should be sure about."""
 
 
 def figures_on_test(
@@ -66,7 +68,36 @@ def figures_on_test(
         ],
         "confusion": confusion(own, test.y).tolist(),
         "calibration": calibration_curve(own, test.y),
+        "unfamiliar": {
+            name: hard_share(answers(shipped[device], windows), gate)
+            for name, windows in unfamiliar(test.x, seed=seed).items()
+        },
     }
+
+
+def unfamiliar(x: Float32, *, seed: int) -> dict[str, Float32]:
+    """What no window should look like, made from windows that do.
+
+    Returns:
+        By name: ``noise`` of each channel's mean and deviation, ``flat`` lines at each window's first sample,
+        ``overload`` at four times the values, and, where there are several channels, ``swapped`` ones.
+    """
+    few = x[spread(len(x), UNFAMILIAR)]
+    mean, deviation = few.mean(axis=(0, 2), keepdims=True), few.std(axis=(0, 2), keepdims=True)
+    noise = np.random.default_rng(seed).standard_normal(few.shape, np.float32)
+    made = {
+        "noise": noise * deviation + mean,
+        "flat": np.repeat(few[:, :, :1], few.shape[2], axis=2),
+        "overload": few * np.float32(4),
+    }
+    if few.shape[1] > 1:
+        made["swapped"] = np.ascontiguousarray(np.roll(few, 1, axis=1))
+    return made
+
+
+def hard_share(probabilities: Float32, gate: GateSpec) -> float:
+    """Share of answers that the gate sends to the cloud."""
+    return float((scores(probabilities, gate.score) < gate.threshold).mean())
 
 
 def confusion(probabilities: Float32, y: Int64) -> Int64:

@@ -130,6 +130,7 @@ def test_the_report_shows_what_each_step_did(built: Path) -> None:
     assert (built / "waves-streaming.onnx").is_file()
     assert report["against_teacher"]["onnx-fp32"]["times_faster"] > 1
     assert report["bundles"]["waves-x86_64.edge"]["bytes"] == (built / "waves-x86_64.edge").stat().st_size
+    assert report["test"]["unfamiliar"]["noise"] > 0.9
     assert sum(each["count"] for each in report["test"]["calibration"]) == report["windows"]["test"]
 
 

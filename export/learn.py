@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import multiprocessing
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,10 @@ import orjson
 from google.protobuf.message import DecodeError
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
+from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
+from edge_runtime.timing.machine import available_cores
 from export.clean import clean
 from export.data import Dataset, Float32, Int64, Windows
 from export.distill import Distillation, Featured, Pool, distil, label_pool
@@ -200,16 +204,14 @@ def check_networks(task: Task, front: FrontEnd) -> None:
 def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
     """Train the recipe's candidates, take the smallest within reach of the best, and make it an ensemble."""
     recipe = task.recipe
-    tried: list[float] = []
-    for place, family in enumerate(recipe.teacher.candidates):
-        network = _teacher_member(task, front, family, recipe.seed, steps)
-        tried.append(score_of(network, task.validation.contexts, task))
-        say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {tried[-1]:.4f}")
+    families = recipe.teacher.candidates
+    networks = _train_members(task, front, [(family, recipe.seed) for family in families], steps, say)
+    tried = [score_of(network, task.validation.contexts, task) for network in networks]
+    for place, (family, reached) in enumerate(zip(families, tried, strict=True)):
+        say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {reached:.4f}")
     chosen = smallest_within(tried, recipe.teacher.within)
-    family = recipe.teacher.candidates[chosen]
-    members = tuple(
-        _teacher_member(task, front, family, recipe.seed + member, steps) for member in range(recipe.teacher.members)
-    )
+    seeds = range(recipe.seed, recipe.seed + recipe.teacher.members)
+    members = _train_members(task, front, [(families[chosen], seed) for seed in seeds], steps, say)
     channels, samples = len(task.contract.channels), task.contract.history
     return Teacher(
         answers=TorchTeacher(network=Calibrated(members), output="probabilities"),
@@ -264,6 +266,31 @@ def score(probabilities: Float32, y: Int64, metric: str) -> float:
     """Accuracy or macro F1."""
     (judged,) = judge({"it": probabilities}, y, reference="it", resamples=1)
     return judged.accuracy if metric == "accuracy" else judged.macro_f1
+
+
+def _train_members(
+    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: Steps, say: Say
+) -> tuple[nn.Module, ...]:
+    """Train networks of these families and seeds, each in a process of its own where there are cores for it.
+
+    One thread trains one network: with more, sums would be added up in another order, and the weights differ.
+    """
+    if len(wanted) > 1 and (cores := available_cores()) > 1:
+        jobs = [(task, front, family, seed, steps.folder, steps.versions) for family, seed in wanted]
+        with ProcessPoolExecutor(min(cores, len(wanted)), mp_context=multiprocessing.get_context("spawn")) as pool:
+            for lines in pool.map(_train_in_child, jobs):
+                for line in lines:
+                    say(line)
+        steps = steps.quietly()
+    return tuple(_teacher_member(task, front, family, seed, steps) for family, seed in wanted)
+
+
+def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]]) -> list[str]:
+    """Leave one network among the finished steps; what would have been said."""
+    task, front, family, seed, folder, versions = job
+    lines: list[str] = []
+    _teacher_member(task, front, family, seed, Steps(folder, versions, lines.append, SystemClock()))
+    return lines
 
 
 def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: Steps) -> nn.Module:

@@ -53,9 +53,13 @@ class Steps:
 
     def __init__(self, folder: Path, versions: Mapping[str, str], say: Callable[[str], None], clock: Clock) -> None:
         self.folder = folder
-        self._versions = dict(versions)
+        self.versions = dict(versions)
         self._say = say
         self._clock = clock
+
+    def quietly(self) -> Steps:
+        """The same steps, with nobody told."""
+        return Steps(self.folder, self.versions, lambda _line: None, self._clock)
 
     def run(self, name: str, inputs: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
         """Do a step, unless its result is there.
@@ -68,7 +72,7 @@ class Steps:
         Returns:
             The folder with the result; its name stands for the result in the `inputs` of later steps.
         """
-        identity = digest({"inputs": dict(inputs), "versions": self._versions})
+        identity = digest({"inputs": dict(inputs), "versions": self.versions})
         result = self.folder / f"{name}-{identity[:20]}"
         if result.is_dir():
             self._say(f"{name}: as before")

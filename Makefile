@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+TORCH ?= torch==2.13.0
+EXPORT := .venvs/export
 CHECKED := edge_runtime devices export tests benchmarks
 
-.PHONY: demo test test-faults soak check lint types unit format tools bench bench-export conformance clean
+.PHONY: demo test test-export test-arm test-faults soak check lint types unit format tools bench bench-export bench-export-peers conformance clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -15,6 +17,17 @@ demo: $(VENV)/.device
 test: $(VENV)/.test tools
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(ARGS)
+
+# What of the export toolchain needs torch, in an environment of its own.
+test-export: $(EXPORT)/.ready
+	$(EXPORT)/bin/python -m pytest $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn)"' tests/export) $(ARGS)
+
+# The contract suites and the demo's bundle on emulated Arm boards, 64 and 32 bits: docs/devices.md. No board, no kernel
+# module; the first run makes build/arm out of Debian packages and wheels (0.6 GB).
+test-arm: $(VENV)/.test
+	@sh scripts/tools qemu-aarch64-static=qemu-user-static mmdebstrap
+	@$(BIN)/python tests/arm/roots.py
+	$(BIN)/python -m pytest tests/arm/emulated.py $(ARGS)
 
 # Kills, power cuts, full and damaged disks, hostile input: docs/reliability.md. ARGS="--seed 7 -k power"
 test-faults: $(VENV)/.test tools
@@ -43,8 +56,12 @@ format: $(VENV)/.test
 bench: $(VENV)/.test tools
 	$(BIN)/python -m benchmarks
 
+# The recipes under examples/ from recordings to bundles: make bench-export DATA="har=FOLDER ecg=FOLDER ..."
+bench-export: $(EXPORT)/.ready
+	$(EXPORT)/bin/python -m benchmarks.tasks $(addprefix --data ,$(DATA)) $(ARGS)
+
 # Our quantiser, writer and search beside the defaults of others, each in an environment of its own (3 GB).
-bench-export: $(VENV)/.test
+bench-export-peers: $(VENV)/.test
 	$(BIN)/python -m benchmarks.export_peers $(ARGS)
 
 # Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
@@ -78,3 +95,12 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing what the tests need (once)"
 	@$(PIP) install --editable ".[onnx,tflite,codecs,parquet,grpc]" --group test
 	@touch $@ $(VENV)/.device
+
+# What the export toolchain needs. torch goes first and exactly: left to the resolver, it may come a second time.
+$(EXPORT)/.ready: pyproject.toml
+	@echo "installing the export toolchain (once)"
+	@$(PYTHON) -m venv $(EXPORT)
+	@$(EXPORT)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
+	@$(EXPORT)/bin/python -m pip --disable-pip-version-check --quiet install $(TORCH)
+	@$(EXPORT)/bin/python -m pip --disable-pip-version-check --quiet install --editable ".[onnx,tflite,export]" --group test
+	@touch $@

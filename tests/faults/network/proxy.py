@@ -165,7 +165,7 @@ class Proxy:
         self.accepted = self.cuts = 0
         self._toxics: tuple[list[Toxic], list[Toxic]] = ([], [])
         self._tasks: dict[asyncio.Task[None], asyncio.TaskGroup | None] = {}
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -204,6 +204,7 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.down(reset=True)
+        self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_WAIT_S)
         self._loop.close()
@@ -218,26 +219,47 @@ class Proxy:
                 _watch(group, toxic)
 
     async def _cut(self, reset: bool) -> None:
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel("reset" if reset else "")
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _down(self, reset: bool) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         await self._cut(reset)
 
-    async def _up(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._on_connection, "127.0.0.1", self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
+    async def _end(self) -> None:
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others)
+        await asyncio.sleep(0)  # the transports' own last callbacks
 
-    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
+    async def _up(self) -> None:
+        if self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+            self._listener.setblocking(False)
+            self.port = self._listener.getsockname()[1]
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        # Not asyncio.start_server nor sock_accept: ended in the moment of an accept, they forget that connection.
+        assert self._listener is not None
+        with suppress(OSError):
+            sock, _ = self._listener.accept()
+            self.accepted += 1
+            handling = self._loop.create_task(self._handle(sock))
+            self._tasks[handling] = None
+            handling.add_done_callback(lambda _: sock.close())
+            handling.add_done_callback(self._tasks.pop)
+
+    async def _handle(self, sock: socket.socket) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks[task] = None
+        reader, writer = await asyncio.open_connection(sock=sock)
         ends = [writer]
         reset = False
         try:
@@ -258,7 +280,6 @@ class Proxy:
             self.cuts += 1
             reset = any("reset" in error.args for error in cancelled.exceptions)
         finally:
-            del self._tasks[task]
             for end in ends:
                 _close(end, reset=reset)
 

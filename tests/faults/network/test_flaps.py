@@ -11,10 +11,8 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,9 +25,6 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
 from edge_runtime.mqtt.link import Link
-from edge_runtime.mqtt.packets import Publish
-from edge_runtime.mqtt.session import Done, Message
-from tests.edge_runtime.mqtt.links import Inbox
 from tests.faults.conftest import Note, Tier
 from tests.faults.network.endpoint import RIGHT, Device, Endpoint
 from tests.faults.network.proxy import (
@@ -42,6 +37,7 @@ from tests.faults.network.proxy import (
     SlowClose,
     Timeout,
 )
+from tests.faults.network.traffic import Answering, Sensor, turn, until
 from tests.faults.oracle import History
 from tests.mosquitto import Mosquitto, free_port, needs_mosquitto
 
@@ -86,13 +82,13 @@ def dialled(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return began
 
 
-def flap(proxy: Proxy, rng: random.Random, turn: Callable[[float], None], largest: int) -> str:
+def flap(proxy: Proxy, rng: random.Random, loop: Loop, largest: int) -> str:
     """One disturbance out of all of them; the network is well again afterwards.
 
     Args:
         proxy: which connections.
         rng: which disturbance.
-        turn: let so many seconds pass.
+        loop: turns meanwhile.
         largest: bytes after which a connection may be cut: about a request, so that it often happens inside one.
     """
     kind = rng.choice(
@@ -115,7 +111,7 @@ def flap(proxy: Proxy, rng: random.Random, turn: Callable[[float], None], larges
         return kind
     if kind == "down":
         proxy.down(reset=rng.random() < 0.5)
-        turn(rng.uniform(0, CAP_S))
+        turn(loop, rng.uniform(0, CAP_S))
         proxy.up()
         return kind
     toxic = {
@@ -132,61 +128,11 @@ def flap(proxy: Proxy, rng: random.Random, turn: Callable[[float], None], larges
     proxy.poison(toxic, up=direction != "down", down=direction != "up")
     if kind in {"slow close", "limit", "slicer"}:
         proxy.cut()  # so that it meets a handshake
-    turn(rng.uniform(0.005, 0.04))
+    turn(loop, rng.uniform(0.005, 0.04))
     proxy.heal()
     if kind in {"half open", "timeout"} and rng.random() < 0.7:
         proxy.cut()  # else the devices have to find out for themselves
     return kind
-
-
-class Sensor:
-    """Publishes numbered readings next to the broker, and reads the answers; on the loop of the device."""
-
-    def __init__(self, url: str, loop: Loop) -> None:
-        self.loop = loop
-        self.answers = Inbox()
-        self.link = Link(BrokerConfig(url=url, client_id="sensor"), "sensor", Metrics())
-        self.link.subscribe([("answers/#", 1)], self.answers)
-        self.link.open(loop, publish_qos=1)
-        self.sent = 0
-
-    def publish(self, count: int) -> None:
-        for _ in range(count):
-            self.link.publish([Message(b"readings/x", b"%d" % self.sent, b"", 1)])
-            self.sent += 1
-
-
-class Answering:
-    """A device as the pipeline is one: a reading is acknowledged when the broker has its answer, and answered once."""
-
-    def __init__(self, link: Link, history: History) -> None:
-        self._link = link
-        self._history = history
-        self._waiting: dict[bytes, list[Done]] = {}
-        self._safe: set[bytes] = set()
-
-    def take(self, publishes: list[Publish], _received: float, done: Done | None) -> None:
-        """As a source does; `done` when all of these are safe."""
-        left = {payload for _, payload, *_ in publishes} - self._safe
-
-        def one_is_safe(payload: bytes) -> None:
-            left.discard(payload)
-            if not left and done is not None:
-                done()
-
-        if not left and done is not None:
-            done()
-        for payload in list(left):
-            waiting = self._waiting.setdefault(payload, [])
-            waiting.append(partial(one_is_safe, payload))
-            if len(waiting) == 1:
-                self._history.attempt(payload.decode(), payload)
-                self._link.publish([Message(b"answers/x", payload, b"", 1)], partial(self._saved, payload))
-
-    def _saved(self, payload: bytes) -> None:
-        self._safe.add(payload)
-        for done in self._waiting.pop(payload):
-            done()
 
 
 @needs_mosquitto
@@ -198,21 +144,9 @@ def test_mqtt_flaps_lose_nothing_that_was_acknowledged(
     flaps = tier(250, 5000)
     history = History()
     loop = Loop()
-
-    def turn(seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            loop.turn(0.002)
-
-    def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come about"
-            loop.turn(0.005)
-
     with Mosquitto("max_queued_messages 0", "max_inflight_messages 20") as broker, Proxy(broker.port) as proxy:
         sensor = Sensor(broker.url, loop)
-        until(lambda: sensor.link.connected)
+        until(loop, lambda: sensor.connected)
         dialled.clear()
         config = BrokerConfig(
             url=f"mqtt://127.0.0.1:{proxy.port}",
@@ -226,24 +160,23 @@ def test_mqtt_flaps_lose_nothing_that_was_acknowledged(
         device = Answering(link, history)
         link.subscribe([("readings/#", 1)], device.take)
         link.open(loop, publish_qos=1)
-        until(lambda: link.connected and not link._subscribing)
+        until(loop, lambda: link.connected and not link._subscribing)
         kinds: set[str] = set()
         for _ in range(flaps):
             sensor.publish(rng.randrange(1, 6))
-            kinds.add(flap(proxy, rng, turn, 300))
+            kinds.add(flap(proxy, rng, loop, 300))
             if rng.random() < 0.5:
-                until(lambda: link.connected)
-        until(lambda: link.connected)
+                until(loop, lambda: link.connected)
+        until(loop, lambda: link.connected)
         sensor.publish(1)
-        until(lambda: len(set(sensor.answers.payloads)) == sensor.sent)
+        until(loop, lambda: len(set(sensor.answers.payloads)) == sensor.sent)
         for payload in sensor.answers.payloads:
             history.deliver(payload.decode(), payload)
-        for number in range(sensor.sent):
-            history.acknowledge(str(number))  # the broker had taken it, so it was promised to the device
+        until(loop, lambda: len(history.acknowledged) == sensor.sent)  # the last acknowledgement is on its way
         verdict = history.verdict()
         waits = list(retry.drawn)
         link.close(0.5)
-        sensor.link.close(0.5)
+        sensor.close()
     loop.close()
     assert verdict.valid, verdict
     assert kinds == set(KINDS)
@@ -277,19 +210,13 @@ def test_cloud_flaps_lose_nothing_that_was_accepted(
     with Endpoint(lambda _rows: RIGHT) as endpoint, Proxy(endpoint.port) as proxy, Device(
         tmp_path, proxy.port, retry=retry, timeout_s=0.1, connect_timeout_s=0.1, deadline_s=0.5
     ) as device:  # fmt: skip
-
-        def turn(seconds: float) -> None:
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                device.loop.turn(0.002)
-
         offered = 0
         kinds: set[str] = set()
         for _ in range(flaps):
             count = rng.randrange(1, 4)
             device.offer(range(offered, offered + count))
             offered += count
-            kinds.add(flap(proxy, rng, turn, 700))
+            kinds.add(flap(proxy, rng, device.loop, 700))
             if rng.random() < 0.3:
                 device.until(device.settled)
         device.until(device.settled)

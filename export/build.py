@@ -63,6 +63,7 @@ from export.novelty import fit_novelty
 from export.pack import VariantSource
 from export.readers import read
 from export.recipe import TARGETS, Recipe
+from export.report import write_report
 from export.search import Choice, choose
 from export.shrink import prune_student, train_rounded
 from export.sign import SigningKey
@@ -211,6 +212,7 @@ def build(
     write_evaluation(out, trained.split.test, test)
     say(f"built in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures
 
 

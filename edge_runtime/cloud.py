@@ -11,7 +11,8 @@ or `CloudRejected` (it will not: dead-letter it).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,7 +23,8 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.errors import CloudRejected, ConfigError
+from edge_runtime.credentials import SecretFile
+from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
 
 _PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 8001}  # 8001: the port Triton, MLServer and KServe use
@@ -196,6 +198,7 @@ class CloudClient(ABC):
         self._config = config
         self._clock = clock
         self._known: ModelMetadata | None = None
+        self._bearer: list[SecretFile] = []  # what a request carries, and an answer may repeat
         self._where = f"{config.url} (model {config.model!r})"
 
     @abstractmethod
@@ -250,8 +253,9 @@ class CloudClient(ABC):
             CloudRejected: the request is refused, cannot be expressed, or the answer cannot be used.
         """
         deadline = self._clock.monotonic() + (self._config.deadline_s if deadline_s is None else deadline_s)
-        response = self._infer(inputs, request_id, outputs, parameters or {}, deadline)
-        self._verify(response, inputs, request_id, outputs)
+        with self._hiding():
+            response = self._infer(inputs, request_id, outputs, parameters or {}, deadline)
+            self._verify(response, inputs, request_id, outputs)
         return {name: response.outputs[name] for name in outputs} if outputs else response.outputs
 
     def metadata(self) -> ModelMetadata:
@@ -261,7 +265,8 @@ class CloudClient(ABC):
             CloudUnavailable: as `infer`.
             CloudRejected: the model is unknown, or what the server says is unreadable.
         """
-        self._known = self._fetch_metadata(self._clock.monotonic() + self._config.deadline_s)
+        with self._hiding():
+            self._known = self._fetch_metadata(self._clock.monotonic() + self._config.deadline_s)
         return self._known
 
     def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[str] = ()) -> None:
@@ -309,6 +314,18 @@ class CloudClient(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _hiding(self) -> Iterator[None]:
+        """Keep secrets out of what errors quote: some proxies print the request into their error page."""
+        try:
+            yield
+        except CloudError as error:
+            text = str(error)
+            for secret in self._bearer:
+                text = secret.hide(text)
+            error.args = (text,)
+            raise
 
     def _verify(
         self, response: InferResponse, inputs: Mapping[str, Array], request_id: str, outputs: Sequence[str]

@@ -141,6 +141,7 @@ class GrpcClient(CloudClient):
         self._messages = messages()
         self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
         self._secrets = {name: SecretFile(path, f"header_files.{name}") for name, path in config.header_files.items()}
+        self._bearer = [*filter(None, (self._token,)), *self._secrets.values()]
         self._limits = Limits(max_body_bytes=config.max_response_bytes)
         self._channel: Any = self._open_channel()
         self._calls: dict[str, Any] = {}
@@ -315,9 +316,6 @@ class GrpcClient(CloudClient):
     def _error(self, failure: Any) -> CloudError:
         code = failure.code()
         details = " ".join(str(failure.details() or "").split())[:200]
-        for secret in (self._token, *self._secrets.values()):
-            if secret is not None:
-                details = details.replace(secret.value(), "********")
         text = f"{self._where} answered {code.name}: {details or '(no text)'}"
         ours = code.name == "RESOURCE_EXHAUSTED" and "larger than max" in details  # the answer is too long for *us*
         if code.name in _REJECTED or ours:

@@ -67,6 +67,7 @@ class HttpClient(CloudClient):
         )
         self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
         self._secrets = {name: SecretFile(path, f"header_files.{name}") for name, path in config.header_files.items()}
+        self._bearer = [*filter(None, (self._token,)), *self._secrets.values()]
         self._path = config.model_path
         self._fixed_head = self._build_fixed_head()
         self._limits = Limits(
@@ -323,7 +324,7 @@ class HttpClient(CloudClient):
     def _error(self, answer: _Answer) -> CloudError:
         """The error that a status other than 200 stands for."""
         status = answer.status
-        text = f"{self._where} answered {status}: {self._masked(_message(answer.body))}"
+        text = f"{self._where} answered {status}: {_message(answer.body)}"
         if status in (401, 403):
             # Not the fault of this hard case, and healed by whoever renews the token: keep it.
             return CloudUnavailable(f"{text}; check token_file, header_files or the client certificate")
@@ -339,13 +340,6 @@ class HttpClient(CloudClient):
         if value is None:
             return None
         return parse_retry_after(value, parse_date(head.headers.get("date", ""), self._clock.wall()))
-
-    def _masked(self, text: str) -> str:
-        """Some proxies print the request into their error page."""
-        for secret in (self._token, *self._secrets.values()):
-            if secret is not None:
-                text = text.replace(secret.value(), "********")
-        return text
 
 
 def _message(body: Buffer) -> str:

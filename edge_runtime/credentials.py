@@ -15,6 +15,8 @@ from pathlib import Path
 
 from edge_runtime.errors import ConfigError
 
+_MASK = "********"
+_TELLING = 8  # so many characters of a secret in a row are hidden wherever they stand
 _MAX_SECRET_BYTES = 64 * 1024  # a Kubernetes service account token is about 1 KiB; a wrong path may be a video
 
 Stamp = tuple[int, int, int]
@@ -42,11 +44,11 @@ class SecretFile:
         self._what = what
         self._lock = threading.Lock()
         self._stamp: Stamp | None = None
-        self._value = ""
+        self._value = self._before = ""
         self._read()
 
     def __repr__(self) -> str:
-        return f"SecretFile({str(self._path)!r}, ********)"
+        return f"SecretFile({str(self._path)!r}, {_MASK})"
 
     def value(self) -> str:
         """The secret as the file has it now; the last good one while the file cannot be read (a rotation under way)."""
@@ -67,6 +69,17 @@ class SecretFile:
         """Whether a caller presented this secret, in a time that does not depend on where they differ."""
         return hmac.compare_digest(self.value().encode(), candidate.encode("utf-8", "surrogateescape"))
 
+    def hide(self, text: str) -> str:
+        """`text` with stars for this secret: others may repeat it to us, whole, or cut off in the middle.
+
+        The one before the last rotation is hidden too, since what is told may be about a request that still bore it.
+        """
+        for secret in filter(None, (self._value, self._before)):
+            text = text.replace(secret, _MASK)
+            for at in range(len(secret) - _TELLING + 1):
+                text = text.replace(secret[at : at + _TELLING], _MASK)
+        return text
+
     def _read(self) -> None:
         try:
             stamp = _stamp(self._path)
@@ -77,6 +90,8 @@ class SecretFile:
         text = data.decode("latin-1").strip()
         if not text or len(data) > _MAX_SECRET_BYTES or not (text.isascii() and text.isprintable()):
             raise ConfigError(f"{self._what}: {self._path} must hold one line of printable ASCII")
+        if text != self._value:
+            self._before = self._value
         self._stamp, self._value = stamp, text
 
 

@@ -643,3 +643,22 @@ def test_metadata_that_is_nonsense_is_rejected() -> None:
             it.metadata()
     with RawServer(say(http_answer(body=b'{"versions": 3}'))) as server, client(server.url) as it:
         assert it.metadata().versions == ()
+
+
+def test_a_secret_that_an_answer_repeats_is_hidden_though_the_answer_is_cut_off(tmp_path: Path) -> None:
+    """An error page is quoted up to a length: what stands at that edge must not be told either."""
+    token = "canary-" + "0123456789abcdef" * 4
+    (tmp_path / "token").write_text(token)
+    for fill in (0, 100, 150, 170, 190):
+        for answer in (
+            http_answer("500 Internal Server Error", orjson.dumps({"error": "x" * fill + token})),
+            http_answer("400 Bad Request", b"x" * fill + token.encode()),
+            http_answer("200 OK", token.encode() + b"x" * fill),
+            f"{token} is no HTTP\r\n\r\n".encode(),
+            f"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{token}\r\n\r\n".encode(),
+        ):
+            with RawServer(say_for_ever(answer)) as server:
+                with client(server.url, token_file=tmp_path / "token") as it, pytest.raises(CloudError) as caught:
+                    it.infer({"window": windows(1)}, request_id="one")
+            assert token[:8] not in str(caught.value)
+            assert "89abcdef" not in str(caught.value)

@@ -145,3 +145,19 @@ def test_an_encrypted_key_is_an_error_and_no_question_on_the_terminal(
     )
     with pytest.raises(ConfigError, match="encrypted"):
         ClientTls(None, certificates.client, path)
+
+
+def test_a_secret_is_hidden_whole_and_in_part_before_and_after_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("canary-0123456789abcdef")
+    secret = SecretFile(path, "token_file")
+    assert secret.hide("got canary-0123456789abcdef!") == "got ********!"
+    assert "canary-0" not in secret.hide("cut off after Bearer canary-0123456")
+    assert "89abcdef" not in secret.hide("...3456789abcdef and more")
+    assert secret.hide("nothing of it") == "nothing of it"
+    path.write_text("rotated-9876543210")
+    assert secret.value() == "rotated-9876543210"
+    assert secret.hide("rotated-9876543210 canary-0123456789abcdef") == "******** ********"
+    path.write_text("short")
+    assert secret.value() == "short"
+    assert secret.hide("a short text") == "a ******** text"

@@ -16,6 +16,7 @@ from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
 from export import frontend_design as design
 from export.frontend_spec import (
+    Centre,
     Chain,
     Difference,
     FeatureShape,
@@ -70,6 +71,23 @@ class Standardised(nn.Module):  # type: ignore[misc]
         """(batch, rows, frames) to the same shape."""
         # Subtracted first: a large offset folded behind the product would cost the small differences their digits.
         return (x if self.offset is None else x - self.offset) * self.scale
+
+
+class Centred(nn.Module):  # type: ignore[misc]
+    """Less the mean over the window.
+
+    Args:
+        together: of all rows, or of each.
+    """
+
+    def __init__(self, *, together: bool) -> None:
+        super().__init__()
+        self.together = together
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, rows, frames) to the same shape."""
+        mean = x.mean(dim=2, keepdim=True)
+        return x - (mean.mean(dim=1, keepdim=True) if self.together else mean)
 
 
 class Spectrogram(nn.Module):  # type: ignore[misc]
@@ -209,6 +227,8 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
             return nn.Identity(), shape
         case Standardise():
             return Standardised(spec), shape
+        case Centre():
+            return Centred(together=spec.together), shape
         case Filter():
             response = np.tile(design.impulse_response(spec)[None, None], (channels, 1, 1))
             return FixedConv(response, groups=channels), shape

@@ -92,6 +92,23 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Centre:
+    """Each row less its own mean over the window.
+
+    Behind a log-mel it takes away what a microphone, a room and a voice add to every frame (cepstral mean
+    normalisation); in front of everything, gravity or an amplifier's offset. The whole window is needed, so a graph
+    with it does not convert to a stream.
+
+    Attributes:
+        together: subtract one mean of all rows, which takes the loudness away and leaves the spectrum's shape.
+
+    Source: Atal 1974, "Effectiveness of linear prediction characteristics of the speech wave", J. Acoust. Soc. Am. 55.
+    """
+
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpectrogramSpec:
     """Power in each frequency bin of each frame: the squared magnitude of the windowed discrete Fourier transform.
 
@@ -253,7 +270,7 @@ class Chain:
 
 
 FrontEnd: TypeAlias = (
-    Raw | Standardise | Filter | Difference | SpectrogramSpec | LogMelSpec | MfccSpec | StatisticsSpec | Chain
+    Raw | Standardise | Filter | Difference | Centre | SpectrogramSpec | LogMelSpec | MfccSpec | StatisticsSpec | Chain
 )
 
 
@@ -281,7 +298,7 @@ def feature_shape(spec: FrontEnd, *, channels: int, samples: int) -> FeatureShap
         ConfigError: the window is too short for one frame, or the front end is made for other channels.
     """
     match spec:
-        case Raw():
+        case Raw() | Centre():
             return FeatureShape(rows=channels, frames=samples)
         case Standardise():
             if len(spec.scale) != channels:

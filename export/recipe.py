@@ -54,6 +54,7 @@ if not TYPE_CHECKING:
             "standardise": "export.frontend_spec:Standardise",
             "filter": "export.frontend_spec:Filter",
             "difference": "export.frontend_spec:Difference",
+            "centre": "export.frontend_spec:Centre",
             "spectrogram": "export.frontend_spec:SpectrogramSpec",
             "log-mel": "export.frontend_spec:LogMelSpec",
             "mfcc": "export.frontend_spec:MfccSpec",

@@ -13,6 +13,7 @@ pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (e
 
 from export.frontend import build_front_end  # noqa: E402 - only where torch is
 from export.frontend_spec import (  # noqa: E402
+    Centre,
     Chain,
     Difference,
     Filter,
@@ -176,6 +177,8 @@ CASES: dict[str, tuple[FrontEnd, int, Callable[[np.ndarray], np.ndarray]]] = {
         2,
         lambda x: np.stack([x[:, :, 1:], np.diff(x, axis=2)], axis=2).reshape(len(x), 4, -1),
     ),
+    "centre": (Centre(), 3, lambda x: x - x.mean(axis=2, keepdims=True)),
+    "centre together": (Centre(together=True), 3, lambda x: x - x.mean(axis=(1, 2), keepdims=True)),
     "spectrogram": (SPECTROGRAM, 1, lambda x: reference_spectrogram(x, SPECTROGRAM)),
     "log spectrogram": (LOUD, 3, lambda x: reference_spectrogram(x, LOUD)),
     "log-mel": (MEL, 1, lambda x: reference_log_mel(x, MEL)),

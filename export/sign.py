@@ -74,6 +74,10 @@ class SigningKey:
     def __repr__(self) -> str:
         return f"SigningKey({self.public.name!r}, ********)"
 
+    def sign(self, data: bytes) -> bytes:
+        """A plain ECDSA signature, DER."""
+        return self._private.sign(data, self._algorithm)
+
     def signature(self, name: str, digests: Mapping[str, str]) -> bytes:
         """A signature file.
 
@@ -82,7 +86,7 @@ class SigningKey:
             digests: SHA-256 of every file, hexadecimal, by name.
         """
         payload = _json(statement(name, digests))
-        raw = self._private.sign(signature.pae(payload), self._algorithm)
+        raw = self.sign(signature.pae(payload))
         return _json(
             {
                 "mediaType": signature.MEDIA_TYPE,

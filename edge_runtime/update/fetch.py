@@ -39,7 +39,8 @@ class Server:
     """How servers are talked to."""
 
     hosts: tuple[str, ...]
-    tls: ClientTls
+    tls: Callable[[], ClientTls]
+    """Called for the first ``https://``: reading the system's certificates takes a board a while."""
     token: SecretFile | None
     timeout_s: float
 
@@ -147,7 +148,7 @@ def _connect(host: str, port: int | None, secure: bool, server: Server, clock: C
     if not secure:
         return Stream(sock, clock)
     try:
-        return Stream(handshake(sock, server.tls.context(), clock, limit, server_hostname=host), clock)
+        return Stream(handshake(sock, server.tls().context(), clock, limit, server_hostname=host), clock)
     except ssl.SSLError as error:
         sock.close()
         raise ConnectionFailed(f"https://{host}: TLS failed: {error.reason or error}") from error

@@ -6,6 +6,7 @@ with back-off, from where it got to; what is refused is not, until something els
 
 from __future__ import annotations
 
+import functools
 import logging
 import random
 import threading
@@ -111,10 +112,12 @@ class Intake:
         self._clock = clock
         self._server = fetch.Server(
             hosts=config.hosts,
-            tls=ClientTls(config.ca_file, config.cert_file, config.key_file),
+            tls=functools.cache(lambda: ClientTls(config.ca_file, config.cert_file, config.key_file)),
             token=SecretFile(config.token_file, "update.token_file") if config.token_file else None,
             timeout_s=config.timeout_s,
         )
+        if config.ca_file or config.cert_file:
+            self._server.tls()  # a wrong file is said at the start
         folders = [depot.requests] + ([config.drop] if config.drop is not None else [])
         self._folders = [inbox.DropFolder(folder) for folder in folders]
         self._rng = random.Random()  # noqa: S311 - jitter

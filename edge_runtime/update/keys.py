@@ -89,7 +89,10 @@ class KeyChain:
         self._sets = [KeySet(version=0, threshold=threshold, keys=keys)]
         self._load()
         if not read_only:
-            self._write_each(self._sets)
+            try:
+                self._write_each(self._sets)
+            except OSError as error:  # what runs may still be signed by a key whose file is there
+                log.error("%s: cannot be written: %s", self._each, error.strerror)  # noqa: TRY400 - one line
 
     @property
     def current(self) -> KeySet:
@@ -100,7 +103,8 @@ class KeyChain:
     def files(self) -> tuple[Path, ...]:
         """A file for each key of `ever`: what `ModelConfig.trusted_keys` is for an installed bundle."""
         configured = {key.id for key in self._sets[0].keys}
-        return (*self._configured, *(self._file(key) for key in self.ever if key.id not in configured))
+        others = (self._file(key) for key in self.ever if key.id not in configured)
+        return (*self._configured, *(path for path in others if path.exists()))
 
     @property
     def ever(self) -> tuple[TrustedKey, ...]:

@@ -1,0 +1,216 @@
+"""Fetching over HTTP and joining chunks: resumed, bounded, and believed in nothing before the digest is right."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_runtime.clock import SystemClock
+from edge_runtime.credentials import ClientTls, SecretFile
+from edge_runtime.errors import ConnectionFailed, UpdateRefused
+from edge_runtime.update import fetch
+from edge_runtime.update.announcement import Announcement
+from edge_runtime.update.chunks import Chunks
+from edge_runtime.update.fetch import Server
+from tests.edge_runtime.update.files import FileServer
+from tests.mosquitto import free_port
+
+DATA = random.Random(3).randbytes(3 * fetch.PIECE_BYTES + 1234)
+
+
+def server(**more: Any) -> Server:
+    values: dict[str, Any] = {
+        "hosts": (), "tls": lambda: ClientTls(None, None, None), "token": None, "timeout_s": 5.0,
+    }  # fmt: skip
+    return Server(**values | more)
+
+
+def get(url: str, part: Path, size: int = len(DATA), **more: Any) -> list[int]:
+    """Fetch; how far it got, each time."""
+    seen: list[int] = []
+    fetch.fetch(url, part, size, server(**more), SystemClock(), threading.Event(), seen.append)
+    return seen
+
+
+def get_and_check(url: str, part: Path, size: int) -> None:
+    get(url, part, size)
+    fetch.check(part, size, hashlib.sha256(DATA).hexdigest())
+
+
+def test_a_file_comes_in_pieces(tmp_path: Path) -> None:
+    with FileServer(DATA) as files:
+        seen = get(files.url, tmp_path / "part")
+        assert len(files.requests) == 4
+    assert (tmp_path / "part").read_bytes() == DATA
+    assert seen == [fetch.PIECE_BYTES, 2 * fetch.PIECE_BYTES, 3 * fetch.PIECE_BYTES, len(DATA)]
+    fetch.check(tmp_path / "part", len(DATA), hashlib.sha256(DATA).hexdigest())
+
+
+def test_what_is_here_is_not_fetched_again(tmp_path: Path) -> None:
+    """Mutation: `fetch` begins at 0: the first request asks for the first byte."""
+    (tmp_path / "part").write_bytes(DATA[:100_000])
+    with FileServer(DATA) as files:
+        get(files.url, tmp_path / "part")
+        assert files.requests[0]["Range"].startswith("bytes=100000-")
+    assert (tmp_path / "part").read_bytes() == DATA
+
+
+def test_a_server_without_ranges_sends_it_whole(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(DATA[:100_000])
+    with FileServer(DATA, ranges=False) as files:
+        assert get(files.url, tmp_path / "part") == [len(DATA)]
+        assert len(files.requests) == 1
+    assert (tmp_path / "part").read_bytes() == DATA
+
+
+def test_a_connection_that_breaks_costs_one_piece(tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    with FileServer(DATA) as files:
+        part.write_bytes(DATA[: fetch.PIECE_BYTES])
+        files.cut_after = 1000
+        with pytest.raises(ConnectionFailed):
+            get(files.url, part)
+        assert part.stat().st_size == fetch.PIECE_BYTES
+        files.cut_after = -1
+        get(files.url, part)
+    assert part.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("size", [len(DATA) - 1, len(DATA) + 1, 10])
+def test_another_size_than_announced_is_refused(tmp_path: Path, size: int, ranges: bool) -> None:
+    """Mutation: `_piece` without its limits: the server decides how much is written."""
+    with FileServer(DATA, ranges=ranges) as files:
+        with pytest.raises((UpdateRefused, ConnectionFailed)) as caught:
+            get_and_check(files.url, tmp_path / "part", size)
+    assert not isinstance(caught.value, UpdateRefused) or caught.value.reason in {"size", "digest"}
+    assert not (tmp_path / "part").exists() or (tmp_path / "part").stat().st_size <= size
+
+
+def test_a_left_over_that_is_too_long_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(b"x" * (len(DATA) + 1))
+    with FileServer(DATA) as files:
+        get(files.url, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "complaint"),
+    [
+        (302, {"Location": "http://127.0.0.1:1/"}, UpdateRefused, "answers 302; announce the final address"),
+        (404, {}, ConnectionFailed, "answers 404"),
+        (503, {"Retry-After": "1"}, ConnectionFailed, "answers 503"),
+        (416, {}, UpdateRefused, "less of it than was announced"),
+        (206, {"Content-Range": "bytes 5-9/10"}, ConnectionFailed, "another part"),
+        (206, {}, ConnectionFailed, "another part"),
+    ],
+)
+def test_answers_that_are_no_file(
+    tmp_path: Path, status: int, headers: dict[str, str], error: type[Exception], complaint: str
+) -> None:
+    with FileServer(DATA) as files:
+        files.status, files.headers = status, headers
+        with pytest.raises(error, match=complaint):
+            get(files.url, tmp_path / "part")
+
+
+def test_nobody_there_is_worth_another_try(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionFailed, match="cannot be reached"):
+        get(f"http://127.0.0.1:{free_port()}/x", tmp_path / "part")
+
+
+def test_other_hosts_than_those_named_are_not_asked(tmp_path: Path) -> None:
+    with FileServer(DATA) as files:
+        with pytest.raises(UpdateRefused, match=r"is not among update\.hosts") as caught:
+            get(files.url, tmp_path / "part", hosts=("example.org",))
+        assert caught.value.reason == "host"
+        assert files.requests == []
+
+
+def test_the_token_goes_with_the_request(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("sesame\n")
+    with FileServer(DATA) as files:
+        token = SecretFile(tmp_path / "token", "update.token_file")
+        get(files.url, tmp_path / "part", hosts=("127.0.0.1",), token=token)
+        assert {request["Authorization"] for request in files.requests} == {"Bearer sesame"}
+
+
+def test_a_fetch_that_is_cancelled_ends(tmp_path: Path) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    with FileServer(DATA) as files:
+        with pytest.raises(ConnectionFailed, match="cancelled"):
+            fetch.fetch(files.url, tmp_path / "part", len(DATA), server(), SystemClock(), cancelled, lambda _: None)
+        assert files.requests == []
+
+
+def test_a_wrong_digest_is_refused_and_removed(tmp_path: Path) -> None:
+    """Mutation: `check` compares nothing."""
+    part = tmp_path / "part"
+    part.write_bytes(DATA)
+    with pytest.raises(UpdateRefused, match="SHA-256") as caught:
+        fetch.check(part, len(DATA), "0" * 64)
+    assert caught.value.reason == "digest"
+    assert not part.exists()
+    part.write_bytes(DATA)
+    with pytest.raises(UpdateRefused, match="were announced"):
+        fetch.check(part, len(DATA) + 1, hashlib.sha256(DATA).hexdigest())
+
+
+# -- chunks ------------------------------------------------------------------------------------------------------------
+
+
+def announced(size: int, chunk_bytes: int) -> Announcement:
+    return Announcement(
+        name="watch", version=2, sha256="0" * 64, size=size, chunks="fleet/chunks", chunk_bytes=chunk_bytes
+    )
+
+
+@pytest.mark.parametrize(("size", "chunk"), [(1000, 100), (1001, 100), (99, 100), (100, 100), (5, 1)])
+def test_chunks_in_any_order_and_repeated_make_the_file(tmp_path: Path, size: int, chunk: int) -> None:
+    rng = random.Random(size)
+    data = rng.randbytes(size)
+    chunks = Chunks(announced(size, chunk), tmp_path / "part")
+    parts = [(i, data[i * chunk : (i + 1) * chunk]) for i in range(-(-size // chunk))]
+    sent = parts + rng.choices(parts, k=len(parts))
+    rng.shuffle(sent)
+    whole = 0
+    for i, part in sent:
+        missing = chunks.missing
+        whole += chunks.take(b"fleet/chunks/%d" % i, part)
+        assert chunks.missing in {missing, missing - 1}
+    assert whole == 1
+    assert chunks.have == size
+    chunks.close()
+    assert (tmp_path / "part").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload"),
+    [
+        (b"fleet/chunks/10", b"x" * 100),
+        (b"fleet/chunks/0", b"x" * 99),
+        (b"fleet/chunks/0", b"x" * 101),
+        (b"fleet/chunks/9", b"x" * 101),
+        (b"fleet/chunks/-1", b"x" * 100),
+        (b"fleet/chunks/a", b"x" * 100),
+        (b"fleet/chunks/", b"x" * 100),
+        (b"fleet/chunks/0/1", b"x" * 100),
+        (b"fleet/other/0", b"x" * 100),
+        (b"fleet/chunks/999999999999", b"x" * 100),
+        (b"fleet/chunks/\xc2\xb2", b"x" * 100),
+    ],
+)
+def test_what_is_no_chunk_is_refused(tmp_path: Path, topic: bytes, payload: bytes) -> None:
+    chunks = Chunks(announced(1000, 100), tmp_path / "part")
+    with pytest.raises(UpdateRefused) as caught:
+        chunks.take(topic, payload)
+    assert caught.value.reason == "chunk"
+    assert chunks.missing == 10
+    chunks.close()
+    chunks.close()

@@ -1,0 +1,326 @@
+"""Updates over MQTT, from a real mosquitto and from the embedded broker, while a stream is answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from edge_runtime.app import App
+from edge_runtime.backoff import Retry
+from edge_runtime.cli import main
+from edge_runtime.config import parse
+from edge_runtime.mqtt.broker import Broker
+from edge_runtime.update import intake
+from export.keys import key_set
+from tests.edge_runtime.update.devices import (
+    HOP,
+    Device,
+    Factory,
+    announcement,
+    assert_no_window_missing,
+    configured,
+    state_of,
+)
+from tests.edge_runtime.update.files import FileServer
+from tests.integration.running import (
+    PATIENCE_S,
+    Publisher,
+    answers,
+    assert_same_answers,
+    cut,
+    listening,
+    streams,
+    until,
+    write_recording,
+)
+from tests.mosquitto import Mosquitto
+
+BROKER = """
+[broker.b]
+url = "{url}"
+"""
+TOPICS = {
+    "broker": "b", "topic": "fleet/update", "keys_topic": "fleet/keys", "status_topic": "fleet/w1/update",
+    "device_id": "w1", "drop": None,
+}  # fmt: skip
+
+
+@contextmanager
+def broker(kind: str) -> Iterator[tuple[str, int]]:
+    if kind == "mosquitto":
+        with Mosquitto("max_queued_messages 100000") as mosquitto:
+            yield mosquitto.url, mosquitto.port
+    else:
+        with Broker() as embedded:
+            yield embedded.url, embedded.port
+
+
+class Operator:
+    """Publishes retained messages, and knows when the broker has them."""
+
+    def __init__(self, port: int) -> None:
+        self._publisher = Publisher(port)
+
+    def retain(self, topic: str, payload: bytes) -> None:
+        self._publisher.sent += 1
+        self._publisher._client.publish(topic, payload, 1, retain=True)
+        self._publisher.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._publisher.close()
+
+
+class Site:
+    """A device, its broker, and who looks after it."""
+
+    def __init__(self, folder: Path, url: str, operator: Operator, heard: list[dict[str, Any]]) -> None:
+        self.folder = folder
+        self.operator = operator
+        self.heard = heard
+        self._url = url
+
+    def device(self, **update: Any) -> Device:
+        return Device(configured(self.folder, more=BROKER.format(url=self._url), **TOPICS | update))
+
+    def announce(self, payload: bytes) -> None:
+        self.operator.retain("fleet/update", payload)
+
+    def until_told(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Wait for a status of this kind, and return it."""
+        until(lambda: any(condition(told) for told in self.heard), lambda: self.heard[-3:])
+        return next(told for told in self.heard if condition(told))
+
+
+@pytest.fixture(params=["mosquitto", "embedded"])
+def site(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(intake, "RETRY", Retry(base_s=0.01, cap_s=0.05))
+    with broker(request.param) as (url, port), Operator(port) as operator, listening(port, "fleet/w1/update") as heard:
+        yield Site(folder, url, operator, heard)
+
+
+def test_an_announced_bundle_is_fetched_tried_and_told_of(factory: Factory, site: Site) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files:
+        site.announce(announcement(bundle, 2, url=files.url))
+        with site.device() as device:
+            device.until_runs("watch/2")
+            site.until_told(lambda told: told["state"] == "idle" and told["running"] == "watch/2")
+            device.stop()
+    assert_no_window_missing(device.answers)
+    stages = list(dict.fromkeys(told["state"] for told in site.heard))
+    assert [stage for stage in stages if stage in ("shadow", "trial", "idle")][:3] == ["idle", "shadow", "trial"]
+    with site.device() as again:  # the announcement is still there, and is no news
+        again.until(lambda: len(again.answers.all) > 50)
+        assert again.answers.models() == ["watch/2"]
+        assert again.counts.get("updates_refused_total", 0) == 0
+
+
+def test_a_bundle_comes_in_chunks(factory: Factory, site: Site) -> None:
+    bundle = factory.bundle(2)
+    data, chunk = bundle.read_bytes(), 500
+    for i in reversed(range(-(-len(data) // chunk))):
+        site.operator.retain(f"fleet/chunks/{i}", data[i * chunk : (i + 1) * chunk])
+    with site.device() as device:
+        site.announce(announcement(bundle, 2, chunks="fleet/chunks", chunk_bytes=chunk))
+        device.until_runs("watch/2")
+        device.stop()
+    assert_no_window_missing(device.answers)
+
+
+def test_chunks_of_another_file_are_refused_by_their_digest(factory: Factory, site: Site) -> None:
+    bundle, other = factory.bundle(2), factory.bundle(2, seed=5)
+    data = other.read_bytes()[: bundle.stat().st_size].ljust(bundle.stat().st_size, b"\0")
+    site.operator.retain("fleet/chunks/0", data)
+    with site.device() as device:
+        site.announce(announcement(bundle, 2, chunks="fleet/chunks", chunk_bytes=len(data)))
+        device.until(lambda: device.counts.get("update_digest") == 1)
+    assert state_of(site.folder).highest == {}
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "signature": ({"key": "stranger"}, {}),
+    "expired": ({"expires": "2001-01-01"}, {}),
+    "digest": ({}, {"sha256": "0" * 64}),
+    "size": ({}, {"size": 10}),
+    "too_large": ({}, {"size": 10**9}),
+    "name": ({}, {"name": "clock"}),
+    "announcement": ({}, {"surprise": 1}),
+}
+
+
+def test_what_is_wrong_is_refused_once_with_one_line_and_counted(
+    factory: Factory, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with site.device() as device:
+        for reason, (made, told) in REFUSALS.items():
+            caplog.clear()
+            bundle = factory.bundle(2, **made)
+            with FileServer(bundle.read_bytes()) as files:
+                site.announce(announcement(bundle, 2, **{"url": files.url} | told))
+                device.until(lambda reason=reason: device.counts.get(f"update_{reason}") == 1)  # type: ignore[misc]
+                device.until(lambda: not device.updates.busy)
+            lines = [record.message for record in caplog.records if "refused" in record.message]
+            assert len(lines) == 1, lines
+            assert "\n" not in lines[0]
+        assert device.counts["updates_refused_total"] == len(REFUSALS)
+        device.stop()
+    assert device.answers.models() == ["watch/1"]
+    assert_no_window_missing(device.answers)
+    assert list((site.folder / "updates/bundles").iterdir()) == []
+
+
+def test_an_older_version_is_refused_whatever_was_installed_since(factory: Factory, site: Site) -> None:
+    with site.device() as device:
+        for version in (3, 2):
+            bundle = factory.bundle(version)
+            with FileServer(bundle.read_bytes()) as files:
+                site.announce(announcement(bundle, version, url=files.url))
+                if version == 3:
+                    device.until_runs("watch/3")
+                else:
+                    device.until(lambda: device.counts.get("update_older") == 1)
+                    assert files.requests == []
+    assert state_of(site.folder).highest == {"watch": 3}
+
+
+def test_a_server_that_comes_back_is_asked_again(factory: Factory, site: Site) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files, site.device() as device:
+        files.status = 503
+        site.announce(announcement(bundle, 2, url=files.url))
+        device.until(lambda: device.counts.get("update_fetch_failures_total", 0) > 2)
+        site.until_told(lambda told: "answers 503" in told.get("note", ""))
+        files.status = 200
+        device.until_runs("watch/2")
+
+
+def test_only_the_canaries_take_it_until_the_share_grows(factory: Factory, site: Site) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files, site.device() as device:
+        site.announce(announcement(bundle, 2, url=files.url, canary=0.0))
+        site.until_told(lambda told: "for a share of 0 of the devices" in told.get("note", ""))
+        assert files.requests == []
+        site.announce(announcement(bundle, 2, url=files.url, not_before="2100-01-01"))
+        site.until_told(lambda told: "not before 2100-01-01" in told.get("note", ""))
+        assert files.requests == []
+        site.announce(b"")
+        site.announce(announcement(bundle, 2, url=files.url, canary=1.0, not_before="2020-01-01"))
+        device.until_runs("watch/2")
+
+
+def test_a_new_key_is_taken_and_the_old_one_is_not_any_more(factory: Factory, site: Site) -> None:
+    new = key_set([factory.key("next").public], 1, [factory.key("release"), factory.key("next")])
+    forged = key_set([factory.key("stranger").public], 2, [factory.key("stranger")])
+    with site.device() as device:
+        site.operator.retain("fleet/keys", forged)
+        device.until(lambda: device.counts.get("update_keys") == 1)
+        site.operator.retain("fleet/keys", new)
+        site.until_told(lambda told: told["keys_version"] == 1)
+        bundle = factory.bundle(2)
+        with FileServer(bundle.read_bytes()) as files:
+            site.announce(announcement(bundle, 2, url=files.url))
+            device.until(lambda: device.counts.get("update_signature") == 1)
+        bundle = factory.bundle(2, key="next")
+        with FileServer(bundle.read_bytes()) as files:
+            site.announce(announcement(bundle, 2, url=files.url))
+            device.until_runs("watch/2")
+    with site.device() as again:  # the new key is known after a restart; what it signed runs
+        again.until(lambda: again.answers.all)
+        assert again.answers.models() == ["watch/2"]
+
+
+STREAM = """
+[model]
+bundle = "v1.edge"
+trusted_keys = ["release.pub.pem"]
+[broker.b]
+url = "{url}"
+[[source]]
+type = "mqtt"
+broker = "b"
+topics = ["watch/+/imu"]
+[[sink]]
+type = "jsonl"
+path = "live.jsonl"
+[window]
+lateness_s = 1.0
+[update]
+folder = "updates"
+broker = "b"
+topic = "fleet/update"
+shadow_s = 0.0
+shadow_windows = 10
+trial_s = 0.0
+trial_windows = 10
+compare_share = 1.0
+max_slowdown = 1000.0
+"""
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
+def test_a_stream_over_the_broker_is_answered_as_by_a_replay_across_the_swap(
+    factory: Factory, folder: Path, kind: str
+) -> None:
+    """Same windows, ids, labels and scores as `edge-runtime replay`, but for the name of the model.
+
+    The new bundle has the same network, so that the answers can be compared on both sides of the swap.
+    """
+    recorded = streams(3, 1600)
+    recording = write_recording(folder / "whole.jsonl", recorded)
+    out = folder / "replayed.jsonl"
+    assert main(["replay", str(folder / "v1.edge"), str(recording), "--out", str(out)]) == 0
+    expected = answers(out)
+    messages = [message for parts in zip(*(cut(one, lambda: 16) for one in recorded), strict=True) for message in parts]
+    bundle = factory.bundle(2)
+    with broker(kind) as (url, port), Publisher(port) as publisher, FileServer(bundle.read_bytes()) as files:
+        application = App(parse(STREAM.format(url=url), folder / "app.toml"))
+        with Thread(application):
+            until(lambda: application.metrics.gauges.get('connected{broker="b"}'))
+            counts = application.metrics.counts
+            publisher.send(messages[:30])
+            until(lambda: counts["readings_total"] >= 30, counts)
+            publisher._client.publish("fleet/update", announcement(bundle, 2, url=files.url), 1, retain=True)
+            sent = 30
+            while application.model.manifest.version == 1 or application.updates.busy:  # type: ignore[union-attr]
+                assert sent < len(messages), "the stream was too short for the update"
+                publisher.send(messages[sent : sent + 1])
+                sent += 1
+                until(lambda sent=sent: counts["readings_total"] >= sent, counts)  # type: ignore[misc]
+                time.sleep(0.02)
+            publisher.send(messages[sent:])
+            until(lambda: counts["readings_total"] >= len(messages), counts)
+    found = answers(folder / "live.jsonl")
+    models = {answer["model"] for answer in found}
+    assert models == {"watch/1", "watch/2"}
+    for answer in found:
+        answer["model"] = "watch/1"
+    assert_same_answers(found, expected)
+    for key in {answer["key"] for answer in found}:
+        slots = [int(answer["id"].rpartition("@")[2]) for answer in found if answer["key"] == key]
+        assert all(b - a == HOP for a, b in pairwise(slots))
+
+
+class Thread:
+    """Runs an application beside the test."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._thread = threading.Thread(target=application.run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._application.stop()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()

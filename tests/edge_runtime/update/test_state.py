@@ -1,0 +1,203 @@
+"""The state file and the folder around it: what survives damage, full disks and second processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
+from edge_runtime.update import durable, state
+from edge_runtime.update.depot import Depot
+from edge_runtime.update.state import HeldBack, Installed, State
+
+INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
+FULL = State(
+    phase="trial",
+    running=INSTALLED,
+    previous=replace(INSTALLED, version=1),
+    candidate=replace(INSTALLED, version=3),
+    starts=2,
+    highest={"watch": 3},
+    held=(HeldBack(name="watch", version=7, reason="ä ✓"),),
+    refused={"cd" * 32: "no"},
+    on_hold=True,
+    last="something",
+)
+
+installed = st.builds(
+    Installed, name=st.text(min_size=1, max_size=8), version=st.integers(1, 2**53), sha256=st.text("0123456789abcdef")
+)
+
+
+@given(
+    st.builds(
+        State,
+        running=st.none() | installed,
+        previous=st.none() | installed,
+        starts=st.integers(0, 9),
+        highest=st.dictionaries(st.text(max_size=8), st.integers(1, 2**53), max_size=3),
+        on_hold=st.booleans(),
+        last=st.text(max_size=40),
+    )
+)
+def test_any_state_comes_back_as_it_was(made: State) -> None:
+    assert state.parse(state.dump(made)) == made
+
+
+def test_no_byte_of_it_changes_unnoticed() -> None:
+    """Mutation: `parse` without comparing the checksum: most of the changed files are read."""
+    data = state.dump(FULL)
+    assert state.parse(data) == FULL
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 0x01
+        with pytest.raises(StoreCorrupt):
+            state.parse(bytes(changed))
+    for length in range(len(data)):
+        with pytest.raises(StoreCorrupt):
+            state.parse(data[:length])
+
+
+@pytest.mark.parametrize("made", [State(phase="trial"), State(candidate=INSTALLED)])
+def test_a_candidate_goes_with_a_phase(made: State) -> None:
+    with pytest.raises(StoreCorrupt, match="contradicts"):
+        state.parse(state.dump(made))
+
+
+def test_the_highest_version_outlives_every_step() -> None:
+    after = state.tried(State(running=INSTALLED), replace(INSTALLED, version=5), "shadow")
+    steps: list[Callable[[State], State]] = [
+        lambda now: state.rolled_back(now, "it failed"),
+        state.confirmed,
+        state.started_again,
+        state.ended_in_order,
+        state.paused,
+        state.forgiven,
+        state.withdrawn,
+        lambda now: state.refusing(now, "ab", "no"),
+        lambda now: state.tried(now, replace(INSTALLED, version=2), "trial"),
+    ]
+    for step in steps:
+        assert step(after).highest == {"watch": 5}
+
+
+def test_what_is_held_back_and_refused_is_bounded() -> None:
+    now = State()
+    for version in range(1, 200):
+        now = state.rolled_back(state.tried(now, replace(INSTALLED, version=version), "shadow"), "no")
+        now = state.refusing(now, f"{version:064x}", "no")
+    assert len(now.held) == len(now.refused) == 32
+    assert now.held[-1].version == 199
+    assert now.highest == {"watch": 199}
+
+
+def test_going_back_with_nothing_before_changes_nothing_but_the_message() -> None:
+    assert replace(state.withdrawn(State()), last="") == State()
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of what is done to the disk from now on."""
+    made: list[str] = []
+    for name in ("open", "write", "fsync", "replace", "unlink"):
+        function = getattr(os, name)
+
+        def watched(*args: Any, _name: str = name, _function: Any = function, **more: Any) -> Any:
+            made.append(f"{_name} {Path(args[0]).name}" if isinstance(args[0], str | Path) else _name)
+            return _function(*args, **more)
+
+        monkeypatch.setattr(os, name, watched)
+    return made
+
+
+def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: either `fsync` taken out of `durable`."""
+    made = calls(monkeypatch)
+    durable.write(tmp_path / "file", b"data")
+    assert made == ["open file.new", "write", "fsync", "replace file.new", f"open {tmp_path.name}", "fsync"]
+
+
+def test_a_nearly_full_disk_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data[:3])))
+    durable.write(tmp_path / "file", b"0123456789")
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+def test_a_state_that_cannot_be_written_is_not_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    depot = Depot(tmp_path / "updates")
+    depot.change(lambda _: State(last="first"))
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(StoreError, match="No space left on device; make room"):
+            depot.change(lambda _: State(last="second"))
+    assert depot.state.last == "first"
+    depot.close()
+    assert Depot(tmp_path / "updates").state.last == "first"
+
+
+def test_a_damaged_state_gives_way_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Mutation: `Depot._load` looks at "state" alone: the highest version is forgotten."""
+    depot = Depot(tmp_path / "updates")
+    for version in (2, 3):
+        depot.change(lambda now, version=version: replace(now, highest={"watch": version}))  # type: ignore[misc]
+    depot.close()
+    path = tmp_path / "updates/state"
+    path.write_bytes(path.read_bytes()[:-1])
+    again = Depot(tmp_path / "updates")
+    assert again.state.highest == {"watch": 2}
+    assert not again.damaged
+    assert (tmp_path / "updates/state.damaged").exists()
+    assert "its checksum does not hold" in caplog.text
+    again.change(lambda now: replace(now, last="on"))  # and a damaged one is never kept as the one before
+    assert state.parse((tmp_path / "updates/state").read_bytes()).highest == {"watch": 2}
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
+    depot = Depot(tmp_path / "updates")
+    depot.change(lambda now: replace(now, highest={"watch": 2}))
+    depot.close()
+    (tmp_path / "updates/state").replace(tmp_path / "updates/state.before")
+    assert Depot(tmp_path / "updates").state.highest == {"watch": 2}
+
+
+def test_a_folder_has_one_owner(tmp_path: Path) -> None:
+    depot = Depot(tmp_path / "updates")
+    with pytest.raises(ConfigError, match="another application uses it"):
+        Depot(tmp_path / "updates")
+    assert Depot(tmp_path / "updates", read_only=True).state == State()
+    depot.close()
+    Depot(tmp_path / "updates").close()
+
+
+def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be used: No such file or directory"):
+        Depot(tmp_path / "no" / "updates")
+
+
+def test_only_what_no_state_names_is_removed(tmp_path: Path) -> None:
+    depot = Depot(tmp_path / "updates")
+    names = {name: Installed(name="watch", version=i, sha256=name * 64) for i, name in enumerate("abcd", start=1)}
+    for name in "abcd":
+        depot.path(name * 64).write_bytes(b"")
+        depot.path(name * 64).with_suffix(".edge.tuned.json").write_bytes(b"")
+    depot.change(lambda _: State(running=names["a"], previous=names["b"]))
+    depot.change(lambda _: State(running=names["c"], previous=names["a"]))
+    depot.tidy()
+    assert {path.name[0] for path in depot.bundles.iterdir()} == {"a", "b", "c"}  # b: the state before names it
+    depot.close()

@@ -38,6 +38,7 @@ from edge_runtime.window import Windower
 if TYPE_CHECKING:
     from edge_runtime.escalate import Escalator
     from edge_runtime.governor import Governor
+    from edge_runtime.journal import Journal
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
     from edge_runtime.update.updates import Updates
@@ -116,6 +117,7 @@ class App:
                 metrics=self.metrics,
                 clock=self.clock,
                 audit_share=config.gate.audit_share,
+                journal=self._journal(stack),
             )
             self.governor = self._governor(stack)
             self._resources = stack.pop_all()
@@ -164,6 +166,18 @@ class App:
         outbox = Outbox(config, self.clock)
         stack.callback(outbox.close)
         return outbox
+
+    def _journal(self, stack: ExitStack) -> Journal | None:
+        config = self.config.journal
+        if config is None or self.config.durability != "reading":
+            return None
+        if not config.path.parent.is_dir():
+            raise ConfigError(f"journal.path: the folder {config.path.parent} does not exist; make it")
+        from edge_runtime.journal import Journal  # noqa: PLC0415 - SQLite, only where readings are written down
+
+        journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
+        stack.callback(journal.close)
+        return journal
 
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
@@ -240,6 +254,7 @@ class App:
                 self.updates.open(self.loop, self.pipeline, self._links)
             if self.governor is not None:
                 self.governor.open(self.loop)
+            self.pipeline.recover(self.model.manifest.input, self.config.window)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
             if self.updates is not None:
@@ -325,6 +340,7 @@ class App:
             self._save_budget()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
             self.loop.turn(0)  # corrections and commits that came in meanwhile
+        self.pipeline.save(max(0.1, until - self.clock.monotonic()))
         for source in self.sources:
             source.close()
         if self.updates is not None:

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from edge_runtime.cloud import CloudConfig
     from edge_runtime.escalate import EscalationConfig
     from edge_runtime.governor import GovernorConfig
+    from edge_runtime.journal import JournalConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.store import OutboxConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application without a cloud does not pay for SQLite and HTTP
     CloudConfig = schema.Deferred("edge_runtime.cloud:CloudConfig")
     EscalationConfig = schema.Deferred("edge_runtime.escalate:EscalationConfig")
+    JournalConfig = schema.Deferred("edge_runtime.journal:JournalConfig")
     GovernorConfig = schema.Deferred("edge_runtime.governor:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
     OutboxConfig = schema.Deferred("edge_runtime.store:OutboxConfig")
@@ -108,6 +110,10 @@ class AppConfig:
     """None does the same at every temperature."""
     update: UpdateConfig | None = None
     """None: the bundle is what the configuration names, and stays so."""
+    durability: Literal["window", "reading"] = "window"
+    """What a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
+    journal: JournalConfig | None = None
+    """Where readings are written down before they are acknowledged, with ``durability = "reading"``."""
     drain_timeout_s: float = 10.0
     """How long stopping may take: answers under way are handed over, hard cases committed."""
 
@@ -122,6 +128,11 @@ class AppConfig:
             raise ValueError("[update] needs trusted_keys under [model]: a new bundle runs only if somebody signed it")
         if self.update is not None and self.update.broker and self.update.broker not in self.broker:
             raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
+        if self.durability == "reading":
+            if self.journal is None:
+                raise ValueError("durability = 'reading' needs a [journal] with a path: where to write them down")
+            if not any(part.type == "mqtt" for part in self.source):
+                raise ValueError("durability = 'reading' needs an mqtt source: no other one can be acknowledged")
         if self.drain_timeout_s < 0:
             raise ValueError("drain_timeout_s must not be negative")
         for kind, parts in (("source", self.source), ("sink", self.sink)):

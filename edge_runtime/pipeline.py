@@ -17,7 +17,7 @@ import logging
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -25,11 +25,15 @@ from edge_runtime.batch import with_context
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
+from edge_runtime.manifest import InputContract
 from edge_runtime.message import Correction, Float32, Prediction, Reading, Route
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
 from edge_runtime.sinks import Sink
-from edge_runtime.window import Window, Windower
+from edge_runtime.window import Window, WindowConfig, Windower
+
+if TYPE_CHECKING:
+    from edge_runtime.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +91,7 @@ class Pipeline:
         metrics: receives everything that is counted.
         clock: monotonic time for latencies.
         audit_share: share of trusted answers that is sent all the same.
+        journal: writes readings down before they are acknowledged; None keeps unfinished windows in memory only.
     """
 
     def __init__(
@@ -101,7 +106,9 @@ class Pipeline:
         metrics: Metrics,
         clock: Clock,
         audit_share: float = 0.0,
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal
         self._use(model)
         self._windower = windower
         self._gate = gate
@@ -119,14 +126,17 @@ class Pipeline:
 
     @property
     def idle(self) -> bool:
-        """Nothing is ready and every answer given so far is safe."""
-        return not self._ready and self._open_turns == 0
+        """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
+        return not self._ready and self._open_turns == 0 and (self._journal is None or self._journal.drained())
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """A source's way in (see `edge_runtime.sources.Deliver`)."""
         counts = self._metrics.counts
         counts["readings_total"] += len(readings)
         began = self._clock.monotonic()
+        if self._journal is not None and done is not None:
+            done = Join(2, [done])  # the disk has them, and what follows from them is safe
+            self._journal.take(readings, done)
         windows = self._windower.push(readings, received)
         self._metrics.stages["window"].observe(self._clock.monotonic() - began)
         if self._every > 1:
@@ -139,9 +149,26 @@ class Pipeline:
             done()  # context alone is soft: nothing waits for it
 
     def flush(self) -> None:
-        """Use what the windower still holds back for late samples, before stopping."""
-        self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
+        """Use what the windower still holds back for late samples, before stopping; a journal keeps it instead."""
+        if self._journal is None:
+            self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
         self.end_turn()
+
+    def recover(self, contract: InputContract, config: WindowConfig) -> None:
+        """Go on where the run before ended, as far as a journal has it; its last windows are answered in this turn.
+
+        Raises:
+            StoreError: the journal cannot be read.
+        """
+        if self._journal is not None:
+            windows, settled = self._journal.recover(contract, config, self._windower)
+            self._ready += windows
+            self._waiting.append(settled)
+
+    def save(self, timeout_s: float) -> None:
+        """Let the journal keep what was begun, after the last turn."""
+        if self._journal is not None:
+            self._journal.stop(self._windower, timeout_s)
 
     def answer_every(self, n: int) -> None:
         """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
@@ -161,6 +188,8 @@ class Pipeline:
 
     def end_turn(self) -> None:
         """Answer all windows that this turn made ready."""
+        if self._journal is not None and (settled := self._journal.end_turn(self._ready, self._windower)) is not None:
+            self._waiting.append(settled)
         if not self._ready:
             return
         windows, self._ready = self._ready, []
@@ -186,6 +215,8 @@ class Pipeline:
             self._metrics.counts["window_restarts_total"] += len(self._windower)
             self._windower = windower
         self.end_turn()
+        if windower is not None and self._journal is not None:
+            self._journal.change(model.manifest.input, windower)
         self._use(model)
         self._gate = gate
 

@@ -118,6 +118,29 @@ class _Key:
         """A lone reading from another time."""
 
 
+class SegmentState(NamedTuple):
+    """What goes on in a segment after a restart; see `_Segment`."""
+
+    anchor: float
+    base: int
+    next_window: int
+    filled: int
+    last_t: float
+    tail: tuple[Float64, Float32] | None
+    rows: Float32
+    """(grid points, n_channels) up to `filled`: what windows and their context still need."""
+
+
+class KeyState(NamedTuple):
+    """What goes on for a key after a restart; see `_Key`."""
+
+    name: str
+    newest: float
+    pending: Sequence[tuple[Float64, Float32]]
+    suspect: tuple[Float64, Float32] | None
+    segment: SegmentState | None
+
+
 class Windower:
     """Cuts windows for all keys.
 
@@ -205,6 +228,42 @@ class Windower:
                 self._end(name, state.segment, windows, received)
         self._metrics.counts["windows_total"] += len(windows)
         return windows
+
+    # -- over a restart ----------------------------------------------------------------------------------------------
+
+    def state(self) -> list[KeyState]:
+        """All that `restore` needs to go on as if nothing had happened; views, to be encoded at once."""
+        return [
+            KeyState(
+                name,
+                key.newest,
+                key.pending,
+                key.suspect,
+                None if key.segment is None else self._segment_state(key.segment),
+            )
+            for name, key in self._keys.items()
+        ]
+
+    def restore(self, states: Iterable[KeyState]) -> None:
+        """Go on where another windower of the same contract was; the keys, the one silent for longest first."""
+        self._keys.clear()
+        for name, newest, pending, suspect, held in states:
+            key = self._keys[name] = _Key()
+            key.newest, key.pending, key.suspect = newest, list(pending), suspect
+            if held is not None:
+                buffer = np.empty((max(self._capacity, len(held.rows)), self._channels), np.float32)
+                buffer[: len(held.rows)] = held.rows
+                key.segment = segment = _Segment(held.anchor, held.base, held.next_window, buffer)
+                segment.first, segment.filled = held.filled - len(held.rows), held.filled
+                segment.last_t, segment.tail = held.last_t, held.tail
+
+    def _segment_state(self, segment: _Segment) -> SegmentState:
+        # The newest point at least: without a tail it is what the next sample is interpolated from.
+        first = max(segment.first, min(segment.next_window + self._n - self._history, segment.filled - 1))
+        rows = segment.buffer[first - segment.first : segment.filled - segment.first]
+        return SegmentState(
+            segment.anchor, segment.base, segment.next_window, segment.filled, segment.last_t, segment.tail, rows
+        )
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

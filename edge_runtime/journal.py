@@ -1,0 +1,453 @@
+"""Durable ingest: readings are written down before they are acknowledged, and what they began goes on after a crash.
+
+The loop hands over one row for each turn; a thread of its own, which mostly waits for the disk, commits whatever has
+been handed over meanwhile in one transaction (group commit), and the loop hears of it. When the rows outweigh the state
+that they lead to, a *snapshot* of that state takes their place. Starting again is: take the snapshot, push the rows
+after it through the windower, and answer again what had not been answered safely, under the same ids.
+
+If the disk fails or is full, readings are acknowledged without it, loudly: an answer now comes before a promise for
+later. The first write that works is a snapshot, and the promise holds again. Why it is so:
+docs/decisions/0011-durability.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from edge_runtime.clock import Clock
+from edge_runtime.errors import StoreError
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import InputContract
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.store.journal import JournalFile, Turn
+from edge_runtime.window import KeyState, SegmentState, Window, WindowConfig, Windower
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[], None]
+
+_SIZE: Final = struct.Struct("<I")
+_COMPACT_BYTES: Final = 1 << 20
+"""Rows are left alone up to here, whatever the state weighs."""
+_ATTEMPTS: Final = 3
+"""Commits of the same rows before they are given up; between them a moment for the disk."""
+_AGAIN_S: Final = 5.0
+"""How long a disk that failed is left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalConfig:
+    """Where readings are written down, and how much of them."""
+
+    path: Path
+    """A file beside which SQLite keeps its log; its folder must exist."""
+    max_bytes: int = 64 * 2**20
+    """What the file may have: about twice the windows that all keys have begun, and a megabyte."""
+    commit_wait_ms: float = 0.0
+    """How long a commit waits for further turns. 0: as long as the commit before it takes. More writes less, and lets
+    the broker wait for its acknowledgements."""
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 2**20:
+            raise ValueError("journal max_bytes must be at least 1048576 (1 MiB)")
+        if not 0 <= self.commit_wait_ms <= 1000:
+            raise ValueError("journal commit_wait_ms must be 0 to 1,000")
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A turn on its way to the disk."""
+
+    turn: Turn
+    settled: int
+    readings: int
+    done: list[Done]
+    contract: str = ""
+    """Of a snapshot; empty for a turn."""
+
+
+class _Stop:
+    pass
+
+
+class Journal:
+    """Between a pipeline and its journal file. All methods belong to the loop's thread.
+
+    Args:
+        config: where and how much.
+        file: the open or unopened file; closed here.
+        loop: on which the thread's results are taken.
+        metrics: receives the gauge ``journal_durable``, ``journal_turns_total``, ``journal_bytes_total``,
+            ``journal_commits_total``, ``journal_snapshots_total``, ``replayed_readings_total``, and readings that were
+            acknowledged without the disk as dropped promises: ``journal_skipped_total``.
+        clock: for waiting.
+    """
+
+    def __init__(
+        self, config: JournalConfig, *, loop: Loop, metrics: Metrics, clock: Clock, file: JournalFile | None = None
+    ) -> None:
+        self._config = config
+        self._file = file or JournalFile(config.path, config.max_bytes)
+        self._loop = loop
+        self._metrics = metrics
+        self._clock = clock
+        self._contract = ""
+        self._window_config = WindowConfig()
+        self._readings: list[Reading] = []
+        self._done: list[Done] = []
+        self._seq = 0
+        self._open: dict[int, Sequence[Window]] = {}  # turns whose windows are not all answered safely, in order
+        self._bytes = 0  # of rows since the last snapshot
+        self._state_bytes = 0  # of that snapshot
+        self._pending = 0
+        self._broken = False
+        self._again_at = 0.0
+        self._hole = False  # the thread's
+        self._jobs: queue.SimpleQueue[_Commit | _Stop] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._commit_forever, name="journal", daemon=True)
+
+    # -- before and after --------------------------------------------------------------------------------------------
+
+    def recover(self, contract: InputContract, config: WindowConfig, windower: Windower) -> tuple[list[Window], Done]:
+        """Bring a windower to where the run before was, and begin to write.
+
+        Args:
+            contract: what a window is; what was written for another one is of no use.
+            config: how samples are ordered, likewise.
+            windower: fresh; goes on where the one before ended.
+
+        Returns:
+            Windows that the run before completed and may not have answered safely, and what to call when they are.
+
+        Raises:
+            StoreError: the file cannot be read. One that cannot be written to is no reason not to start.
+        """
+        self._window_config = config
+        self._contract = self._name(contract)
+        left = self._file.read()
+        self._seq = left.seq
+        windows: list[Window] = []
+        if left.contract == self._contract:
+            windows = self._replay(left.snapshot, left.turns, left.settled, windower)
+        elif left.snapshot or left.turns:
+            log.warning("the journal %s was written for other windows and begins anew", self._config.path)
+        self._seq += 1
+        seq = self._seq
+        if windows:
+            self._open[seq] = windows  # as if a turn had completed them now
+        self._metrics.gauges["journal_durable"] = 1.0
+        self._thread.start()
+        self._offer_snapshot(windower)
+        return windows, lambda: self._settle(seq)
+
+    def _replay(self, snapshot: bytes, turns: Sequence[Turn], settled: int, windower: Windower) -> list[Window]:
+        held, states = _decode_snapshot(snapshot)
+        windower.restore(states)
+        received = self._clock.monotonic()
+        windows = [window._replace(received=received) for seq, window in held if seq > settled]
+        readings = 0
+        counts, dropped = self._metrics.counts.copy(), self._metrics.dropped.copy()
+        for turn in turns:
+            replayed = _decode_readings(turn.body)
+            readings += len(replayed)
+            completed = windower.push(replayed, received)
+            if turn.seq > settled:
+                windows += completed
+        # Counted by the run before, all but the windows that this one answers.
+        self._metrics.counts.clear()
+        self._metrics.counts.update(counts)
+        self._metrics.dropped.clear()
+        self._metrics.dropped.update(dropped)
+        self._metrics.counts["windows_total"] += len(windows)
+        self._metrics.counts["replayed_readings_total"] += readings
+        log.info(
+            "journal: %d keys, %d readings and %d windows go on where the run before ended",
+            len(windower), readings, len(windows),
+        )  # fmt: skip
+        return windows
+
+    def change(self, contract: InputContract, windower: Windower) -> None:
+        """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
+        self._contract = self._name(contract)
+        self._open.clear()
+        self._offer_snapshot(windower)
+
+    def drained(self) -> bool:
+        """Nothing waits for the disk."""
+        return self._pending == 0
+
+    def stop(self, windower: Windower, timeout_s: float) -> None:
+        """Write the state down, so that the next start has little to replay, and end."""
+        if self._thread.is_alive() and not self._broken:
+            self._offer_snapshot(windower)
+        self.close(timeout_s)
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """End the thread and give the file back. May be called twice."""
+        if self._thread.is_alive():
+            self._jobs.put(_Stop())
+            self._stopping.set()
+            self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._file.close()
+
+    # -- in a turn ---------------------------------------------------------------------------------------------------
+
+    def take(self, readings: Sequence[Reading], done: Done) -> None:
+        """Write these down with the others of the turn; `done` is called when they are on the disk."""
+        self._readings += readings
+        self._done.append(done)
+
+    def end_turn(self, windows: Sequence[Window], windower: Windower) -> Done | None:
+        """Hand the turn to the thread.
+
+        Args:
+            windows: completed in this turn.
+            windower: its state is the one after all readings of this turn.
+
+        Returns:
+            What to call when the answers to `windows` are safe; None if the turn took no reading to be written down.
+        """
+        if not self._readings:
+            if self._broken and self._clock.monotonic() >= self._again_at:
+                self._offer_snapshot(windower)
+            return None
+        readings, self._readings = self._readings, []
+        done, self._done = self._done, []
+        self._seq += 1
+        seq = self._seq
+        if windows:
+            self._open[seq] = windows
+        if self._broken:
+            self._metrics.counts["journal_skipped_total"] += len(readings)
+            for one in done:
+                one()
+            if self._clock.monotonic() >= self._again_at:
+                self._offer_snapshot(windower)
+        else:
+            body = _encode_readings(readings)
+            self._bytes += len(body)
+            self._pending += 1
+            self._jobs.put(_Commit(Turn(seq, body), self._settled_up_to(), len(readings), done))
+            if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
+                self._offer_snapshot(windower)
+        return (lambda: self._settle(seq)) if windows else None
+
+    def _name(self, contract: InputContract) -> str:
+        return orjson.dumps([asdict(contract), asdict(self._window_config)]).decode()
+
+    def _settled_up_to(self) -> int:
+        return next(iter(self._open), self._seq + 1) - 1
+
+    def _settle(self, seq: int) -> None:
+        self._open.pop(seq, None)
+
+    def _snapshot(self, windower: Windower) -> bytes:
+        held = [(seq, window) for seq, windows in self._open.items() for window in windows]
+        body = _encode_snapshot(held, windower.state())
+        self._bytes, self._state_bytes = 0, len(body)
+        return body
+
+    def _offer_snapshot(self, windower: Windower) -> None:
+        self._again_at = self._clock.monotonic() + _AGAIN_S
+        self._pending += 1
+        self._seq += 1
+        self._jobs.put(_Commit(Turn(self._seq, self._snapshot(windower)), 0, 0, [], self._contract))
+
+    def _committed(self, commits: Sequence[_Commit], error: StoreError | None) -> None:
+        self._pending -= len(commits)
+        counts = self._metrics.counts
+        if error is None:
+            counts["journal_commits_total"] += 1
+            counts["journal_turns_total"] += len(commits)
+            counts["journal_bytes_total"] += sum(len(commit.turn.body) for commit in commits)
+            counts["journal_snapshots_total"] += sum(bool(commit.contract) for commit in commits)
+        else:
+            counts["journal_skipped_total"] += sum(commit.readings for commit in commits)
+        broken = error is not None or (self._broken and not any(commit.contract for commit in commits))
+        if broken != self._broken:
+            self._broken = broken
+            self._metrics.gauges["journal_durable"] = float(not broken)
+            if broken:
+                log.error("readings are acknowledged without being written down: %s", error)
+            else:
+                log.info("journal: readings are written down again")
+        for commit in commits:
+            for done in commit.done:
+                done()
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _commit_forever(self) -> None:
+        while True:
+            jobs: list[_Commit | _Stop] = [self._jobs.get()]
+            if self._config.commit_wait_ms:
+                self._stopping.wait(self._config.commit_wait_ms / 1e3)
+            try:
+                while True:
+                    jobs.append(self._jobs.get_nowait())
+            except queue.Empty:
+                pass
+            group: list[_Commit] = []
+            for job in jobs:
+                if isinstance(job, _Stop):
+                    continue
+                if job.contract:  # takes the place of what waits before it, and is a transaction of its own
+                    group.append(job)
+                    self._commit(group)
+                    group = []
+                else:
+                    group.append(job)
+            if group:
+                self._commit(group)
+            if any(isinstance(job, _Stop) for job in jobs):
+                return
+
+    def _commit(self, group: list[_Commit]) -> None:
+        """Write them. After rows that could not be written none may follow: only a snapshot has no hole before it."""
+        failure: StoreError | None = None
+        if self._hole and not group[-1].contract:
+            failure = StoreError("readings before these are not written down; a snapshot comes first")
+            self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
+            return
+        for attempt in range(_ATTEMPTS):
+            try:
+                if group[-1].contract:
+                    self._file.replace(group[-1].contract, group[-1].turn)
+                else:
+                    self._file.append([commit.turn for commit in group], group[-1].settled)
+                failure = None
+                break
+            except StoreError as error:
+                failure = error
+                self._stopping.wait(0.05 * (attempt + 1))
+        self._hole = failure is not None
+        self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
+
+
+# -- what the rows hold ------------------------------------------------------------------------------------------------
+
+
+def _framed(head: Any, blobs: Sequence[bytes]) -> bytes:
+    text = orjson.dumps(head)
+    return b"".join([_SIZE.pack(len(text)), text, *blobs])
+
+
+class _Blobs:
+    """Reads what `_framed` wrote: arrays in the order in which they were written."""
+
+    def __init__(self, body: bytes) -> None:
+        (size,) = _SIZE.unpack_from(body)
+        self.head = orjson.loads(body[_SIZE.size : _SIZE.size + size])
+        self._body = body
+        self._at = _SIZE.size + size
+
+    def array(self, dtype: str, *shape: int) -> np.ndarray[Any, Any]:
+        count = int(np.prod(shape))
+        array = np.frombuffer(self._body, dtype, count, self._at).reshape(shape)
+        self._at += array.nbytes
+        return array
+
+
+def _encode_readings(readings: Sequence[Reading]) -> bytes:
+    heads: list[Any] = []
+    blobs: list[bytes] = []
+    for key, t, values, period in readings:
+        if isinstance(t, np.ndarray):
+            heads.append((key, None, period, *values.shape))
+            blobs.append(t.astype("<f8", copy=False).tobytes())
+        else:
+            heads.append((key, float(t), period, *values.shape))
+        blobs.append(values.astype("<f4", copy=False).tobytes())
+    return _framed(heads, blobs)
+
+
+def _decode_readings(body: bytes) -> list[Reading]:
+    blobs = _Blobs(body)
+    readings = []
+    for key, t, period, n, channels in blobs.head:
+        stamps = blobs.array("<f8", n) if t is None else t
+        readings.append(Reading(key, stamps, blobs.array("<f4", n, channels), period))
+    return readings
+
+
+def _encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyState]) -> bytes:
+    blobs: list[bytes] = []
+
+    def block(times: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> int:
+        blobs.append(times.astype("<f8", copy=False).tobytes())
+        blobs.append(values.astype("<f4", copy=False).tobytes())
+        return len(times)
+
+    def rows(values: np.ndarray[Any, Any]) -> int:
+        blobs.append(values.astype("<f4", copy=False).tobytes())
+        return len(values)
+
+    channels = 0
+    windows = []
+    for seq, window in held:
+        channels = window.samples.shape[1]
+        windows.append((seq, window.key, window.slot, window.start, len(window.samples), rows(window.context)))
+    keys: list[Any] = []
+    for name, newest, pending, suspect, segment in states:
+        kept_segment = None
+        blocks = [block(times, values) for times, values in pending]
+        lone = None if suspect is None else block(*suspect)
+        for _, values in [*pending, *([suspect] if suspect else [])]:
+            channels = values.shape[1]
+        if segment is not None:
+            channels = segment.rows.shape[1]
+            anchor, base, next_window, filled, last_t, tail, kept = segment
+            n = rows(kept)
+            newest_block = None if tail is None else block(*tail)
+            kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
+        keys.append((name, _finite(newest), blocks, lone, kept_segment))
+    return _framed({"channels": channels, "windows": windows, "keys": keys}, blobs)
+
+
+def _decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:
+    if not body:
+        return [], []
+    blobs = _Blobs(body)
+    channels = blobs.head["channels"]
+
+    def block(n: int) -> tuple[Any, Any]:
+        return blobs.array("<f8", n), blobs.array("<f4", n, channels)
+
+    windows = []
+    for seq, key, slot, start, n, kept in blobs.head["windows"]:
+        context = blobs.array("<f4", kept, channels)
+        windows.append((seq, Window(key, slot, start, context[len(context) - n :], context, 0.0)))
+    states = []
+    for name, newest, pending, suspect, held in blobs.head["keys"]:
+        blocks = [block(n) for n in pending]
+        lone = None if suspect is None else block(suspect)
+        segment = None
+        if held is not None:
+            anchor, base, next_window, filled, last_t, tail, n = held
+            rows = blobs.array("<f4", n, channels)
+            newest_block = None if tail is None else block(tail)
+            segment = SegmentState(anchor, base, next_window, filled, _or_never(last_t), newest_block, rows)
+        states.append(KeyState(name, _or_never(newest), blocks, lone, segment))
+    return windows, states
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if value > float("-inf") else None
+
+
+def _or_never(value: float | None) -> float:
+    return float("-inf") if value is None else value

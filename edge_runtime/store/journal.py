@@ -1,0 +1,224 @@
+"""The journal's file: accepted readings whose windows are not finished, flushed before they are acknowledged.
+
+Tables::
+
+    turns      one row for each turn of the loop that took readings; `settled` is what was known then
+    snapshot   one row: all that a fresh start needs in place of the turns up to `seq`, which are gone
+
+A commit appends one row to the end of one table, so it writes one page of the log (or as many as the readings need).
+The page is written again by the next commit, into a log that is used over and over: no file grows, no block is
+allocated, and a flush has no metadata to write. Every row carries a CRC-32; the first that fails it ends the journal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from edge_runtime.errors import StoreError, StoreFull, StoreInUse
+from edge_runtime.store.opening import sync_folder
+from edge_runtime.store.schema import PAGE_BYTES, Connect, Connection, connect_sqlite
+
+log = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x45444A4C
+"""``EDJL``, in the database header."""
+_CHECKPOINT_PAGES = 256
+"""Log pages after which SQLite copies them into the database: a megabyte, so that the log stays small."""
+
+_TABLES = (
+    "CREATE TABLE turns (seq INTEGER PRIMARY KEY, settled INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL)",
+    """CREATE TABLE snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, contract TEXT NOT NULL,
+    crc INTEGER NOT NULL, body BLOB NOT NULL)""",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+)
+
+
+class Turn(NamedTuple):
+    """What one turn of the loop has accepted."""
+
+    seq: int
+    body: bytes
+
+
+class Recovered(NamedTuple):
+    """What the run before has left."""
+
+    contract: str
+    """Of the snapshot; empty if there is none."""
+    snapshot: bytes
+    """Empty if there is none."""
+    seq: int
+    """Of the last turn, or of the snapshot where that is the last."""
+    turns: list[Turn]
+    """After the snapshot, in order."""
+    settled: int
+    """Windows of turns up to this one are answered and their answers safe, as far as rows after the snapshot say."""
+    damaged: int
+    """Rows that cannot be used."""
+
+
+def _checksum(seq: int, body: bytes, contract: str = "") -> int:
+    return zlib.crc32(body, zlib.crc32(f"{seq} {contract}".encode()))
+
+
+class JournalFile:
+    """One owner, one thread at a time. After an error the next call opens the file again.
+
+    Args:
+        path: the database; its folder must exist.
+        max_bytes: what the database may have.
+        connect: where connections come from; a test passes one on a disk of its own.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, connect: Connect = connect_sqlite) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._connect = connect
+        self._owner: int | None = None
+        self._db: Connection | None = None
+
+    def read(self) -> Recovered:
+        """What the run before has left. A file that is damaged is set aside, and nothing of it is left.
+
+        Raises:
+            StoreError: the folder is missing, or somebody else has the file.
+        """
+        try:
+            return self._read(self._open())
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self._abandon()
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._explain(error) from error
+            aside = self._path.with_name(f"{self._path.name}.damaged")
+            for suffix in ("", "-wal"):
+                source = self._path.with_name(self._path.name + suffix)
+                if source.exists():
+                    source.replace(aside.with_name(aside.name + suffix))
+            sync_folder(self._path.parent)
+            log.error("the journal is damaged (%s), what it held is lost; the file is %s", error, aside)  # noqa: TRY400 - one line
+            return Recovered("", b"", 0, [], 0, 1)
+
+    def append(self, turns: Sequence[Turn], settled: int) -> None:
+        """Make turns durable.
+
+        Raises:
+            StoreFull: no room on the disk, or under `max_bytes`.
+            StoreError: the file cannot be used.
+        """
+        rows = [(turn.seq, settled, _checksum(turn.seq, turn.body), turn.body) for turn in turns]
+        self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
+
+    def replace(self, contract: str, snapshot: Turn) -> None:
+        """Put a snapshot in the place of all turns up to its own.
+
+        Raises:
+            StoreFull, StoreError: as `append`; what was there before is there still.
+        """
+        crc = _checksum(snapshot.seq, snapshot.body, contract)
+        self._transact([
+            ("DELETE FROM turns WHERE seq <= ?", (snapshot.seq,)),
+            ("INSERT OR REPLACE INTO snapshot VALUES (1,?,?,?,?)", (snapshot.seq, contract, crc, snapshot.body)),
+        ])  # fmt: skip
+
+    def close(self) -> None:
+        """Fold the log into the database and give the file back. Twice does no harm."""
+        self._abandon()
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+    def _transact(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
+        try:
+            db = self._open()
+            db.execute("BEGIN IMMEDIATE")
+            for statement, parameters in statements:
+                db.execute(statement, parameters)
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._abandon()  # rolls back
+            raise self._explain(error) from error
+        except OSError as error:
+            self._abandon()
+            raise StoreError(f"cannot use the journal {self._path}: {error.strerror}; check its disk") from error
+
+    def _open(self) -> Connection:
+        if self._owner is None:
+            self._owner = self._lock()
+        if self._db is None:
+            if not self._path.exists():
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                sync_folder(self._path.parent)
+            self._db = db = self._connect(self._path)
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                raise StoreError(f"the file system of the journal {self._path} allows no write-ahead log")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            db.execute(f"PRAGMA max_page_count = {self._max_bytes // PAGE_BYTES}")
+            db.execute("PRAGMA secure_delete = OFF")
+            db.execute("PRAGMA temp_store = MEMORY")
+            (ours,) = db.execute("PRAGMA application_id").fetchone()
+            if ours != APPLICATION_ID:
+                if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                    raise StoreError(f"{self._path} is somebody else's database, not a journal; choose another path")
+                db.execute("BEGIN IMMEDIATE")
+                for statement in _TABLES:
+                    db.execute(statement)
+                db.execute("COMMIT")
+        return self._db
+
+    def _read(self, db: Connection) -> Recovered:
+        found = db.execute("SELECT seq, contract, crc, body FROM snapshot").fetchone()
+        contract, snapshot, at = "", b"", 0
+        if found is not None:
+            at, contract, crc, snapshot = found
+            if crc != _checksum(at, snapshot, contract):
+                raise sqlite3.DatabaseError("the snapshot fails its checksum")
+        turns: list[Turn] = []
+        rows = db.execute("SELECT seq, settled, crc, body FROM turns WHERE seq > ? ORDER BY seq", (at,)).fetchall()
+        settled = 0
+        for seq, known, crc, body in rows:
+            if crc != _checksum(seq, body):
+                log.error("the journal is damaged: %d of %d turns cannot be used", len(rows) - len(turns), len(rows))
+                break
+            turns.append(Turn(seq, body))
+            settled = max(settled, known)
+        last = rows[-1][0] if rows else at
+        return Recovered(contract, snapshot, last, turns, settled, len(rows) - len(turns))
+
+    def _lock(self) -> int:
+        """A lock file, as the outbox has one (`edge_runtime.store.opening.lock`)."""
+        if not self._path.parent.is_dir():
+            raise StoreError(f"the journal's folder {self._path.parent} does not exist; create it or change the path")
+        try:
+            descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot lock the journal {self._path}: {error.strerror}; check its folder") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreInUse(f"the journal {self._path} is in use by another process; stop it") from error
+        return descriptor
+
+    def _abandon(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except sqlite3.Error as error:
+                log.warning("the journal %s does not close: %s", self._path, error)
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            return StoreFull(f"no room for the journal {self._path}: free space on its disk")
+        return StoreError(f"the journal {self._path} failed ({error}); check its disk")

@@ -1,0 +1,91 @@
+"""Write down what this release writes, for every later one to open: ``python -m tests.faults.make_release_data``.
+
+Run it once for each release, before its tag, and commit ``tests/data/v<version>/``: two outboxes (one closed in order,
+one as a kill leaves it, with its log) and a signed bundle with its public key. The private key is thrown away. A
+release whose folder is there already is never written again: it would no longer be what that release wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from edge_runtime._version import __version__
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.store import HardCase, Outbox, OutboxConfig
+from export.sign import SigningKey, new_key
+from tests.models import tiny_bundle
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+CASES = 24
+
+
+def cases() -> list[HardCase]:
+    rng = random.Random(16)
+    return [
+        HardCase(f"watch-{n % 3}@{n}", f"watch-{n % 3}", 1_000.0 + n, 30.0, n % 2, n / CASES, rng.randbytes(200), b"{}")
+        for n in range(CASES)
+    ]
+
+
+def expectation(case: HardCase, attempts: int) -> dict[str, Any]:
+    body = base64.b64encode(case.body).decode()
+    return {"key": case.key, "priority": case.priority, "body": body, "attempts": attempts}
+
+
+def write_outbox(path: Path, *, closed: bool) -> dict[str, Any]:
+    """An outbox with queued, waiting and dead cases; returns what it must be found to hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = OutboxConfig(path=Path(folder) / path.name, max_bytes=256 * 1024, live_share=0.0)
+        clock = SimulatedClock()
+        outbox = Outbox(config, clock)
+        outbox.put(cases())
+        clock.advance(5.0)
+        delivered = [case.id for case in outbox.take(4, 2**20)]
+        outbox.delivered(delivered)
+        waiting = [case.id for case in outbox.take(3, 2**20)]
+        outbox.retry(waiting, 60.0, "no answer")
+        dead = [case.id for case in outbox.take(2, 2**20)]
+        outbox.bury(dead, "rejected", "no")
+        outbox.put_state("budget", b"7")
+        if closed:
+            outbox.close()
+        for file in Path(folder).glob("outbox.db*"):
+            if not file.name.endswith(".lock"):
+                (path.parent / file.name.replace("outbox", path.stem)).write_bytes(file.read_bytes())
+        outbox.close()
+    there = {case.id: expectation(case, int(case.id in waiting)) for case in cases() if case.id not in delivered}
+    return {"accepted": CASES, "delivered": len(delivered), "dead": sorted(dead), "cases": there, "budget": "7"}
+
+
+def main() -> int:
+    """Write the folder of the present version."""
+    folder = DATA / f"v{__version__}"
+    if folder.exists():
+        print(f"{folder} is there already; a release's data is written once")
+        return 1
+    folder.mkdir(parents=True)
+    expected = {}
+    for name, closed in (("closed", True), ("killed", False)):
+        (folder / name).mkdir()
+        expected[name] = write_outbox(folder / name / "outbox.db", closed=closed)
+    with tempfile.TemporaryDirectory() as keys:
+        new_key(Path(keys) / "release.pem")
+        signer = SigningKey(Path(keys) / "release.pem")
+        tiny_bundle(
+            folder / "tiny.edge", hop=8, variants=("onnx-fp32", "onnx-int8", "tflite-int8"), card="# Tiny\n",
+            signer=signer,
+        )  # fmt: skip
+        (folder / "release.pub.pem").write_bytes((Path(keys) / "release.pub.pem").read_bytes())
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    print(f"wrote {folder}; commit it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

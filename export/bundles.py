@@ -15,7 +15,7 @@ import numpy as np
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
 from export.data import Float32, Windows
 from export.learn import spread
-from export.pack import VariantSource, pack
+from export.pack import VariantSource, in_halves, pack
 from export.recipe import Recipe
 from export.sign import SigningKey
 from export.steps import digest
@@ -23,6 +23,8 @@ from export.steps import digest
 TEACHER = "teacher"
 TEACHER_GOLDEN = 4
 """Windows in the teacher's bundle; each is as long as the context."""
+GOLDEN_BYTES = 16_384
+"""Of golden inputs in a device's bundle, as float32; most are stored in half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ def write_bundles(
             input=contract,
             gate=shipment.gate,
             variants=[_with_accuracy(variant, shipment.accuracy[variant.name]) for variant in variants],
-            golden_inputs=_golden(windows, contract),
+            golden_inputs=in_halves(_golden(windows, contract)),
             **common,
         )
     written.append(out / f"{recipe.name}-{TEACHER}.edge")
@@ -97,7 +99,7 @@ def write_bundles(
         description=f"The cloud's answers: {recipe.description}",
         input=replace(contract, window=contract.history, context=0),
         variants=[_with_accuracy(shipment.cloud, shipment.accuracy[TEACHER])],
-        golden_inputs=windows.contexts[spread(len(windows), TEACHER_GOLDEN)],
+        golden_inputs=in_halves(windows.contexts[spread(len(windows), TEACHER_GOLDEN)]),
         **common,
     )
     return {
@@ -111,9 +113,13 @@ def _with_accuracy(variant: VariantSource, accuracy: float) -> VariantSource:
 
 
 def _golden(windows: Windows, contract: InputContract) -> Float32:
-    """Windows that reach every label, and both ends of the range: one of each class, silence, overload."""
+    """Windows that reach every label and both ends of the range: one of each class, silence, overload.
+
+    As many as `GOLDEN_BYTES` hold, at least an overload and one of a class: a second of sound is as large as a model.
+    """
     x = windows.x
-    chosen = [int(np.flatnonzero(windows.y == label)[0]) for label in np.unique(windows.y)]
     loudest = int(np.abs(x).max(axis=(1, 2)).argmax())
-    silence = np.zeros((1, len(contract.channels), contract.window), np.float32)
-    return np.concatenate([x[chosen], silence, x[[loudest]] * np.float32(4)])
+    silence = np.zeros((len(contract.channels), contract.window), np.float32)
+    chosen = [x[int(np.flatnonzero(windows.y == label)[0])] for label in np.unique(windows.y)]
+    wanted = [x[loudest] * np.float32(4), chosen[0], silence, *chosen[1:]]
+    return np.stack(wanted[: max(2, GOLDEN_BYTES // silence.nbytes)])

@@ -202,7 +202,10 @@ def check_networks(task: Task, front: FrontEnd) -> None:
 
 
 def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
-    """Train the recipe's candidates, take the smallest within reach of the best, and make it an ensemble."""
+    """Train the recipe's candidates, and the members of ensembles of the best one; take the smallest that is as good.
+
+    As good is what lacks at most ``within`` of the best of all, an ensemble being larger than any single network.
+    """
     recipe = task.recipe
     families = recipe.teacher.candidates
     networks = _train_members(task, front, [(family, recipe.seed) for family in families], steps, say)
@@ -210,14 +213,22 @@ def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
     for place, (family, reached) in enumerate(zip(families, tried, strict=True)):
         say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {reached:.4f}")
     chosen = smallest_within(tried, recipe.teacher.within)
-    seeds = range(recipe.seed, recipe.seed + recipe.teacher.members)
-    members = _train_members(task, front, [(families[chosen], seed) for seed in seeds], steps, say)
+    choices: list[tuple[nn.Module, ...]] = [(network,) for network in networks]
+    if recipe.teacher.members > 1:
+        seeds = range(recipe.seed, recipe.seed + recipe.teacher.members)
+        members = _train_members(task, front, [(families[chosen], seed) for seed in seeds], steps, say)
+        for number in range(2, len(members) + 1):
+            choices.append(members[:number])
+            tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
+            say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
+    taken = smallest_within(tried, recipe.teacher.within)
+    ensemble = choices[taken]
     channels, samples = len(task.contract.channels), task.contract.history
     return Teacher(
-        answers=TorchTeacher(network=Calibrated(members), output="probabilities"),
-        at=lambda temperature: to_onnx(Calibrated(members, temperature), channels=channels, samples=samples),
-        step=f"teacher {chosen}",
-        members=members,
+        answers=TorchTeacher(network=Calibrated(ensemble), output="probabilities"),
+        at=lambda temperature: to_onnx(Calibrated(ensemble, temperature), channels=channels, samples=samples),
+        step=f"teacher {taken}",
+        members=ensemble,
         tried=tuple(tried),
     )
 

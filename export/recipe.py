@@ -170,7 +170,7 @@ class TeacherRecipe:
 
     Attributes:
         candidates: networks to train, smallest first; the smallest within `within` of the best is taken.
-        members: networks of the ensemble that is trained of the chosen one.
+        members: networks of the largest ensemble that is tried of the best candidate; 1 tries none.
         training: of each network.
         within: accuracy (or macro F1) on validation groups that a smaller network may lack.
         given: what a file that is given answers with, instead of `candidates`; it takes windows with their context,

@@ -26,6 +26,17 @@ def test_arrays_come_back_as_they_went_in(array: npy.Floats) -> None:
     assert not back.flags.writeable
 
 
+@given(array=hnp.arrays(np.float16, hnp.array_shapes(min_dims=1, max_dims=8, min_side=0, max_side=3)))
+@settings(derandomize=True, deadline=None)
+def test_halves_come_back_as_floats(array: np.ndarray[Any, np.dtype[np.float16]]) -> None:
+    data = npy.dump(array)
+    back = npy.parse(data)
+    assert back.dtype == np.float32
+    assert not back.flags.writeable
+    np.testing.assert_array_equal(back, array.astype(np.float32))
+    np.testing.assert_array_equal(np.load(io.BytesIO(data), allow_pickle=False), array)
+
+
 @given(array=arrays)
 @settings(derandomize=True, deadline=None)
 def test_numpy_reads_what_we_write(array: npy.Floats) -> None:

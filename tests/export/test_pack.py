@@ -16,7 +16,7 @@ from edge_runtime.bundle import load_engine, open_bundle
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
-from export.pack import TOLERANCE, pack
+from export.pack import TOLERANCE, in_halves, pack
 from tests import models
 
 INPUT = InputContract(channels=tuple(Channel(name=name, unit="m/s2") for name in "xyz"), rate_hz=50.0, window=16, hop=8)
@@ -160,3 +160,13 @@ def test_a_folder_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_models_do_not_appear_in_a_repr() -> None:
     assert "model=" not in repr(models.variant("onnx-fp32"))
+
+
+def test_golden_inputs_may_be_stored_in_halves_where_their_shape_stays() -> None:
+    rng = np.random.default_rng(0)
+    wave = rng.normal(0, 1, (3, 2, 50)).astype(np.float32)
+    assert in_halves(wave).dtype == np.float16
+    drifting = wave.copy()
+    drifting[:, 1] = 300 + 0.01 * wave[:, 1]  # float16 knows 300 and 300.25, and nothing between
+    assert in_halves(drifting) is drifting
+    assert in_halves(wave * np.float32(1e6)).dtype == np.float32

@@ -40,7 +40,8 @@ EVIDENCE = Evidence(
     tier="simulated",
     detail=(
         "detection, rails and power mode over file trees modelled on the documented layout of JetPack 4 to 6; provider "
-        "lists and options against a fake onnxruntime; no Jetson and no CUDA were at hand"
+        "lists and options against a fake onnxruntime; on 2026-11-21 the library of onnxruntime-gpu 1.24.4 held every "
+        "option by name and, without CUDA, was refused out loud; no Jetson was at hand"
     ),
 )
 

@@ -17,7 +17,10 @@ from edge_runtime.devices.profile import CACHE, EngineChoice, Evidence, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",
-    detail="detection over a modelled file; provider and options against a fake onnxruntime; no Mac was at hand",
+    detail=(
+        "detection over a modelled file; provider and options against a fake onnxruntime; the library of onnxruntime "
+        "1.31.1 for macOS holds every option by name; no Mac was at hand"
+    ),
 )
 
 _FIRST = (12, 0)

@@ -19,7 +19,7 @@ EVIDENCE = Evidence(
     tier="simulated",
     detail=(
         "detection over modelled file trees; registration as a plug-in and options against a fake onnxruntime. The "
-        "package for Arm Linux (onnxruntime-qnn 2.7.0) was looked into, not run"
+        "library of onnxruntime-qnn 2.7.0 for Arm Linux holds every option by name; it was not run"
     ),
 )
 

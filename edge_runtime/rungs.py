@@ -98,6 +98,15 @@ def _costs(manifest: Manifest) -> dict[str, float]:
     return {variant.name: float(variant.size) for variant in manifest.variants}
 
 
+def _tell_placement(metrics: Metrics, rung: Rung, engine: Engine) -> None:
+    """What an accelerator took of the model: an engine puts the rest on the CPU by itself."""
+    placement = getattr(engine, "placement", None)
+    if placement is not None:
+        taken = placement.taken(tuple(rung.accelerators))
+        metrics.gauges["model_nodes_accelerated"] = float(taken)
+        metrics.gauges["model_nodes_on_cpu"] = float(placement.total - taken)
+
+
 def start(
     config: ModelConfig, *, clock: Clock, metrics: Metrics, handed_over: Mapping[str, Any] | None = None
 ) -> tuple[Model, Lineup]:
@@ -140,7 +149,8 @@ def lineup_of(
         model: loaded on the CPU; stays the owner of the bundle, and is closed after the line-up.
         config: what may stand in for it, and how long it may take.
         clock: monotonic time.
-        metrics: receives what the line-up counts.
+        metrics: receives what the line-up counts, and the gauges ``model_nodes_accelerated`` and ``model_nodes_on_cpu``
+            of a rung on accelerators, where the engine can say.
         first: variant to answer as long as it can; empty is the model's.
         failed: reasons by the name of the rung.
 
@@ -154,9 +164,9 @@ def lineup_of(
         name, accelerators = rung.variant.name, rung.accelerators
         probe(bundle, name, options, provider_options=accelerators, timeout_s=config.load_timeout_s).require()
         if not rung.apart:
-            return proven(
-                rung.variant, load_engine(bundle, name, options, provider_options=accelerators, probe_first=False)
-            )
+            engine = load_engine(bundle, name, options, provider_options=accelerators, probe_first=False)
+            _tell_placement(metrics, rung, engine)
+            return proven(rung.variant, engine)
         worker = WorkerEngine(
             engine_for(rung.variant),
             bundle.read_variant(name),
@@ -170,6 +180,7 @@ def lineup_of(
         except BaseException:
             worker.close()
             raise
+        _tell_placement(metrics, rung, worker)
         return proven(rung.variant, worker)
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from edge_runtime.engine import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EdgeError, EngineError, InputError
 from edge_runtime.probe import ended
+
+if TYPE_CHECKING:
+    from edge_runtime.engines.providers import Placement
 
 _HEAD: Final = struct.Struct("<BI")
 """Kind of message, and bytes that follow."""
@@ -83,6 +86,8 @@ class WorkerEngine:
         self.name = f"{about['name']}, in a process of its own"
         self.inputs: tuple[TensorSpec, ...] = tuple(map(_spec, about["inputs"]))
         self.outputs: tuple[TensorSpec, ...] = tuple(map(_spec, about["outputs"]))
+        self.placement = _placement(about.get("placement"))
+        """See `edge_runtime.engines.onnx.OnnxEngine.placement`."""
         self._check = Inputs(self.inputs).check
         self._timeout_s = deadline_s
         self._socket.settimeout(deadline_s)
@@ -170,6 +175,14 @@ class WorkerEngine:
 
 def _spec(plain: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(plain["name"], np.dtype(plain["dtype"]), tuple(plain["shape"]))
+
+
+def _placement(plain: Mapping[str, Any] | None) -> Placement | None:
+    if plain is None:
+        return None
+    from edge_runtime.engines.providers import Placement  # noqa: PLC0415 - where there is an accelerator
+
+    return Placement(nodes=dict(plain["nodes"]), on_cpu=tuple(plain["on_cpu"]))
 
 
 def _pack(arrays: Sequence[Array]) -> list[Any]:
@@ -272,4 +285,10 @@ def _about(engine: Engine) -> dict[str, Any]:
     def plain(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
         return [{"name": spec.name, "dtype": spec.dtype.str, "shape": spec.shape} for spec in specs]
 
-    return {"name": engine.name, "inputs": plain(engine.inputs), "outputs": plain(engine.outputs)}
+    placement = getattr(engine, "placement", None)
+    return {
+        "name": engine.name,
+        "inputs": plain(engine.inputs),
+        "outputs": plain(engine.outputs),
+        "placement": None if placement is None else asdict(placement),
+    }

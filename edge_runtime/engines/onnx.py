@@ -88,13 +88,13 @@ def available_providers() -> list[str]:
     return names
 
 
-def _session(ort: Any, model: bytes, session_options: Any, wanted: list[Any] | None) -> Any:
+def _session(ort: Any, model: bytes, session_options: Any, wanted: list[Any] | None, what: str = "the model") -> Any:
     try:
         # Without its fallback, which prints to standard output and goes on with the CPU.
         session = ort.InferenceSession(model, session_options, providers=wanted, enable_fallback=0)
         session.disable_fallback()
     except Exception as error:
-        raise EngineError(f"onnxruntime refuses the model: {one_line(error)}") from error
+        raise EngineError(f"onnxruntime refuses {what}: {one_line(error)}") from error
     return session
 
 
@@ -108,7 +108,8 @@ def _accelerated(
     asked = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
     with contextlib.ExitStack() as stack:
         profile = None if asked else stack.enter_context(providers.Profile(session_options))
-        session = _session(ort, model, session_options, named)
+        names = ", ".join(provider.name for provider in wanted)
+        session = _session(ort, model, session_options, named, f"{names} or the model")
         active = session.get_providers()
         lost = [provider.name for provider in wanted if provider.name not in active]
         if lost:

@@ -7,15 +7,17 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_runtime import probe, rungs
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle import load_engine, open_bundle
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
+from edge_runtime.engines.providers import Placement
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
@@ -213,3 +215,22 @@ def test_what_hung_in_the_process_before_comes_back_in_one_of_its_own(begin: Sta
     assert isinstance(back, ProvenVariant)
     assert isinstance(back.engine, WorkerEngine)
     back.close()
+
+
+def test_how_much_of_the_model_an_accelerator_took_is_a_metric(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation that this finds: not looking where the nodes went."""
+    real = load_engine
+
+    def load(*arguments: Any, provider_options: Any = None, **named: Any) -> Any:
+        engine = real(*arguments, **named)
+        if provider_options:
+            engine.placement = Placement(nodes={"VendorExecutionProvider": 5, "CPUExecutionProvider": 2})  # type: ignore[attr-defined]
+        return engine
+
+    monkeypatch.setattr(rungs, "load_engine", load)
+    monkeypatch.setattr(rungs, "probe", lambda *_, **__: SimpleNamespace(require=lambda: None))
+    _, up = begin(accelerators={"VendorExecutionProvider": {}}, isolate="none")
+    assert up.rung is not None
+    assert up.rung.accelerators
+    gauges = up._metrics.gauges
+    assert (gauges["model_nodes_accelerated"], gauges["model_nodes_on_cpu"]) == (5, 2)

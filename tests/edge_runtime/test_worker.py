@@ -5,17 +5,21 @@ That it answers as any engine does is checked by ``tests/contracts/test_engine.p
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from edge_runtime import worker as worker_module
 from edge_runtime.engine import EngineOptions
 from edge_runtime.engines import null
+from edge_runtime.engines.providers import Placement
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.worker import WorkerEngine
 
@@ -118,3 +122,12 @@ def test_it_ends_when_it_is_closed_or_its_parent_is_gone() -> None:
     assert not alive(pid)
     assert time.monotonic() - began < PATIENCE_S / 2
     assert worker.pid == 0
+
+
+def test_what_an_accelerator_took_is_told_across_the_processes(worker: WorkerEngine) -> None:
+    """Mutation that this finds: leaving it out of what the child says of its engine."""
+    placement = Placement(nodes={"CUDAExecutionProvider": 5, "CPUExecutionProvider": 2}, on_cpu=("Softmax",))
+    engine = SimpleNamespace(name="onnxruntime", inputs=(), outputs=(), placement=placement)
+    about = json.loads(json.dumps(worker_module._about(engine)))
+    assert worker_module._placement(about["placement"]) == placement
+    assert worker.placement is None

@@ -23,7 +23,7 @@ from edge_runtime.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
-    from edge_runtime.tune import Setting
+    from edge_runtime.tuning import Setting
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +193,8 @@ def _load_variant(
 
 def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Setting | None:
     """What measuring has found to be the fastest here, if anybody has measured; see `edge_runtime.tune`."""
-    from edge_runtime import tune  # noqa: PLC0415 - not where a variant is named
+    from edge_runtime.tune import tuned  # noqa: PLC0415 - not where a variant is named
+    from edge_runtime.tuning import file_for  # noqa: PLC0415
 
-    path = config.tuned or tune.file_for(config.bundle)
-    return tune.tuned(bundle, path, max_threads=config.threads, within_s=config.tune_at_start_s, clock=clock)
+    path = config.tuned or file_for(config.bundle)
+    return tuned(bundle, path, max_threads=config.threads, within_s=config.tune_at_start_s, clock=clock)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from edge_runtime import tune
 from edge_runtime.config import AppConfig
 from edge_runtime.errors import ConfigError
+from edge_runtime.tuning import file_for
 
 MARK: Final = "# Made by: edge-runtime install-service"
 """First line of every unit made here: one without it is somebody else's, and is not written over."""
@@ -132,7 +132,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         written.append(app.outbox.path.parent)  # the log and the shared memory of SQLite lie beside it
     written += [sink.path.parent for sink in app.sink if sink.type == "jsonl"]  # it turns its files over
     if app.model.tuned is not None or app.model.tune_at_start_s:
-        written.append((app.model.tuned or tune.file_for(app.model.bundle)).parent)
+        written.append((app.model.tuned or file_for(app.model.bundle)).parent)
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
     made = {*written, app.outbox.path if app.outbox is not None else None, app.model.tuned}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,10 @@ import orjson
 from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
 
 if TYPE_CHECKING:
-    from edge_runtime.tune import Tuning
+    from edge_runtime.tuning import Tuning
+
+_MOST_THREADS = 8
+"""Sensor models are small: more threads than that only wait for each other."""
 
 
 def add(commands: Any) -> None:
@@ -22,10 +27,11 @@ def add(commands: Any) -> None:
         "tune",
         help="measure which variant is the fastest on this machine",
         description=(
-            "Time every variant of a bundle in every engine that is installed, by turns, after each has reproduced its "
-            "golden vectors; in child processes, so that one that crashes costs itself alone. What was measured is "
-            "remembered beside the bundle, for this machine, these versions and this bundle, and `run` takes the "
-            "fastest from then on. Takes some seconds; Ctrl-C ends it at once, and nothing is remembered."
+            "Time every variant of a bundle in every engine that is installed and on the accelerators that this board "
+            "has, by turns, after each has reproduced its golden vectors; in child processes, so that one that crashes "
+            "costs itself alone. What was measured is remembered beside the bundle, for this machine, these versions "
+            "and this bundle, and `run` takes the fastest on the processor from then on. Takes some seconds, minutes "
+            "where an accelerator compiles; Ctrl-C ends it at once, and nothing is remembered."
         ),
         epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
     )
@@ -35,7 +41,7 @@ def add(commands: Any) -> None:
         type=count,
         nargs="+",
         metavar="N",
-        help="threads to measure with (default: one, and all cores where there are more)",
+        help="threads to measure with (default: one, two, four, eight, as far as there are cores)",
     )
     parser.add_argument(
         "--file",
@@ -51,19 +57,21 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
-    from edge_runtime import tune  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime import tuning as remembered  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle import open_bundle  # noqa: PLC0415
+    from edge_runtime.devices import this_device  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.signature import load_keys  # noqa: PLC0415
-    from edge_runtime.timing.machine import available_cores, this_machine  # noqa: PLC0415
+    from edge_runtime.timing.machine import this_machine  # noqa: PLC0415
+    from edge_runtime.tune import tune  # noqa: PLC0415
 
-    path: Path = options.file or tune.file_for(options.bundle)
+    path: Path = options.file or remembered.file_for(options.bundle)
     trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
     with open_bundle(options.bundle, trusted=trusted) as bundle:
         machine = this_machine()
         if options.forget:
             try:
-                found = tune.forget(bundle, path, machine)
+                found = remembered.forget(bundle, path, machine)
             except OSError as error:
                 raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
             if options.json:
@@ -71,10 +79,12 @@ def run(options: argparse.Namespace) -> int:
             else:
                 print(f"{path}: {'forgotten' if found else 'nothing was remembered of this bundle on this machine'}")
             return 0
-        tuning = tune.tune(bundle, threads=options.threads or sorted({1, available_cores()}), machine=machine)
+        profile = this_device()
+        threads = options.threads or [count for count in profile.thread_counts if count <= _MOST_THREADS]
+        tuning = tune(bundle, threads=threads, machine=machine, profile=profile)
         why = ""
         try:
-            tune.remember(tuning, bundle, path, machine)
+            remembered.remember(tuning, bundle, path, machine)
         except OSError as error:
             why = error.strerror or type(error).__name__
     if options.json:
@@ -102,10 +112,10 @@ def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:
 
 def _lines(tuning: Tuning) -> list[str]:
     """The figures as people read them, then what was refused, then the choice."""
-    rows = [("variant", "engine", "threads", "median us", "95 % us", "cpu us", "ratio to the first")]
+    rows = [("variant", "on", "threads", "median us", "95 % us", "cpu us", "ratio to the first")]
     rows += [
         (
-            figure.variant, figure.engine, str(figure.threads), f"{figure.p50_us:.1f}", f"{figure.p95_us:.1f}",
+            figure.variant, figure.place, str(figure.threads), f"{figure.p50_us:.1f}", f"{figure.p95_us:.1f}",
             f"{figure.cpu_us:.1f}", f"{figure.ratio:.2f} ({figure.ratio_low:.2f} to {figure.ratio_high:.2f})",
         )
         for figure in tuning.figures
@@ -124,4 +134,19 @@ def _lines(tuning: Tuning) -> list[str]:
             f"with threads = {wide.threads} under [model]: {wide.variant} on {wide.engine}, "
             f"{faster:.1f} times as fast for {dearer:.1f} times the processor time"
         )
+    fast = tuning.fastest_accelerator()
+    if fast is not None:
+        lines.append(
+            f"with accelerators = {_toml(fast.providers)} under [model]: {fast.variant} on {fast.place}, "
+            f"{chosen.p50_us / fast.p50_us:.1f} times as fast"
+        )
     return lines
+
+
+def _toml(table: Mapping[str, Any]) -> str:
+    """An inline table; TOML's basic strings are JSON's."""
+    parts = (
+        f"{json.dumps(name)} = {_toml(value) if isinstance(value, dict) else json.dumps(value)}"
+        for name, value in table.items()
+    )
+    return "{" + ", ".join(parts) + "}"

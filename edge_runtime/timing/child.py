@@ -78,10 +78,13 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
             "name": contender.name,
             "engine": contender.engine,
             "size": len(contender.model),
+            "providers": {name: dict(options) for name, options in contender.providers.items()},
             "inputs": [{"dtype": array.dtype.str, "shape": array.shape} for array in arrays],
         })  # fmt: skip
         blobs += [contender.model, *(array.tobytes() for array in arrays)]
-    bounds = {"timeout_s": timeout_s, "memory_bytes": MEMORY_BYTES * len(contenders)}
+    # CUDA and its like map far more than they use.
+    boundless = any(contender.providers for contender in contenders)
+    bounds = {"timeout_s": timeout_s, "memory_bytes": sys.maxsize if boundless else MEMORY_BYTES * len(contenders)}
     head = json.dumps({**job, **bounds, "contenders": entries}).encode()
     message = b"".join((_HEADER.pack(len(head)), head, *blobs))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)}
@@ -150,7 +153,13 @@ def _attempt() -> dict[str, Any]:
             place += array.nbytes
             arrays.append(array)
         contenders.append(
-            Contender(name=entry["name"], engine=entry["engine"], model=model, inputs=tuple(arrays)),
+            Contender(
+                name=entry["name"],
+                engine=entry["engine"],
+                model=model,
+                inputs=tuple(arrays),
+                providers=entry["providers"],
+            ),
         )
     clock = SystemClock()
     started = clock.monotonic()

@@ -26,7 +26,7 @@ import gc
 import math
 import resource
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -54,12 +54,14 @@ class Contender:
         engine: name of an engine in `edge_runtime.engines`.
         model: the file's bytes.
         inputs: one array per input of the model in the model's own layout, first axis the windows to take in turn.
+        providers: accelerators by name with their options, in order of preference; empty is the processor.
     """
 
     name: str
     engine: str
     model: bytes = field(repr=False)
     inputs: tuple[Array, ...] = field(repr=False)
+    providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.inputs or not len(self.inputs[0]) or len({len(array) for array in self.inputs}) != 1:
@@ -129,7 +131,9 @@ class _Runner:
 
     def __init__(self, contender: Contender, threads: int) -> None:
         self.name = contender.name
-        self.engine = engines.load(contender.engine, contender.model, EngineOptions(threads=threads))
+        self.engine = engines.load(
+            contender.engine, contender.model, EngineOptions(threads=threads), contender.providers
+        )
         self.calls = 0
         self.walls: list[list[float]] = []
         self.cpus: list[float] = []

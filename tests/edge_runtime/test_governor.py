@@ -99,45 +99,41 @@ def test_a_temperature_that_went_missing_lets_nothing_be_stepped_up() -> None:
     assert blind.step(vitals(61.0, None), 1) == -1
 
 
-WALKS = st.lists(
-    st.tuples(
-        st.floats(0.05, 30.0),
-        st.one_of(st.none(), st.floats(20.0, 110.0)),
-        st.booleans(),
-        st.one_of(st.none(), st.floats(0.0, 20.0)),
-    ),
-    max_size=120,
+LOOKS: dict[str, dict[str, Any]] = {
+    "hot": {"temperature": 90.0}, "held back": {"throttled": ("throttled",)}, "greedy": {"watts": 11.0},
+    "between": {"temperature": 70.0}, "cool": {"temperature": 30.0, "watts": 5.0}, "blind": {"temperature": None},
+}  # fmt: skip
+SPELLS = st.lists(
+    st.tuples(st.sampled_from(sorted(LOOKS)), st.integers(1, 12), st.floats(0.05, 60.0)), min_size=1, max_size=15
 )
+"""What is seen, how often in a row, and how far apart."""
 
 
-@settings(deadline=None, max_examples=60)
-@given(WALKS, st.floats(0.0, 60.0), st.floats(1.0, 120.0), st.integers(1, 6))
+@settings(deadline=None, max_examples=100)
+@given(SPELLS, st.floats(0.0, 60.0), st.floats(1.0, 120.0), st.integers(1, 6))
 def test_it_never_oscillates_faster_than_its_hold_time(
-    walk: list[tuple[float, float | None, bool, float | None]], settle_s: float, hold_s: float, steps: int
+    spells: list[tuple[str, int, float]], settle_s: float, hold_s: float, steps: int
 ) -> None:
     """Whatever the sensors say: no step up within `hold_s` of any step, no two down within `settle_s`.
 
-    Broken twice: with the last step up not counted, and with `cool` true while hot.
+    Broken twice: with the last step up not counted, and with a cool spell that a hot one does not end.
     """
     judge = Judge(GovernorConfig(settle_s=settle_s, hold_s=hold_s, max_power_w=10.0))
     level, now = 0, 0.0
-    taken: list[tuple[float, int]] = []
-    for wait, temperature, throttled, watts in walk:
-        now += wait
-        step = judge.step(
-            vitals(now, temperature, throttled=("throttled",) if throttled else (), watts=watts), level
-        )  # fmt: skip
-        before = taken[-1][0] if taken else -math.inf
-        if step < 0:
-            assert level > 0
-            assert now - before >= hold_s
-        if step > 0:
-            downs = [at for at, which in taken if which > 0]
-            assert not downs or now - downs[-1] >= settle_s
-        if step:
-            taken.append((now, step))
-        level = min(level + step, steps)  # a governor whose levers are all pulled stays where it is
-        assert level >= 0
+    last_step = last_down = -math.inf
+    for seen, times, wait in spells:
+        for _ in range(times):
+            now += wait
+            step = judge.step(vitals(now, **LOOKS[seen]), level)
+            if step < 0:
+                assert level > 0
+                assert now - last_step >= hold_s
+            if step > 0:
+                assert now - last_down >= settle_s
+                last_down = now
+            if step:
+                last_step = now
+            level = min(level + step, steps)  # a governor whose levers are all pulled stays where it is
 
 
 @settings(deadline=None, max_examples=25)

@@ -18,14 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import archive, manifest, npy, tune
+from edge_runtime import tuning as tuning_file
 from edge_runtime.bundle import open_bundle
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
+from edge_runtime.devices import EngineChoice, Evidence, Profile
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError
 from edge_runtime.model import load_model
 from edge_runtime.probe import ProbeReport
 from edge_runtime.timing import Contender, Machine, Plan, Timing, child
-from edge_runtime.tune import Figure, Tuning
+from edge_runtime.tuning import Figure, Tuning
 from tests import models
 
 BOTH = ("onnx-fp32", "tflite-int8")
@@ -61,13 +63,13 @@ def remembered(path: Path, bundle: Path, *figures: Figure, machine: Machine | No
     """What a file holds from an earlier time."""
     found = tuning(*figures)
     with open_bundle(bundle) as opened:
-        tune.remember(found, opened, path, machine)
+        tuning_file.remember(found, opened, path, machine)
     return found
 
 
 def recall(path: Path, bundle: Path, machine: Machine | None = HERE) -> Tuning | None:
     with open_bundle(bundle) as opened:
-        return tune.recall(opened, path, machine)
+        return tuning_file.recall(opened, path, machine)
 
 
 # -- choosing --------------------------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ def test_what_is_chosen_is_the_fastest_of_those_with_as_many_threads(figures: li
     chosen = tuning(*figures).choose(most)
     assert chosen in figures
     group = [one for one in figures if one.threads == chosen.threads]
-    assert chosen.ratio <= min(one.ratio for one in group) * tune.EQUAL
+    assert chosen.ratio <= min(one.ratio for one in group) * tuning_file.EQUAL
     if any(one.threads <= most for one in figures):
         assert chosen.threads <= most
 
@@ -136,6 +138,40 @@ def test_every_variant_is_timed_in_every_engine_and_every_refusal_is_told(
     assert found.model == "tiny/1"
 
 
+@needs_both
+def test_accelerators_of_the_board_are_tried_and_are_the_operators_to_choose(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that works (the processor under another name), one that is not there, one that needs another compiler."""
+    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    profile = Profile(
+        family="x",
+        model="a board",
+        evidence=Evidence(tier="simulated", detail="a test"),
+        choices=(
+            EngineChoice(name="twin", engine="onnxruntime", providers={"CPUExecutionProvider": {}}),
+            EngineChoice(name="absent", engine="onnxruntime", providers={"NoSuchExecutionProvider": {}}),
+            EngineChoice(name="tpu", engine="litert", providers={"libtpu.so": {}}, compiled="a compiler"),
+            EngineChoice(name="plain", engine="onnxruntime"),
+        ),
+    )
+    with open_bundle(bundle) as opened:
+        found = tune.tune(opened, profile=profile)
+    assert [(one.variant, one.place) for one in found.figures] == [
+        ("onnx-fp32", "onnxruntime"),
+        ("tflite-int8", "litert"),
+        ("onnx-fp32", "twin"),
+    ]
+    assert "NoSuchExecutionProvider" in found.refused["onnx-fp32 on absent"]
+    assert "a compiler" in found.refused["tflite-int8 on tpu"]
+    fast = found.fastest_accelerator()
+    assert fast is not None
+    assert fast.providers == {"CPUExecutionProvider": {}}
+    slow = dataclasses.replace(found.figures[0], ratio=9.0, p50_us=900.0)
+    assert dataclasses.replace(found, figures=(fast, slow)).choose() == slow
+    assert dataclasses.replace(found, figures=(fast,)).choose() == fast
+
+
 def test_nothing_that_runs_here_is_an_error_with_the_reasons(tmp_path: Path) -> None:
     elsewhere = dataclasses.replace(models.variant("onnx-fp32"), targets=("riscv64",))
     with (
@@ -154,7 +190,7 @@ def test_nothing_that_runs_here_is_an_error_with_the_reasons(tmp_path: Path) -> 
 def test_too_little_time_is_said_before_it_is_spent(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, each_s: float, within_s: float, said: str
 ) -> None:
-    """Broken once by leaving the estimate out: the second variant was loaded all the same."""
+    """Broken once by leaving the estimate out: everything was measured all the same."""
     clock = SimulatedClock()
     proven: list[str] = []
 
@@ -245,8 +281,10 @@ def test_another_bundle_finds_nothing_but_a_signature_changes_nothing(bundle: Pa
     other = models.tiny_bundle(tmp_path / "other.edge", variants=BOTH, version=2)
     assert recall(path, other) is None
     with open_bundle(bundle) as a, open_bundle(other) as b:
-        assert tune.key_of(a, HERE) != tune.key_of(b, HERE)
-        assert tune.key_of(a, dataclasses.replace(HERE, memory_mb=9, system="Linux 7")) == tune.key_of(a, HERE)
+        assert tuning_file.key_of(a, HERE) != tuning_file.key_of(b, HERE)
+        assert tuning_file.key_of(a, dataclasses.replace(HERE, memory_mb=9, system="Linux 7")) == tuning_file.key_of(
+            a, HERE
+        )
 
 
 DAMAGES = {
@@ -314,7 +352,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("edge_runtime.tune.os.fsync", full)
+    monkeypatch.setattr("edge_runtime.tuning.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         remembered(path, bundle, figure(p50_us=1.0), machine=HERE)
     assert recall(path, bundle) == before
@@ -337,14 +375,14 @@ def test_forgetting_strikes_out_this_machine_alone(bundle: Path, tmp_path: Path)
     remembered(path, bundle, machine=HERE)
     remembered(path, bundle, machine=other)
     with open_bundle(bundle) as opened:
-        assert tune.forget(opened, path, HERE)
-        assert not tune.forget(opened, path, HERE)
-        assert tune.recall(opened, path, other) is not None
-        assert tune.forget(opened, path, other)
+        assert tuning_file.forget(opened, path, HERE)
+        assert not tuning_file.forget(opened, path, HERE)
+        assert tuning_file.recall(opened, path, other) is not None
+        assert tuning_file.forget(opened, path, other)
         assert not path.exists()
-        assert not tune.forget(opened, path, other)
+        assert not tuning_file.forget(opened, path, other)
         path.write_bytes(b"{")
-        assert tune.forget(opened, path, HERE)
+        assert tuning_file.forget(opened, path, HERE)
         assert not path.exists()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import tempfile
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -13,7 +16,7 @@ from edge_runtime import tune
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.timing import Plan
-from edge_runtime.tune import Figure, Tuning
+from edge_runtime.tuning import Figure, Tuning
 from tests import models
 
 pytestmark = pytest.mark.skipif(
@@ -77,10 +80,10 @@ def test_another_file_may_remember(bundle: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_what_more_threads_would_bring_and_what_was_refused_is_told() -> None:
-    def figure(threads: int, p50_us: float) -> Figure:
+    def figure(threads: int, p50_us: float, **more: Any) -> Figure:
         return Figure(
             variant="a", engine="e", threads=threads, p50_us=p50_us, p95_us=p50_us, cpu_us=p50_us * threads, ratio=1.0,
-            ratio_low=1.0, ratio_high=1.0,
+            ratio_low=1.0, ratio_high=1.0, **more,
         )  # fmt: skip
 
     tuning = Tuning(
@@ -90,3 +93,11 @@ def test_what_more_threads_would_bring_and_what_was_refused_is_told() -> None:
     lines = _lines(tuning)
     assert lines[-1].endswith("a on e, 2.5 times as fast for 1.6 times the processor time")
     assert "refused b on e: it crashed" in lines
+    providers = {"TensorrtExecutionProvider": {"device_id": "0", "path": 'C:\\"x"'}, "CUDAExecutionProvider": {}}
+    fast = dataclasses.replace(
+        tuning, figures=(*tuning.figures, figure(1, 10.0, accelerator="tensorrt", providers=providers))
+    )
+    last = _lines(fast)[-1]
+    assert last.endswith("under [model]: a on tensorrt, 10.0 times as fast")
+    line = last[last.index("accelerators") : last.index(" under [model]")]
+    assert tomllib.loads(line) == {"accelerators": providers}

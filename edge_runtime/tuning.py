@@ -1,0 +1,266 @@
+"""What was measured of a bundle on a machine, what follows from it, and the file that remembers it.
+
+See `edge_runtime.tune`, which measures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from edge_runtime import schema
+
+if TYPE_CHECKING:
+    from edge_runtime.bundle import Bundle
+    from edge_runtime.timing import Machine
+
+log = logging.getLogger(__name__)
+
+SUFFIX: Final = ".tuned.json"
+"""What the file beside a bundle adds to the bundle's name."""
+
+EQUAL: Final = 1.05
+"""Times within 5 % of each other count as the same: then the exporter's order of preference decides, not the noise."""
+WORTH_A_CORE: Final = 0.8
+"""Further threads are taken where they save at least a fifth of the time; each of them costs a core's power."""
+
+_VERSION: Final = 1
+_MAX_BYTES: Final = 256 * 1024
+_MAX_RECORDS: Final = 16
+"""Machines, versions and bundles that one file remembers; the one measured longest ago leaves first."""
+
+
+class Setting(NamedTuple):
+    """How to run a bundle."""
+
+    variant: str
+    engine: str
+    """Name in `edge_runtime.engines`."""
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One variant in one engine, timed with a batch of 1.
+
+    Attributes:
+        variant: name in the bundle.
+        engine: name in `edge_runtime.engines`.
+        threads: that the engine was allowed.
+        p50_us: median wall time of a window.
+        p95_us: 95th percentile of it.
+        cpu_us: processor time of a window, all threads.
+        ratio: to the variant that would run if nothing had been measured, with as many threads; below 1 is faster.
+        ratio_low: lower end of its 95 % interval.
+        ratio_high: upper end.
+        accelerator: name of the profile's choice, for example ``tensorrt``; empty on the processor.
+        providers: that make the choice: execution providers or delegates with their options.
+    """
+
+    variant: str
+    engine: str
+    threads: int
+    p50_us: float
+    p95_us: float
+    cpu_us: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    accelerator: str = ""
+    providers: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """Where it ran, for people."""
+        return self.accelerator or self.engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Everything measured of one bundle on one machine.
+
+    Attributes:
+        model: name and version of the bundle.
+        machine: label of the machine.
+        versions: of all that computes.
+        measured: date, as far as this machine knew it.
+        figures: of what ran, in the bundle's order.
+        refused: why the others did not, by ``variant on engine``.
+    """
+
+    model: str
+    machine: str
+    versions: dict[str, str]
+    measured: str
+    figures: tuple[Figure, ...]
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.figures:
+            raise ValueError("no figures")
+        if any(not 0 < figure.p50_us < math.inf or figure.threads < 1 for figure in self.figures):
+            raise ValueError("times and threads must be positive")
+
+    def choose(self, max_threads: int = 1) -> Figure:
+        """The fastest on the processor, as `EQUAL` and `WORTH_A_CORE` define it, with at most that many threads.
+
+        Where nothing was measured with so few, the fewest that were. Accelerators are the operator's to configure, and
+        stand before the processor where they are: see `fastest_accelerator`.
+        """
+        figures = [figure for figure in self.figures if not figure.accelerator] or list(self.figures)
+        counts = sorted({figure.threads for figure in figures})
+        best: Figure | None = None
+        for count in [n for n in counts if n <= max_threads] or counts[:1]:
+            group = [figure for figure in figures if figure.threads == count]
+            least = min(figure.ratio for figure in group)
+            fastest = next(figure for figure in group if figure.ratio <= least * EQUAL)
+            if best is None or fastest.p50_us <= best.p50_us * WORTH_A_CORE:
+                best = fastest
+        assert best is not None
+        return best
+
+    def fastest_accelerator(self) -> Figure | None:
+        """The fastest of those, if there are any."""
+        return min((figure for figure in self.figures if figure.accelerator), key=lambda one: one.p50_us, default=None)
+
+    def setting(self, max_threads: int = 1) -> Setting:
+        """How to run the bundle; see `choose`."""
+        chosen = self.choose(max_threads)
+        return Setting(chosen.variant, chosen.engine, min(chosen.threads, max(1, max_threads)))
+
+
+def file_for(bundle: Path) -> Path:
+    """Where the figures of a bundle are kept unless somebody says otherwise: beside it."""
+    return bundle.with_name(bundle.name + SUFFIX)
+
+
+def key_of(bundle: Bundle, machine: Machine) -> str:
+    """What figures are valid for: this machine, these versions, this bundle's contents, whoever signed them.
+
+    The kernel's release and the memory are left out: they change, and the order of the variants does not.
+    """
+    parts = {
+        "root": bundle.root,
+        "architecture": machine.architecture,
+        "processor": machine.processor,
+        "cores": machine.cores,
+        "flags": machine.flags,
+        "versions": machine.versions,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def recall(bundle: Bundle, path: Path, machine: Machine | None = None) -> Tuning | None:
+    """What was measured of this bundle on this machine with these versions; None where there is nothing.
+
+    A file that cannot be read or understood is nothing, and is said to be so in a line of the log.
+    """
+    records = _read(path)
+    if not records:
+        return None
+    from edge_runtime.timing import this_machine  # noqa: PLC0415
+
+    record = records.get(key_of(bundle, machine or this_machine()))
+    if record is None:
+        log.warning(
+            "%s holds nothing measured on this machine with these versions and this bundle; measure again by: "
+            "edge-runtime tune %s",
+            *(path, bundle.path),
+        )
+        return None
+    try:
+        tuning = schema.load(Tuning, record)
+    except schema.SchemaError as error:
+        log.warning("%s is damaged and ignored (%s: %s)", path, error.dotted(), error)
+        return None
+    names = {variant.name for variant in bundle.manifest.variants}
+    if any(figure.variant not in names for figure in tuning.figures):
+        log.warning("%s is damaged and ignored (it names variants that %s has not)", path, bundle.path.name)
+        return None
+    return tuning
+
+
+def remember(tuning: Tuning, bundle: Bundle, path: Path, machine: Machine | None = None) -> None:
+    """Write it down, all or nothing, beside what the file holds for other machines and bundles.
+
+    Raises:
+        OSError: it cannot be written: a read-only disk, a full one, a folder that is not there.
+    """
+    from edge_runtime.timing import this_machine  # noqa: PLC0415
+
+    records = _read(path) or {}
+    key = key_of(bundle, machine or this_machine())
+    records.pop(key, None)
+    records[key] = asdict(tuning)
+    for old in list(records)[:-_MAX_RECORDS]:
+        del records[old]
+    _write(path, records)
+
+
+def forget(bundle: Bundle, path: Path, machine: Machine | None = None) -> bool:
+    """Strike out what `recall` would find; a file with nothing left in it goes.
+
+    Returns:
+        Whether there was anything.
+
+    Raises:
+        OSError: the file cannot be changed.
+    """
+    from edge_runtime.timing import this_machine  # noqa: PLC0415
+
+    records = _read(path)
+    if records is None:  # damaged: it tells nobody anything
+        path.unlink()
+        return True
+    found = records.pop(key_of(bundle, machine or this_machine()), None) is not None
+    if not records:
+        path.unlink(missing_ok=True)
+    elif found:
+        _write(path, records)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The records by key, none where there is no file; None and a line in the log where there is no sense in it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            why = f"larger than {_MAX_BYTES:,} bytes"
+        else:
+            document = json.loads(data)
+            records = document.get("records") if isinstance(document, dict) else None
+            if isinstance(records, dict) and document.get("version") == _VERSION:
+                return records
+            why = "not a file that tune wrote"
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+    except (ValueError, RecursionError):
+        why = "not JSON"
+    log.warning("%s is damaged and ignored (%s)", path, why)
+    return None
+
+
+def _write(path: Path, records: Mapping[str, Any]) -> None:
+    text = json.dumps({"version": _VERSION, "records": records}, indent=1)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)  # holds no secret, and the service may be another user than who measured
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -355,15 +355,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The outbox against a plain dict, for longer.")
     parser.add_argument("--sequences", type=int, default=2_000)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     arguments = parser.parse_args()
+    seed(arguments.seed)(OutboxMachine)
     run_state_machine_as_test(
         OutboxMachine,
         settings=settings(
             max_examples=arguments.sequences, stateful_step_count=arguments.steps, deadline=None, print_blob=True,
-            suppress_health_check=list(HealthCheck),
+            database=None, suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
-    print(f"{arguments.sequences} sequences of up to {arguments.steps} steps: no divergence")
+    steps = f"{arguments.sequences} sequences of up to {arguments.steps} steps"
+    print(f"{steps}, seed {arguments.seed}: no divergence")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ COMMANDS = (
     "tune",
     "doctor",
     "outbox",
+    "update",
     "install-service",
     "demo",
 )

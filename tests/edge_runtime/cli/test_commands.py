@@ -157,6 +157,7 @@ def test_no_command_is_forgotten() -> None:
         "tune",
         "doctor",
         "outbox",
+        "update",
         "install-service",
         "demo",
     }

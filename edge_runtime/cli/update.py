@@ -1,0 +1,105 @@
+"""``edge-runtime update``: what updates are doing, and what an operator wants of them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from edge_runtime.cli.arguments import existing_file
+from edge_runtime.errors import ConfigError, EdgeError
+
+if TYPE_CHECKING:
+    from edge_runtime.config import AppConfig
+    from edge_runtime.update.config import UpdateConfig
+    from edge_runtime.update.depot import Depot
+    from edge_runtime.update.state import State
+
+_ACTIONS = {
+    "status": "which bundle runs, which one is tried, what is held back",
+    "apply": "lift a hold, and try again what was held back or refused; with BUNDLE, install that file",
+    "hold": "take no updates until apply",
+    "rollback": "go back to what ran before, and hold back what runs now",
+}
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "update",
+        help="updates over the air: status, apply, hold, rollback",
+        description=(
+            "Look at and steer the updates of an application. It need not run: what is asked for is left in its update "
+            "folder, and done within poll_s (5 s unless the file says otherwise), or at its next start."
+        ),
+        epilog=(
+            "examples:\n"
+            "  edge-runtime update status app.toml\n"
+            "  edge-runtime update apply app.toml watch-4.edge\n"
+            "  edge-runtime update rollback app.toml"
+        ),
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, what in _ACTIONS.items():
+        action = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        action.add_argument("config", type=existing_file, metavar="APP.toml", help="the application's configuration")
+        if name == "apply":
+            action.add_argument("bundle", type=existing_file, nargs="?", metavar="BUNDLE", help="a signed .edge file")
+        action.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show, or leave a request."""
+    from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.update.depot import Depot  # noqa: PLC0415
+
+    config = configuration.load(options.config)
+    if config.update is None:
+        raise ConfigError(f"{options.config} has no table [update]; see docs/updates.md")
+    depot = Depot(config.update.folder, read_only=True)
+    if options.action == "status":
+        _show(depot.state, as_json=options.json)
+        return 0
+    _post(depot, config, config.update, options)
+    return 0
+
+
+def _post(depot: Depot, config: AppConfig, update: UpdateConfig, options: argparse.Namespace) -> None:
+    from edge_runtime.clock import SystemClock  # noqa: PLC0415
+    from edge_runtime.update import check, inbox  # noqa: PLC0415
+    from edge_runtime.update.keys import KeyChain  # noqa: PLC0415
+
+    bundle = getattr(options, "bundle", None)
+    if not depot.requests.is_dir():
+        raise ConfigError(f"update.folder {update.folder}: no application has used it yet; start one first")
+    if bundle is not None:  # so that a wrong file is told to whoever types, and not to a log
+        keys = KeyChain(config.model.trusted_keys, update.key_threshold, update.folder, read_only=True)
+        check.open_candidate(bundle, update, keys.current.keys, SystemClock()).close()
+    try:
+        inbox.post(depot, inbox.Request(action=options.action), bundle)
+    except OSError as error:
+        raise EdgeError(f"update.folder {update.folder}: cannot be written: {error.strerror}") from error
+    if options.json:
+        print(orjson.dumps({"asked": options.action, "within_s": update.poll_s}).decode())
+    else:
+        print(f"asked for: {options.action}. A running application does it within {update.poll_s:g} s.")
+
+
+def _show(state: State, *, as_json: bool) -> None:
+    if as_json:
+        print(orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode())
+        return
+    running = state.running.model if state.running is not None else "the configured bundle"
+    print(f"running    {running}")
+    if state.candidate is not None:
+        print(f"candidate  {state.candidate.model}, {state.phase}, start {state.starts}")
+    for held in state.held:
+        print(f"held back  {held.name}/{held.version}: {held.reason}")
+    if state.on_hold:
+        print("on hold    an operator wants no updates; edge-runtime update apply ends that")
+    for name, version in sorted(state.highest.items()):
+        print(f"highest    {name}/{version}")
+    if state.last:
+        print(f"last       {state.last}")

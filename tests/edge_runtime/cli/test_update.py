@@ -1,0 +1,133 @@
+"""``edge-runtime update``: what it shows, and what it leaves for the application to do."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, fields
+from importlib.resources import files
+from pathlib import Path
+
+import orjson
+import pytest
+
+from edge_runtime.cli import main
+from edge_runtime.update import inbox, state
+from edge_runtime.update.config import UpdateConfig
+from edge_runtime.update.depot import Depot
+from edge_runtime.update.state import HeldBack, Installed, State
+from tests.edge_runtime.update.devices import APP, Factory
+
+
+@pytest.fixture(scope="module")
+def factory(tmp_path_factory: pytest.TempPathFactory) -> Factory:
+    return Factory(tmp_path_factory.mktemp("factory"))
+
+
+@pytest.fixture
+def folder(factory: Factory, tmp_path: Path) -> Path:
+    """A device whose application has run once."""
+    folder = factory.device(tmp_path / "device")
+    (folder / "app.toml").write_text(APP.format(model="", more=""))
+    Depot(folder / "updates").close()
+    return folder
+
+
+def write(folder: Path, made: State) -> None:
+    depot = Depot(folder / "updates")
+    depot.change(lambda _: made)
+    depot.close()
+
+
+def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = str(folder / "app.toml")
+    assert main(["update", "status", app]) == 0
+    assert capsys.readouterr().out == "running    the configured bundle\n"
+    running = Installed(name="watch", version=2, sha256="ab" * 32)
+    held = HeldBack(name="watch", version=3, reason="it agrees on 12 % of 200 windows")
+    made = State(running=running, held=(held,), highest={"watch": 3}, on_hold=True, last="what was last")
+    write(folder, state.tried(made, Installed(name="watch", version=4, sha256="cd" * 32), "trial"))
+    assert main(["update", "status", app]) == 0
+    out = capsys.readouterr().out
+    for line in (
+        "running    watch/2",
+        "candidate  watch/4, trial, start 1",
+        "held back  watch/3: it agrees on 12 % of 200 windows",
+        "on hold    ",
+        "highest    watch/4",
+        "last       watch/4: trial",
+    ):
+        assert line in out
+    assert main(["update", "status", app, "--json"]) == 0
+    told = orjson.loads(capsys.readouterr().out)
+    assert (told["phase"], told["running"]["version"], told["candidate"]["version"]) == ("trial", 2, 4)
+
+
+@pytest.mark.parametrize("action", ["hold", "apply", "rollback"])
+def test_a_wish_is_left_for_the_application(folder: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["update", action, str(folder / "app.toml"), "--json"]) == 0
+    assert orjson.loads(capsys.readouterr().out) == {"asked": action, "within_s": 0.05}
+    depot = Depot(folder / "updates", read_only=True)
+    assert [request.action for _, request in inbox.requests(depot)] == [action]
+
+
+def test_a_bundle_is_verified_before_it_is_left_there(
+    folder: Path, factory: Factory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = str(folder / "app.toml")
+    assert main(["update", "apply", app, str(factory.bundle(2, key="stranger"))]) == 1
+    assert "is not trusted" in capsys.readouterr().err
+    assert not list((folder / "updates/requests").iterdir())
+    assert main(["update", "apply", app, str(factory.bundle(2))]) == 0
+    assert (folder / "updates/requests/apply.edge").read_bytes() == factory.bundle(2).read_bytes()
+
+
+def test_an_application_without_updates_has_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (folder / "app.toml").read_text()
+    (folder / "app.toml").write_text(text[: text.index("[update]")])
+    assert main(["update", "status", str(folder / "app.toml")]) == 2
+    assert "has no table [update]" in capsys.readouterr().err
+
+
+def test_a_wish_needs_an_application_that_has_run(
+    folder: Path, factory: Factory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "app.toml").write_text((folder / "app.toml").read_text().replace('"updates"', '"elsewhere"'))
+    assert main(["update", "hold", str(folder / "app.toml")]) == 2
+    assert "start one first" in capsys.readouterr().err
+
+
+def test_the_example_shows_every_setting_with_its_default() -> None:
+    text = files("edge_runtime.cli").joinpath("default.toml").read_text("utf-8")
+    lines = [line.removeprefix("# ") for line in text[text.index("# [update]") :].splitlines()[1:] if line]
+    shown = tomllib.loads("\n".join(lines))
+    samples = {"folder", "broker", "topic", "drop", "ca_file", "token_file"}
+    named = {one.name: one for one in fields(UpdateConfig)}
+    assert set(shown) == set(named) - {"cert_file", "key_file", "timeout_s"}
+    for name, value in shown.items():
+        default = named[name].default
+        if name in samples:
+            assert default in ("", None, MISSING)
+        else:
+            assert (list(default) if isinstance(default, tuple) else default) == value, name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"drop": None}, "bundles must come from somewhere"),
+        ({"topic": "a/b"}, "broker goes with topic"),
+        ({"broker": "b"}, "broker goes with topic"),
+        ({"broker": "b", "topic": "a/#"}, "is no topic"),
+        ({"token_file": Path("t")}, "token_file needs hosts"),
+        ({"key_file": Path("k")}, "key_file needs cert_file"),
+        ({"min_agreement": 1.1}, "min_agreement must be 0 to 1"),
+        ({"compare_share": 0.0}, "compare_share must be above 0"),
+        ({"max_failed_starts": 0}, "max_failed_starts must be at least 1"),
+        ({"poll_s": 0.0}, "poll_s must be above 0"),
+        ({"trial_windows": -1}, "trial_windows must not be negative"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, object], complaint: str) -> None:
+    values: dict[str, object] = {"folder": Path("u"), "drop": Path("d")}
+    with pytest.raises(ValueError, match=complaint):
+        UpdateConfig(**values | wrong)  # type: ignore[arg-type]

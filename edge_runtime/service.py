@@ -32,6 +32,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.-]{0,100}")
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _QUANTITY: Final = re.compile(r"[1-9][0-9]{0,11}[KMGT]?")
 _HOMES: Final = ("/home", "/root", "/run/user")
+_KERNELS: Final = ("/dev", "/proc", "/sys")
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - told apart, never written to
 
 
@@ -63,9 +64,7 @@ GROUPS: Final = {
 }
 """Groups that own sensors and accelerators."""
 
-_OF_SOURCE: Final = {
-    "serial": ("dialout",), "i2c": ("i2c",), "spi": ("spi",), "iio": ("iio",), "microphone": ("audio",),
-}  # fmt: skip
+_OF_SOURCE: Final = {"serial": ("dialout",), "iio": ("iio",), "alsa": ("audio",)}
 _OF_ACCELERATOR: Final = ("video", "render")
 
 
@@ -138,7 +137,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     made = {*written, app.outbox.path if app.outbox is not None else None, app.model.tuned}
     made |= {sink.path for sink in app.sink if sink.type == "jsonl"}
     made.add(app.governor.root if app.governor is not None else None)  # all of the machine, if anything
-    read = [file, *(path for path in _every_path(app) if path not in made)]
+    read = [file, *(path for path in _every_path(app) if path not in made and not _any_below([path], _KERNELS))]
 
     def unique(paths: Sequence[Path]) -> tuple[Path, ...]:
         return tuple(dict.fromkeys(path.absolute() for path in paths))
@@ -222,6 +221,8 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         *([] if _any_below(everything, _TEMPORARY) else ["PrivateTmp=yes"]),
         *(f"ReadWritePaths={_path(path)}" for path in paths.written),
         *(f"ReadOnlyPaths=-{_path(path)}" for path in paths.read),
+        # Buffers and rates of sensors are set through sysfs; the files' own permissions still hold.
+        *(["ReadWritePaths=-/sys/devices"] if any(source.type == "iio" for source in app.source) else []),
         "UMask=0077",
         "",
         *_devices(app, groups),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -113,6 +114,25 @@ def test_devices_are_closed_but_for_those_of_its_groups() -> None:
     assert fast["SupplementaryGroups"] == ["video render"]
     assert fast["DevicePolicy"] == ["auto"]
     assert "MemoryDenyWriteExecute" not in fast
+
+
+@dataclasses.dataclass
+class Sensor:
+    """A source, as far as a unit cares."""
+
+    type: str
+    dev: Path = Path("/dev")
+
+
+def test_sources_bring_their_groups_and_what_they_set() -> None:
+    sensors = tuple(Sensor(kind) for kind in ("serial", "iio", "alsa"))
+    wired = dataclasses.replace(app(), source=sensors)  # type: ignore[arg-type]
+    found = settings(unit(wired, config()))
+    assert found["SupplementaryGroups"] == ["dialout iio audio"]
+    assert {"char-ttyUSB rw", "char-iio rw", "char-alsa rw"} <= set(found["DeviceAllow"])
+    assert "-/sys/devices" in found["ReadWritePaths"]
+    assert "-/sys/devices" not in settings(unit(app(), config()))["ReadWritePaths"]
+    assert Path("/dev") not in paths_of(wired, FILE).read
 
 
 def test_homes_stay_closed_unless_something_lies_there() -> None:

@@ -23,13 +23,16 @@ from typing import NamedTuple
 
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse
 from edge_runtime.store.opening import sync_folder
-from edge_runtime.store.schema import PAGE_BYTES, Connect, Connection, connect_sqlite
+from edge_runtime.store.schema import Connect, Connection, connect_sqlite
 
 log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x45444A4C
 """``EDJL``, in the database header."""
-_CHECKPOINT_PAGES = 256
+PAGE_BYTES = 1024
+"""A turn is small, and its commit writes whole pages behind 24 bytes each: with 4096 a lone reading dirties two blocks
+of the disk and costs 9.2 KB, with 1024 6.3 KB (512: 6.6 KB; 2048: 7.2 KB; measured on ext4)."""
+_CHECKPOINT_PAGES = 1024
 """Log pages after which SQLite copies them into the database: a megabyte, so that the log stays small."""
 
 _TABLES = (

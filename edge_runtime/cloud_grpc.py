@@ -11,6 +11,7 @@ Source: kserve/open-inference-protocol, ``specification/protocol/open_inference_
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,10 @@ _CONTENTS = {
 _REJECTED = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE",
                        "UNIMPLEMENTED", "DATA_LOSS"})  # fmt: skip
 _CREDENTIALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+# What gRPC says of a handshake that failed: the reason stands at the end of a long line.
+_TLS_REASON = re.compile(
+    r"OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: ([^:]+)|(Hostname Verification Check failed)|OPENSSL_internal:(\w+)"
+)
 _PUSHBACK = "grpc-retry-pushback-ms"  # how a server says Retry-After in gRPC (gRFC A6)
 
 
@@ -315,7 +320,16 @@ class GrpcClient(CloudClient):
 
     def _error(self, failure: Any) -> CloudError:
         code = failure.code()
-        details = " ".join(str(failure.details() or "").split())[:200]
+        details = " ".join(str(failure.details() or "").split())
+        if code.name == "UNAVAILABLE" and (tls := _TLS_REASON.search(details)):
+            trust, name, other = tls.groups()
+            if other:
+                return CloudUnavailable(f"{self._where} cannot be reached: TLS: {other}")
+            return CloudUnavailable(
+                f"{self._where} cannot be reached: its certificate is refused ({trust or name}); check ca_file, the "
+                "host name and this clock"
+            )
+        details = details[:200]
         text = f"{self._where} answered {code.name}: {details or '(no text)'}"
         ours = code.name == "RESOURCE_EXHAUSTED" and "larger than max" in details  # the answer is too long for *us*
         if code.name in _REJECTED or ours:

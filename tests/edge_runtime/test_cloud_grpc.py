@@ -210,3 +210,20 @@ def test_a_closed_client_says_so(server: GrpcServer) -> None:
     with pytest.raises(CloudUnavailable, match="closed"):
         ask(it)
     assert not it.ready()
+
+
+def test_a_certificate_that_is_refused_says_why(tmp_path: Path) -> None:
+    """gRPC puts the reason at the end of a long line, behind where errors are cut."""
+    certificates = make_certificates(tmp_path / "ours")
+    credentials = grpc.ssl_server_credentials(
+        [(certificates.server_key.read_bytes(), certificates.server.read_bytes())]
+    )
+    other = make_certificates(tmp_path / "other").ca
+    with GrpcServer({}, credentials=credentials) as server:
+        with client(server.url, ca_file=other) as it, pytest.raises(CloudUnavailable) as caught:
+            ask(it)
+        assert "its certificate is refused (unable to get local issuer certificate)" in str(caught.value)
+        named = server.url.replace("localhost", "127.0.0.1")
+        with client(named, ca_file=certificates.ca) as it, pytest.raises(CloudUnavailable) as caught:
+            ask(it)
+        assert "its certificate is refused (Hostname Verification Check failed)" in str(caught.value)

@@ -136,6 +136,7 @@ def test_the_same_folder_gives_the_same_recipe(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "recipe.toml").read_bytes() == (tmp_path / "b" / "recipe.toml").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_recipe_builds(tmp_path: Path) -> None:
     for module in ("torch", "onnxscript", "sklearn"):
         pytest.importorskip(module, reason="the export toolchain's networks need torch (extra [export])")

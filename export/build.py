@@ -323,7 +323,7 @@ def train(recipe: Recipe, folders: Mapping[str, Path], steps: Steps, say: Say, g
     say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f})")
     novelty = None
     if recipe.gate.unfamiliar:
-        novelty = fit_novelty(windows["train"].x, windows["train"].y, validation.x)
+        novelty = fit_novelty(windows["train"], validation)
     cloud_temperature = fit_temperature(
         answers(_teacher_source(teacher.at(1.0).SerializeToString()), validation.contexts), validation.y
     )

@@ -2,8 +2,8 @@
 
 A softmax is as sure about noise as about speech. So each window's plain statistics (per channel its mean, the logarithm
 of its deviation and of its mean change from sample to sample) are held against those of the training windows of each
-class. Where they lie further from every class than nearly all windows of groups not trained on, the logits shrink by
-as much, and the confidence with them. Neither the label nor the answer to a familiar window changes; the gate, whatever
+class. Where they lie further from every class than nearly all windows of any group held out, the logits shrink by as
+much, and the confidence with them. Neither the label nor the answer to a familiar window changes; the gate, whatever
 its score, sends the unfamiliar one to the cloud.
 
 The distance is Mahalanobis's to the nearest class, with one variance per statistic: a few dozen multiplications.
@@ -23,7 +23,7 @@ import onnx
 from onnx import helper
 
 from edge_runtime.errors import ConfigError
-from export.data import Float32, Int64
+from export.data import Float32, Int64, Windows
 from export.quantize.graph import Net, shape_of
 
 _FLOOR = 1e-3
@@ -52,36 +52,50 @@ class Novelty:
     limit: float
 
 
-def fit_novelty(windows: Float32, y: Int64, unseen: Float32, *, familiar: float = 0.99) -> Novelty:
+def fit_novelty(known: Windows, unseen: Windows, *, familiar: float = 0.99) -> Novelty:
     """Learn what windows are like.
 
+    The limit is the largest that any group needs: each of `unseen`, and each of `known` held against the others. People
+    and machines differ, and a new one is not unfamiliar for being another.
+
     Args:
-        windows: (n, n_channels, samples) of training groups.
-        y: (n,) their classes.
-        unseen: windows of groups not trained on, of the same kind; they set the limit.
-        familiar: share of them that is to count as familiar.
+        known: of training groups, with every class.
+        unseen: of groups not trained on.
+        familiar: share of each group's windows that is to count as familiar.
 
     Raises:
         ConfigError: windows of a single sample, or a class without a window.
     """
-    if windows.shape[2] < 2:
+    if known.x.shape[2] < 2:
         raise ConfigError("windows of one sample have no deviation to know them by; leave gate.unfamiliar out")
-    if missing := sorted(set(range(int(y.max()) + 1)) - set(y.tolist())):
+    if missing := sorted(set(range(int(known.y.max()) + 1)) - set(known.y.tolist())):
         raise ConfigError(f"class number {missing[0]} has no training window to know it by")
-    floor = np.maximum(_FLOOR * windows.std(axis=(0, 2), dtype=np.float64), np.finfo(np.float32).tiny)
-    found = statistics(windows, floor)
+    floor = np.maximum(_FLOOR * known.x.std(axis=(0, 2), dtype=np.float64), np.finfo(np.float32).tiny)
+    found = statistics(known.x, floor)
+    novelty = _learn(found, known.y, floor)
+    other = statistics(unseen.x, floor)
+    needed = [float(np.quantile(_distance(other[unseen.group == one], novelty), familiar)) for one in set(unseen.group)]
+    for one in set(known.group):
+        own = known.group == one
+        if not own.all():
+            without = _learn(found[~own], known.y[~own], floor)
+            needed.append(float(np.quantile(_distance(found[own], without), familiar)))
+    return replace(novelty, limit=max(needed))
+
+
+def _learn(found: npt.NDArray[np.float64], y: Int64, floor: npt.NDArray[np.float64]) -> Novelty:
     centre = found.mean(axis=0)
-    own = np.stack([found[y == label].mean(axis=0) for label in range(int(y.max()) + 1)])
-    deviation = np.sqrt(np.square(found - own[y]).mean(axis=0))
+    labels, place = np.unique(y, return_inverse=True)
+    own = np.stack([found[y == label].mean(axis=0) for label in labels])
+    deviation = np.sqrt(np.square(found - own[place]).mean(axis=0))
     scale = 1 / np.maximum(deviation, 1e-6 * np.maximum(1.0, np.abs(centre)))
-    novelty = Novelty(
+    return Novelty(
         floor=floor.astype(np.float32),
         centre=centre.astype(np.float32),
         scale=scale.astype(np.float32),
         means=((own - centre) * scale).astype(np.float32),
         limit=1.0,
     )
-    return replace(novelty, limit=float(np.quantile(excess(unseen, novelty), familiar)))
 
 
 def statistics(windows: Float32, floor: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
@@ -93,9 +107,12 @@ def statistics(windows: Float32, floor: npt.NDArray[np.floating[Any]]) -> npt.ND
 
 def excess(windows: Float32, novelty: Novelty) -> npt.NDArray[np.float64]:
     """(n,) distance to the nearest class, over the limit: above 1 is unfamiliar."""
-    scaled = np.clip((statistics(windows, novelty.floor) - novelty.centre) * novelty.scale, -_FAR, _FAR)
-    distances = np.square(scaled[:, None] - novelty.means).mean(axis=2)
-    nearest: npt.NDArray[np.float64] = distances.min(axis=1) / novelty.limit
+    return _distance(statistics(windows, novelty.floor), novelty) / novelty.limit
+
+
+def _distance(found: npt.NDArray[np.float64], novelty: Novelty) -> npt.NDArray[np.float64]:
+    scaled = np.clip((found - novelty.centre) * novelty.scale, -_FAR, _FAR)
+    nearest: npt.NDArray[np.float64] = np.square(scaled[:, None] - novelty.means).mean(axis=2).min(axis=1)
     return nearest
 
 

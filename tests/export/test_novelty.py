@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
 from export.calibrate import at_temperature
-from export.data import Float32, Int64
+from export.data import Float32, Int64, Windows
 from export.measure import answers
 from export.novelty import excess, fit_novelty, with_novelty
 from export.pack import VariantSource
@@ -57,7 +59,18 @@ def net() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
-FIT = fit_novelty(*waves(0), waves(1)[0])
+def people(seed: int, groups: int, loudness: float = 0.0) -> Windows:
+    """Windows of several people; each is louder than the one before by a factor."""
+    x, y = waves(seed)
+    who = np.arange(len(y)) * groups // len(y)
+    mean = np.array([9.8, 0.0], np.float32)[:, None]
+    x = mean + (x - mean) * np.exp(loudness * who).astype(np.float32)[:, None, None]
+    number = np.arange(len(y))
+    group = np.array([f"{seed}-{one}" for one in who.tolist()])
+    return Windows(contexts=x, samples=SAMPLES, y=y, group=group, recording=number, start=number)
+
+
+FIT = fit_novelty(people(0, 3), people(1, 2))
 
 
 @settings(max_examples=50)
@@ -81,6 +94,13 @@ def test_familiar_windows_are_answered_as_before() -> None:
     assert 0.95 < familiar.mean() <= 1
     plain, doubted = onnx_answers(net(), x), onnx_answers(with_novelty(net(), FIT), x)
     np.testing.assert_array_equal(doubted[familiar], plain[familiar])
+
+
+def test_a_new_person_who_differs_as_people_do_is_familiar() -> None:
+    alike, varied = fit_novelty(people(0, 1), people(1, 1)), fit_novelty(people(0, 4, 0.2), people(1, 1))
+    louder = people(2, 5, 0.2).x[-48:]
+    assert (excess(louder, alike) > 1).mean() > 0.5
+    assert (excess(louder, varied) > 1).mean() < 0.2
 
 
 @pytest.mark.parametrize("kind", ["noise", "flat", "overload", "swapped", "shuffled"])
@@ -121,9 +141,12 @@ def test_absurd_values_give_probabilities_still(level: float) -> None:
 
 
 def test_a_class_without_windows_and_a_graph_of_other_channels_are_refused() -> None:
-    x, y = waves(8)
+    whole = people(8, 2)
+    kept = np.flatnonzero(whole.y != 1)
+    fewer = replace(whole, contexts=whole.contexts[kept], y=whole.y[kept], group=whole.group[kept])
     with pytest.raises(ConfigError, match="class number 1 has no training window"):
-        fit_novelty(x[y != 1], y[y != 1], x)
-    other = fit_novelty(np.concatenate([x, x[:, :1]], axis=1), y, np.concatenate([x, x[:, :1]], axis=1))
+        fit_novelty(fewer, whole)
+    wider = replace(whole, contexts=np.concatenate([whole.contexts, whole.contexts[:, :1]], axis=1))
+    other = fit_novelty(wider, wider)
     with pytest.raises(ConfigError, match="not \\(batch, 3, samples\\)"):
         with_novelty(net(), other)

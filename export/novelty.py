@@ -9,7 +9,7 @@ its score, sends the unfamiliar one to the cloud.
 The distance is Mahalanobis's to the nearest class, with one variance per statistic: a few dozen multiplications.
 Measured on the way here: the same distance on the network's last features, as Lee et al. 2018 (arXiv:1807.03888) have
 it, caught 2 of 10 windows of other movements with such variances and 9 of 10 with a full covariance, and 1 to 2 of 10
-of noise; these statistics caught all, and are cheaper than the covariance.
+of noise; these statistics caught more than 9 of 10 of both, and are cheaper than the covariance.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def intervals(scores: Mapping[str, Interval], device: str, metric: str) -> Marku
             text(left - 8, y, name, anchor="end", class_="strong" if name == device else ""),
             line(x(score.low), y, x(score.high), y, f"whisker {kind}"),
             dot(x(score.value), y, f"mark {kind}", _spoken(name, score)),
-            text(_WIDE - 82, y, percent(score.value, 2), class_="strong" if name == device else ""),
+            text(_WIDE - 74, y, percent(score.value, 2), class_="strong" if name == device else ""),
         ]
     return drawing(_WIDE, height, f"{metric} on test groups with 95 % intervals", *parts)
 

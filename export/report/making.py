@@ -94,12 +94,17 @@ def streaming(known: Figures) -> Markup:
     update, window = found.get("update_us"), found.get("window_us")
     said: list[Content] = []
     if update and window:
+        ratio = window / update
+        said_of = (
+            f"{digits3(ratio)} times less" if ratio > 1 else f"{digits3(1 / ratio)} times as much, so it does not pay"
+        )
         sentence = (
-            f"An update takes {micros(update)}, the whole window {micros(window)}: {digits3(window / update)} times "
-            "less, on one thread, both taking turns."
+            f"An update takes {micros(update)}, the whole window {micros(window)}: {said_of}, on one thread, both "
+            "taking turns."
         )
         said.append(tag("p", sentence))
-    return section("Streaming", *said, facts(found))
+    told = ("update_us", "window_us", "times_less") if said else ()
+    return section("Streaming", *said, facts({key: value for key, value in found.items() if key not in told}))
 
 
 def teacher(known: Figures) -> Markup:

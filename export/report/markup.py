@@ -71,12 +71,16 @@ def _number(value: str | float) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    r"""A share from 0 to 1.
+    r"""A share from 0 to 1; one that is not whole is never rounded up to it.
 
-    >>> percent(0.8493)
-    '84.9\u202f%'
+    >>> percent(0.8493), percent(0.99996), percent(1.0)
+    ('84.9\u202f%', '99.996\u202f%', '100.0\u202f%')
     """
-    return NONE if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}{_THIN}%"
+    if share is None or not math.isfinite(share):
+        return NONE
+    while share < 1 and digits < 6 and float(f"{100 * share:.{digits}f}") >= 100:
+        digits += 1
+    return f"{100 * share:.{digits}f}{_THIN}%"
 
 
 def points(share: float | None) -> str:

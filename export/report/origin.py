@@ -39,12 +39,13 @@ def data(known: Figures) -> Markup:
         }
         rows = [
             (
-                meaning.get(name, name),
+                meaning[name],
                 thousands(windows.get(name)),
                 thousands(len(members)),
                 tag("span", _listed(members), class_="names"),
             )
-            for name, members in groups.items()
+            for name in meaning
+            if (members := groups.get(name))
         ]
         parts += [
             tag("p", "No group (person, machine, recording) is in two sets."),

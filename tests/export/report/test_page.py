@@ -116,6 +116,19 @@ def test_what_a_report_does_not_have_leaves_its_section_out() -> None:
     assert "Pareto front: accuracy against latency" in seen.headings
 
 
+def test_streaming_that_does_not_pay_says_so() -> None:
+    whole = figures.full()
+    whole["streaming"]["update_us"] = 66.2
+    assert "2.00 times as much, so it does not pay" in Reader(page(whole)).text
+
+
+def test_nothing_is_rounded_up_to_perfection() -> None:
+    whole = figures.full()
+    for each in whole["test"]["judged"].values():
+        each["accuracy"], each["high"] = 0.9996, 1.0
+    assert "99.96 %" in Reader(page(whole)).text.split("How often")[0]
+
+
 def test_layers_without_a_loss_are_ranked_by_their_noise() -> None:
     whole = figures.full()
     for each in whole["sensitivity"]:

@@ -93,7 +93,7 @@ $(VENV)/.device: pyproject.toml | $(BIN)/python
 # What the tests need besides.
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing what the tests need (once)"
-	@$(PIP) install --editable ".[onnx,tflite,codecs,parquet,grpc]" --group test
+	@$(PIP) install --editable ".[onnx,tflite,codecs,parquet,grpc,serial]" --group test
 	@touch $@ $(VENV)/.device
 
 # What the export toolchain needs. torch goes first and exactly: left to the resolver, it may come a second time.

@@ -15,16 +15,22 @@ from edge_runtime.sources.decoding import Decoder
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.link import Link
+    from edge_runtime.sources.alsa import AlsaConfig
+    from edge_runtime.sources.iio import IioConfig
     from edge_runtime.sources.mqtt import MqttSourceConfig
     from edge_runtime.sources.recording import RecordingConfig
+    from edge_runtime.sources.serial import SerialConfig
     from edge_runtime.sources.stdin import StdinConfig
 
-    SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig
+    SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig | SerialConfig | IioConfig | AlsaConfig
 else:
     SourceConfig = OneOf(
         mqtt="edge_runtime.sources.mqtt:MqttSourceConfig",
         recording="edge_runtime.sources.recording:RecordingConfig",
         stdin="edge_runtime.sources.stdin:StdinConfig",
+        serial="edge_runtime.sources.serial:SerialConfig",
+        iio="edge_runtime.sources.iio:IioConfig",
+        alsa="edge_runtime.sources.alsa:AlsaConfig",
     )
 
 
@@ -63,6 +69,18 @@ def build_source(
         from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
 
         return RecordingSource(config, contract, metrics, clock, name=name)
+    if config.type == "serial":
+        from edge_runtime.sources.serial import SerialSource  # noqa: PLC0415
+
+        return SerialSource(config, decoder(config.codec), metrics, clock, name=name)
+    if config.type == "iio":
+        from edge_runtime.sources.iio import IioSource  # noqa: PLC0415
+
+        return IioSource(config, contract, metrics, clock, name=name)
+    if config.type == "alsa":
+        from edge_runtime.sources.alsa import AlsaSource  # noqa: PLC0415
+
+        return AlsaSource(config, contract, metrics, clock, name=name)
     from edge_runtime.sources.stdin import StdinSource  # noqa: PLC0415
 
     return StdinSource(config, decoder(config.codec), clock=clock, name=name)

@@ -12,15 +12,15 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs.config import CodecConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.senml import SenmlConfig
-from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.errors import ConfigError
 from edge_runtime.loop import Loop
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Decoder
+from edge_runtime.sources.framing import Framer, Lengths, Lines, refuser
 
 logger = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 256 * 1024
-_LENGTH_BYTES: Final = 4
 
 IN_FLIGHT: Final = 8
 """Deliveries that may wait for their `done`; until one reports, nothing is read, and the writer of the pipe waits."""
@@ -86,9 +86,8 @@ class StdinSource:
         self._decoder = decoder
         self._clock = clock or SystemClock()
         self._fd = fd
-        self._buffer = bytearray()
-        self._skip = 0
-        self._skip_line = False
+        refuse = refuser(decoder.refuse, "")
+        self._framer: Framer = (Lines if config.by_lines else Lengths)(config.max_bytes, refuse)
         self._in_flight = 0
         self._loop: Loop | None = None
         self._deliver: Deliver | None = None
@@ -127,7 +126,7 @@ class StdinSource:
     def close(self) -> None:
         """See `edge_runtime.sources.Source`."""
         self.pause()
-        self._buffer.clear()
+        self._framer.reset()
 
     def _start(self) -> None:
         if self._reading or self._stopped or self._ended or self._loop is None:
@@ -160,12 +159,7 @@ class StdinSource:
         except OSError as error:
             logger.error("%s: cannot be read on: %s", self.name, error.strerror)  # noqa: TRY400 - one line
             data = b""
-        if data:
-            self._buffer += data
-            messages = self._lines() if self._config.by_lines else self._frames()
-        else:
-            messages = self._end()
-        self._hand_over(messages)
+        self._hand_over(self._framer.feed(data) if data else self._end())
 
     def _hand_over(self, messages: list[bytes]) -> None:
         if not messages or self._deliver is None:
@@ -186,53 +180,4 @@ class StdinSource:
     def _end(self) -> list[bytes]:
         self._stop()
         self._ended = True
-        rest, self._buffer = bytes(self._buffer), bytearray()
-        if self._config.by_lines:
-            return [rest] if rest.strip() and not self._skip_line else []
-        if rest or self._skip:
-            self._decoder.refuse(InputError("malformed", "the stream ended in the middle of a message"), "", rest)
-        return []
-
-    def _lines(self) -> list[bytes]:
-        """Complete lines off the buffer; what is longer than allowed is skipped to its end, without being kept."""
-        *lines, rest = bytes(self._buffer).split(b"\n")
-        if lines and self._skip_line:
-            lines = lines[1:]
-            self._skip_line = False
-        limit = self._config.max_bytes
-        for line in lines:
-            if len(line) > limit:
-                self._too_long(line, len(line))
-        if self._skip_line:
-            rest = b""
-        elif len(rest) > limit:
-            self._too_long(rest, len(rest))
-            self._skip_line, rest = True, b""
-        self._buffer = bytearray(rest)
-        return [line for line in lines if len(line) <= limit and line.strip()]
-
-    def _frames(self) -> list[bytes]:
-        """Complete messages off the buffer, by their length; one that is too long is skipped, not kept."""
-        buffer, messages, at = self._buffer, [], 0
-        while True:
-            skipped = min(self._skip, len(buffer) - at)
-            self._skip -= skipped
-            at += skipped
-            if self._skip or len(buffer) - at < _LENGTH_BYTES:
-                break
-            length = int.from_bytes(buffer[at : at + _LENGTH_BYTES], "little")
-            start = at + _LENGTH_BYTES
-            if length > self._config.max_bytes:
-                self._too_long(bytes(buffer[start : start + 64]), length)
-                self._skip, at = length, start
-                continue
-            if len(buffer) - start < length:
-                break
-            messages.append(bytes(buffer[start : start + length]))
-            at = start + length
-        del buffer[:at]
-        return messages
-
-    def _too_long(self, start: bytes, size: int) -> None:
-        detail = f"over the limit of {self._config.max_bytes} bytes"
-        self._decoder.refuse(InputError("too_large", detail), "", start, size)
+        return self._framer.end()

@@ -1,0 +1,278 @@
+"""A microphone as a source: raw samples from ALSA's own recorder, ``arecord``, through a pipe.
+
+No sound library is loaded: the recorder is a program that every ALSA system has, and one that dies takes nothing with
+it. It is started again with back-off. Samples become floats with full scale 1. Stamps count samples from the first
+one, and are set anew after an overrun, a restart, or when the sound card's clock has drifted half a second away.
+
+Source: arecord(1) of alsa-utils; its message at an overrun is ``overrun!!! (at least 12.345 ms long)``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import InputContract
+from edge_runtime.message import Float32, Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.sources import Deliver
+from edge_runtime.sources.decoding import Refusals
+from edge_runtime.sources.reopening import Reopening, Unreachable
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 64 * 1024
+_ERROR_BYTES: Final = 4096
+
+IN_FLIGHT: Final = 16
+"""Deliveries that may wait for their `done`; then the pipe is not read, and the recorder reports an overrun itself."""
+
+RESYNC_S: Final = 0.5
+"""Stamps further than this from the time of arrival are set anew."""
+
+STOP_S: Final = 1.0
+"""How long the recorder may take to end before it is killed."""
+
+_OVERRUN: Final = re.compile(rb"overrun!!!")
+_FORMATS: Final[dict[str, tuple[np.dtype[Any], float]]] = {
+    "S16_LE": (np.dtype("<i2"), 2.0**-15),
+    "S32_LE": (np.dtype("<i4"), 2.0**-31),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlsaConfig:
+    """Which sound card, and how it is recorded. As many channels as the model has, at the model's rate."""
+
+    type: Literal["alsa"] = "alsa"
+    device: str = "default"
+    """As ``arecord -L`` lists it: ``plughw:CARD=Device`` converts rate and format where the card cannot."""
+    format: Literal["S16_LE", "S32_LE"] = "S16_LE"
+    """``S32_LE`` is what most I2S microphones give."""
+    period_ms: float = 50.0
+    """How much sound comes at a time."""
+    buffer_ms: float = 500.0
+    """How long this program may be busy elsewhere before sound is lost."""
+    gain: float = 1.0
+    """Multiplies the samples; full scale is 1 without it."""
+    key: str = "microphone"
+    program: str = "arecord"
+    """Found on the PATH."""
+    arguments: tuple[str, ...] = ()
+    """More of them for `program`."""
+
+    def __post_init__(self) -> None:
+        if not self.device or not self.program or not self.key:
+            raise ValueError("device, program and key must not be empty")
+        if not 1 <= self.period_ms <= self.buffer_ms <= 10_000:
+            raise ValueError("need 1 <= period_ms <= buffer_ms <= 10,000")
+        if not 0 < abs(self.gain) < 1e30:
+            raise ValueError("gain must not be 0")
+
+
+class AlsaSource:
+    """Records from a microphone.
+
+    Args:
+        config: which one.
+        contract: channels and rate of the model.
+        metrics: counts what came, and what was lost: each overrun as ``overrun``.
+        clock: when samples arrived.
+        name: as it appears in messages and metrics.
+        rng: spreads the attempts to start the recorder again.
+
+    Raises:
+        ConfigError: the model's rate is no whole number of samples a second.
+    """
+
+    def __init__(
+        self,
+        config: AlsaConfig,
+        contract: InputContract,
+        metrics: Metrics,
+        clock: Clock | None = None,
+        *,
+        name: str = "alsa",
+        rng: random.Random | None = None,
+    ) -> None:
+        if contract.rate_hz != round(contract.rate_hz):
+            raise ConfigError(
+                f"{name}: the model wants {contract.rate_hz:g} samples a second, and sound has whole ones"
+            )
+        self.name = name
+        self._config = config
+        self._rate = round(contract.rate_hz)
+        self._channels = len(contract.channels)
+        self._metrics = metrics
+        self._clock = clock or SystemClock()
+        self._refusals = Refusals(metrics, self._clock)
+        self._reopening = Reopening(name, self._start, metrics, rng=rng)
+        self._dtype, scale = _FORMATS[config.format]
+        self._scale = np.float32(scale * config.gain)
+        self._frame = self._dtype.itemsize * self._channels
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reading = False
+        self._rest = b""
+        self._errors = b""
+        self._said = ""  # the recorder's last word
+        self._next: float | None = None
+        self._in_flight = 0
+        self._loop: Loop | None = None
+        self._deliver: Deliver | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Never: a microphone goes on."""
+        return False
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        """See `edge_runtime.sources.Source`.
+
+        Raises:
+            ConfigError: the recorder is not installed.
+        """
+        self._loop = loop
+        self._deliver = deliver
+        self._reopening.start(loop)
+
+    def pause(self) -> None:
+        """See `edge_runtime.sources.Source`."""
+        self._reopening.stop()
+        self._end()
+        self._deliver = None
+
+    def close(self) -> None:
+        """See `edge_runtime.sources.Source`."""
+        self.pause()
+
+    def command(self) -> list[str]:
+        """What is run."""
+        config = self._config
+        return [
+            config.program, "-q", "-t", "raw", "-D", config.device, "-f", config.format, "-c", str(self._channels),
+            "-r", str(self._rate), f"--period-time={config.period_ms * 1000:.0f}",
+            f"--buffer-time={config.buffer_ms * 1000:.0f}", *config.arguments,
+        ]  # fmt: skip
+
+    def _start(self) -> None:
+        if shutil.which(self._config.program) is None:
+            raise ConfigError(f"{self.name}: {self._config.program} is not installed; run: apt-get install alsa-utils")
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - what the configuration names, without a shell
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={**os.environ, "LC_ALL": "C"},  # its messages are read
+            )  # fmt: skip
+        except OSError as error:
+            raise Unreachable(f"{self._config.program} cannot be started: {error.strerror}") from error
+        self._rest = self._errors = b""
+        self._next = None
+        assert self._loop is not None
+        assert self._process.stderr is not None
+        os.set_blocking(self._process.stderr.fileno(), False)
+        self._loop.watch(self._process.stderr.fileno(), self._read_errors)
+        self._resume()
+
+    def _resume(self) -> None:
+        process = self._process
+        if process is not None and process.stdout is not None and self._loop is not None and not self._reading:
+            self._reading = True
+            self._loop.watch(process.stdout.fileno(), self._read, lingers=True)
+
+    def _hold(self) -> None:
+        if self._reading and self._process is not None and self._process.stdout is not None and self._loop is not None:
+            self._loop.unwatch(self._process.stdout.fileno())
+        self._reading = False
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        data = os.read(self._process.stdout.fileno(), _READ_BYTES)
+        if not data:
+            self._read_errors()
+            self._lost()
+            return
+        self._reopening.worked()
+        data = self._rest + data
+        whole = len(data) - len(data) % self._frame
+        self._rest = data[whole:]
+        if whole and self._deliver is not None:
+            values = np.frombuffer(data[:whole], self._dtype).astype(np.float32) * self._scale
+            self._hand_over(self._deliver, values.reshape(-1, self._channels), whole)
+
+    def _hand_over(self, deliver: Deliver, values: Float32, size: int) -> None:
+        arrived, length = self._clock.wall(), len(values) / self._rate
+        first = arrived - length
+        if self._next is not None and abs(self._next - first) <= RESYNC_S:
+            first = self._next
+        self._next = first + length
+        self._metrics.counts["messages_total"] += 1
+        self._metrics.counts["message_bytes_total"] += size
+        self._in_flight += 1
+        if self._in_flight >= IN_FLIGHT:
+            self._hold()
+        deliver([Reading(self._config.key, first, values, 1 / self._rate)], self._clock.monotonic(), self._done)
+
+    def _done(self) -> None:
+        self._in_flight -= 1
+        self._resume()
+
+    def _read_errors(self) -> None:
+        """What the recorder says: overruns, and at last why it ended."""
+        process = self._process
+        if process is None or process.stderr is None:
+            return
+        try:
+            data = os.read(process.stderr.fileno(), _ERROR_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            if self._loop is not None:
+                self._loop.unwatch(process.stderr.fileno())
+            return
+        *lines, rest = (self._errors + data).split(b"\n")
+        self._errors = rest[-_ERROR_BYTES:]
+        for line in lines:
+            if _OVERRUN.search(line):
+                self._next = None
+                self._refusals(InputError("overrun", line.decode("utf-8", "replace").strip()[:200]), "sound")
+            elif line.strip():
+                self._said = line.decode("utf-8", "replace").strip()[:200]
+
+    def _lost(self) -> None:
+        said, self._said = self._said, ""
+        self._end()
+        hint = ""
+        if "Permission denied" in said:
+            hint = "; run: sudo usermod -aG audio $USER, and log in again (for a service: SupplementaryGroups=audio)"
+        elif "No such" in said or "Invalid" in said:
+            hint = f"; {self._config.program} -L lists what there is"
+        self._reopening.lost(f"{self._config.program} ended{f': {said}' if said else ''}{hint}")
+
+    def _end(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        self._hold()
+        self._process = None
+        if process.stderr is not None and self._loop is not None:
+            self._loop.unwatch(process.stderr.fileno())
+        process.terminate()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,46 @@
+"""From the tables that a configuration file may hold, and that the documentation shows, to sources."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from edge_runtime import schema
+from edge_runtime.clock import SystemClock
+from edge_runtime.config import AppConfig
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.metrics import Metrics
+from edge_runtime.sources.build import build_source
+
+ROOT = Path(__file__).resolve().parents[3]
+CONTRACT = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=50, window=10, hop=5)
+
+
+def documented() -> list[str]:
+    """The indented `[[source]]` tables of docs/sources.md."""
+    text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
+    whole = [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks if "[[source]]" in block]
+    return [block[block.index("[[source]]") :] for block in whole]
+
+
+@pytest.mark.parametrize("text", documented())
+def test_every_source_that_the_documentation_shows_can_be_built(text: str) -> None:
+    if 'type = "serial"' in text:
+        pytest.importorskip("serial", reason='needs pyserial: pip install "edge-runtime[serial]"')
+    config = schema.load(
+        AppConfig, {"model": {"bundle": "x.edge"}, "sink": [{"type": "stdout"}], **tomllib.loads(text)}
+    )
+    source = build_source(
+        config.source[0], name="source[0]", contract=CONTRACT, links={}, metrics=Metrics(), clock=SystemClock()
+    )
+    assert source.name == "source[0]"
+    assert not source.finished
+    source.close()
+
+
+def test_the_documentation_shows_all_three() -> None:
+    assert [tomllib.loads(text)["source"][0]["type"] for text in documented()] == ["serial", "iio", "alsa"]

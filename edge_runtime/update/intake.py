@@ -298,11 +298,19 @@ class Intake:
             self._receiver.refused(error, current.announced.model)
             return
         self._failures += 1
-        wait = RETRY.delay(self._failures, None, self._rng)
         self.note = f"{current.announced.model}: {error}; trying again"
         log.warning("update: %s", self.note)
         self._metrics.counts["update_fetch_failures_total"] += 1
-        self._again(wait)
+        self._again(RETRY.delay(self._failures, None, self._rng))
+        self._receiver.tell()
+
+    def later(self, file: Arrived, error: Exception) -> None:
+        """What arrived could not be dealt with for a reason that may pass. A dropped file is still where it was."""
+        self._failures += 1
+        self._metrics.counts["update_fetch_failures_total"] += 1
+        self.note = f"{file.what}: {error}; trying again"
+        log.error("update: %s", self.note)
+        self._again(RETRY.delay(self._failures, None, self._rng))
         self._receiver.tell()
 
     def _stop_fetching(self) -> None:

@@ -201,14 +201,14 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
     from edge_runtime.app import App  # noqa: PLC0415
     from edge_runtime.backoff import Retry  # noqa: PLC0415
     from edge_runtime.probe import ProbeReport  # noqa: PLC0415
-    from edge_runtime.update import intake, updates  # noqa: PLC0415
+    from edge_runtime.update import course, intake  # noqa: PLC0415
     from tests.edge_runtime.update.devices import Answers, Ticker, configured  # noqa: PLC0415
 
     def unprobed(_bundle: Any, variant: str, *_: Any, **__: Any) -> ProbeReport:
         return ProbeReport(variant=variant, outcome="ok")
 
     setattr(model, "probe", unprobed)  # noqa: B010 - the child process that tries a model has tests of its own
-    updates._LOOK_S = 0.01
+    course.LOOK_S = 0.01
     intake.RETRY = Retry(base_s=0.01, cap_s=0.05)
     if order.dies_of:
         _die(order)

@@ -1,0 +1,373 @@
+"""From a candidate to what runs, or back: loading, shadow run, swap, trial, and either end; on the loop.
+
+::
+
+    idle ─► loading ─► shadow ─► swapping ─► trial ─► settling ─► idle
+               └──────────┴─── held back ──────┘ (in `trial` the old model answers again at once)
+
+The state file is written before what it says is done, except when going back, which is never too early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from edge_runtime.clock import Clock
+from edge_runtime.gate import Gate
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Manifest
+from edge_runtime.metrics import Metrics
+from edge_runtime.model import Model, Predictor
+from edge_runtime.pipeline import Pipeline
+from edge_runtime.update import check
+from edge_runtime.update import health as rules_of
+from edge_runtime.update import state as states
+from edge_runtime.update.compare import Alone, Pair
+from edge_runtime.update.config import UpdateConfig
+from edge_runtime.update.depot import Depot
+from edge_runtime.update.health import Elapsed, Rules
+from edge_runtime.update.job import Jobs
+from edge_runtime.update.starting import Host, Served, Starter
+from edge_runtime.update.state import Installed, Phase, State
+from edge_runtime.window import WindowConfig, Windower
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+"""How often a run is judged. Errors are seen in the turn in which they happen."""
+SAVE_AGAIN_S = 30.0
+"""After a state could not be written: on a full disk the update waits, and the stream goes on."""
+
+Stage = Literal["idle", "checking", "loading", "shadow", "swapping", "trial", "settling"]
+
+
+@dataclass(slots=True)
+class Run:
+    """A shadow run or a trial under way."""
+
+    candidate: Installed
+    new: Model
+    pair: Pair | Alone
+    rules: Rules
+    began: float
+    answers: int
+    """How many there were when the last one was seen."""
+    readings: int
+    """The same of readings."""
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a course works on and with."""
+
+    config: UpdateConfig
+    window: WindowConfig
+    threshold: float | None
+    """Of the configuration's gate."""
+    depot: Depot
+    starter: Starter
+    host: Host
+    metrics: Metrics
+    clock: Clock
+    loop: Loop
+    jobs: Jobs
+    pipeline: Pipeline
+    tell: Callable[[], None]
+    """Something changed that the status shows."""
+    settled: Callable[[], None]
+    """It is idle again: the next bundle may come."""
+
+
+class Course:
+    """One candidate at a time.
+
+    Args:
+        around: what it works with.
+        served: what has proved itself; None where that could not be loaded beside the candidate.
+        on_trial: the candidate that `Starter` loaded, where there is one.
+    """
+
+    def __init__(self, around: Surroundings, served: Served | None, on_trial: Model | None) -> None:
+        self._config = around.config
+        self._window = around.window
+        self._threshold = around.threshold
+        self._depot = around.depot
+        self._starter = around.starter
+        self._host = around.host
+        self._metrics = around.metrics
+        self._clock = around.clock
+        self._loop = around.loop
+        self._jobs = around.jobs
+        self._pipeline = around.pipeline
+        self._tell = around.tell
+        self._settled = around.settled
+        self.stage: Stage = "idle"
+        self.served = served
+        self.on_trial = on_trial
+        self.run: Run | None = None
+        self._waking = False
+
+    @property
+    def running(self) -> Manifest:
+        """Of what an update would replace."""
+        model = self.served.model if self.served is not None else self.on_trial
+        assert model is not None
+        return model.manifest
+
+    @property
+    def answering(self) -> Manifest:
+        """Of what leads now."""
+        return self.running if self.on_trial is None else self.on_trial.manifest
+
+    @property
+    def began(self) -> float:
+        """When the call into a candidate that is under way began, monotonic seconds; 0.0 while there is none."""
+        return self.run.pair.began if self.run is not None else 0.0
+
+    def resume(self) -> None:
+        """Go on where the last process stopped, before the first reading."""
+        candidate = self._depot.state.candidate
+        if candidate is None:
+            return
+        if self.on_trial is not None:
+            self._attend()
+            self._begin_trial(self.on_trial, candidate, resumed=True)
+        elif self._depot.state.phase == "shadow":
+            self.try_out(candidate)
+
+    def close(self) -> None:
+        """Free every model."""
+        for one in (self.on_trial, self.run.new if self.run is not None else None, self.served):
+            if one is not None:
+                one.close()
+
+    def after_turn(self) -> None:
+        """Compare, where something is to be compared; at the end of each turn, after the answers have left."""
+        run = self.run
+        if run is None:
+            return
+        if run.pair.tally.errors > self._config.max_errors:
+            self._look(run)
+            return
+        wait = run.pair.compare()
+        if wait is not None and not self._waking:
+            self._waking = True
+            self._loop.call_later(wait, self._woken)
+
+    # -- loading, shadow ---------------------------------------------------------------------------------------------
+
+    def try_out(self, candidate: Installed) -> None:
+        """Load a candidate and let it prove itself.
+
+        Its phase, and its start, are written already: by whoever accepted it, or by `Starter`.
+        """
+        self.stage = "loading"
+        self._jobs.run(
+            lambda: self._starter.load(candidate),
+            lambda model: self._begin_shadow(model, candidate),
+            self._cannot_load,
+        )
+        self._tell()
+
+    def _cannot_load(self, error: Exception) -> None:
+        self._hold_back(" ".join(str(error).split()))
+
+    def _begin_shadow(self, new: Model, candidate: Installed) -> None:
+        old = self.served
+        if (
+            old is None
+            or check.difference(old.model.manifest, new.manifest)
+            or not (self._config.shadow_s or self._config.shadow_windows)
+        ):
+            self.on_trial = new
+            self._swap(new, candidate)
+            return
+        pair = Pair(old.predictor, new, new_leads=False, clock=self._clock, share=self._config.compare_share)
+        self._replace(pair, old.model.manifest)
+        self._begin("shadow", candidate, new, pair, self._config.shadow_s, self._config.shadow_windows)
+
+    def _begin(
+        self, stage: Phase, candidate: Installed, new: Model, pair: Pair | Alone, seconds: float, windows: int
+    ) -> None:
+        assert stage != "idle"
+        counts, now = self._metrics.counts, self._clock.monotonic()
+        config = self._config
+        rules = Rules(
+            seconds=seconds, windows=windows, comparable=isinstance(pair, Pair), min_agreement=config.min_agreement,
+            max_slowdown=config.max_slowdown, max_errors=config.max_errors,
+            stall_s=config.stall_s + 3 * new.manifest.input.window / new.manifest.input.rate_hz,
+        )  # fmt: skip
+        self.run = Run(candidate, new, pair, rules, now, counts["predictions_total"], counts["readings_total"], now)
+        self.stage = stage
+        log.info("update: %s of %s begins", stage, candidate.model)
+        self._look_later(self.run)
+        self._tell()
+
+    def _look(self, run: Run) -> None:
+        """Judge the run, if it is still under way."""
+        if run is not self.run:
+            return
+        now, counts = self._clock.monotonic(), self._metrics.counts
+        if counts["predictions_total"] > run.answers or counts["readings_total"] == run.readings:
+            run.answers, run.readings, run.answered_at = counts["predictions_total"], counts["readings_total"], now
+        elapsed = Elapsed(seconds=now - run.began, silent_s=now - run.answered_at)
+        tally = run.pair.tally
+        why = rules_of.fault(run.rules, tally, elapsed)
+        if why is not None:
+            self.fail(why)
+        elif rules_of.passed(run.rules, tally, elapsed):
+            log.info(
+                "update: %s of %s passed: %d windows, agreement %.4f, %.2f times the old one's time",
+                self.stage, run.candidate.model, tally.answered, tally.agreement, tally.slowdown,
+            )  # fmt: skip
+            self.run = None
+            if self.stage == "shadow":
+                self.on_trial = run.new
+                self._swap(run.new, run.candidate)
+            else:
+                self._confirm(run.candidate)
+        else:
+            self._look_later(run)
+
+    # -- swap, trial, and either end of it ---------------------------------------------------------------------------
+
+    def _swap(self, new: Model, candidate: Installed) -> None:
+        """First on disk, then in the stream: whoever is killed in between starts the candidate, and counts that."""
+        self.stage = "swapping"
+        self.save(
+            lambda now: states.tried(now, candidate, "trial"),
+            lambda _: self._begin_trial(new, candidate, resumed=False),
+        )
+
+    def _begin_trial(self, new: Model, candidate: Installed, *, resumed: bool) -> None:
+        old = self.served
+        pair: Pair | Alone = Alone(new, self._clock)
+        if old is not None and not check.difference(old.model.manifest, new.manifest):
+            pair = Pair(old.predictor, new, new_leads=True, clock=self._clock, share=self._config.compare_share)
+        self._replace(pair, new.manifest, cut_anew=not resumed and _windows_differ(old, new))
+        self._host.serves(new, None)
+        self._metrics.counts["updates_swapped_total"] += not resumed
+        self._begin("trial", candidate, new, pair, self._config.trial_s, self._config.trial_windows)
+
+    def _confirm(self, candidate: Installed) -> None:
+        """The candidate stays. The old model is let go when that is on disk."""
+        self.stage = "settling"
+        self.save(states.confirmed, lambda _: self._confirmed(candidate))
+
+    def _confirmed(self, candidate: Installed) -> None:
+        new, old = self.on_trial, self.served
+        assert new is not None
+        self._serve(Served(new, self._host.line_up(new)))
+        self.on_trial = None
+        if old is not None:
+            old.close()
+        self._metrics.counts["updates_installed_total"] += 1
+        log.info("update: %s stays", candidate.model)
+        self._idle()
+
+    def fail(self, why: str) -> None:
+        """Go back at once; the disk hears of it after that."""
+        run, self.run = self.run, None
+        assert run is not None
+        log.error("update: %s failed: %s", run.candidate.model, why)
+        old = self.served
+        if old is None:  # it could not be loaded beside the candidate when this process started
+            self.go_back(lambda now: states.rolled_back(now, why))
+            return
+        self._replace(
+            old.predictor, old.model.manifest, cut_anew=self.stage == "trial" and _windows_differ(old, run.new)
+        )
+        self._host.serves(old.model, old.lineup)
+        self.on_trial = None
+        run.new.close()
+        self._hold_back(why)
+
+    def _hold_back(self, why: str) -> None:
+        self._metrics.counts["updates_rolled_back_total"] += 1
+        self._metrics.dropped["update_held_back"] += 1
+        self.stage = "settling"
+
+        def step(now: State) -> State:
+            return now if now.candidate is None else states.rolled_back(now, why)
+
+        self.save(step, lambda state: self._said(state.last))
+
+    def _said(self, last: str) -> None:
+        log.error("update: %s", last)
+        self._idle()
+
+    def go_back(self, step: Callable[[State], State]) -> None:
+        """To what the state names after `step`; loaded first, since it is not in memory."""
+        self.stage = "settling"
+        before = self._depot.state.running
+
+        def work() -> tuple[Served | None, State]:
+            state = self._depot.change(step)
+            stays = state.running == before and self.served is not None
+            return (None if stays else self._starter.load_running()), state
+
+        def done(outcome: tuple[Served | None, State]) -> None:
+            served, state = outcome
+            if served is not None:
+                gone = (self.served, self.on_trial)
+                contract = self.answering.input
+                self._serve(served, cut_anew=contract != served.model.manifest.input)
+                self.on_trial = None
+                for one in gone:
+                    if one is not None:
+                        one.close()
+                self._metrics.counts["updates_rolled_back_total"] += 1
+            self._said(state.last)
+
+        def failed(error: Exception) -> None:
+            log.error("update: cannot go back: %s", error)
+            self._idle()
+
+        self._jobs.run(work, done, failed)
+
+    # -- small things ------------------------------------------------------------------------------------------------
+
+    def _serve(self, served: Served, *, cut_anew: bool = False) -> None:
+        """For good."""
+        self.served = served
+        self._attend()
+        self._replace(served.predictor, served.model.manifest, cut_anew=cut_anew)
+        self._host.serves(served.model, served.lineup)
+
+    def _attend(self) -> None:
+        if self.served is not None and self.served.lineup is not None:
+            self._host.attend(self.served.lineup)
+
+    def _replace(self, predictor: Predictor, manifest: Manifest, *, cut_anew: bool = False) -> None:
+        windower = None
+        if cut_anew:
+            windower = Windower(manifest.input, self._window, self._metrics)
+        self._pipeline.replace(predictor, Gate(manifest.gate, self._threshold), windower)
+
+    def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:
+        """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""
+
+        def failed(error: Exception) -> None:
+            log.error("update: %s", error)
+            self._loop.call_later(SAVE_AGAIN_S, lambda: self.save(step, then))
+
+        self._jobs.run(lambda: self._depot.change(step), then, failed)
+
+    def _idle(self) -> None:
+        self.stage = "idle"
+        self._jobs.run(self._depot.tidy, lambda _: self._settled(), lambda error: log.warning("%s", error))
+        self._tell()
+
+    def _look_later(self, run: Run) -> None:
+        self._loop.call_later(LOOK_S, lambda: self._look(run))
+
+    def _woken(self) -> None:
+        self._waking = False
+
+
+def _windows_differ(old: Served | None, new: Model) -> bool:
+    return old is not None and old.model.manifest.input != new.manifest.input

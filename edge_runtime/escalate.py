@@ -232,28 +232,33 @@ class Escalator:
     # -- the committer -----------------------------------------------------------------------------------------------
 
     def _commit_forever(self) -> None:
-        while True:
-            jobs: list[_Put | _Settled | _Remember | _Stop] = []
-            try:
-                jobs.append(self._offered.get(timeout=_LOOK_AGAIN_S))
-                while True:
-                    jobs.append(self._offered.get_nowait())
-            except queue.Empty:
-                pass
-            puts = [job for job in jobs if isinstance(job, _Put)]
-            settled = [id_ for job in jobs if isinstance(job, _Settled) for id_ in job.ids]
-            if puts:
-                self._commit([case for put in puts for case in put.cases])
-                self._loop.call_soon_threadsafe(lambda puts=puts: self._committed(puts))  # type: ignore[misc]
-            if settled or self._unsettled:
-                self._settle(settled)
-            for job in jobs:
-                if isinstance(job, _Remember):
-                    self._write_down(job)
-            if any(isinstance(job, _Stop) for job in jobs):
-                return
-            if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
-                self._work.set()
+        while self._commit_some(_LOOK_AGAIN_S):
+            pass
+
+    def _commit_some(self, wait_s: float) -> bool:
+        """Write down together what has been offered meanwhile, waiting for it at most so long; False at the end."""
+        jobs: list[_Put | _Settled | _Remember | _Stop] = []
+        try:
+            jobs.append(self._offered.get(timeout=wait_s))
+            while True:
+                jobs.append(self._offered.get_nowait())
+        except queue.Empty:
+            pass
+        puts = [job for job in jobs if isinstance(job, _Put)]
+        settled = [id_ for job in jobs if isinstance(job, _Settled) for id_ in job.ids]
+        if puts:
+            self._commit([case for put in puts for case in put.cases])
+            self._loop.call_soon_threadsafe(lambda: self._committed(puts))
+        if settled or self._unsettled:
+            self._settle(settled)
+        for job in jobs:
+            if isinstance(job, _Remember):
+                self._write_down(job)
+        if any(isinstance(job, _Stop) for job in jobs):
+            return False
+        if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
+            self._work.set()
+        return True
 
     def _commit(self, cases: list[HardCase]) -> None:
         left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group

@@ -178,3 +178,23 @@ def test_a_recipe_that_cannot_be_followed_ends_at_once_with_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert re.search(message, error), error
+
+
+def test_a_given_teacher_is_asked_instead_of_trained(
+    built: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_bundle(built / "waves-teacher.edge") as bundle:
+        model = bundle.read_variant(bundle.manifest.variants[0].name)
+    (tmp_path / "teacher.onnx").write_bytes(model)
+    recipe = tmp_path / "recipe.toml"
+    begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
+    recipe.write_text(RECIPE[:begin] + '[teacher]\ngiven = "probabilities"\n' + RECIPE[end:])
+    arguments = ["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "--teacher MODEL.onnx" in capsys.readouterr().err
+    assert main([*arguments, "--teacher", str(tmp_path / "teacher.onnx")]) == 0
+    report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
+    whole = orjson.loads((built / "report.json").read_bytes())
+    assert report["teacher"]["tried"] == []
+    assert report["test"]["judged"]["teacher"]["accuracy"] == whole["test"]["judged"]["teacher"]["accuracy"]
+    assert (tmp_path / "out" / "report.html").is_file()

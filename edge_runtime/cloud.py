@@ -92,10 +92,12 @@ class CloudConfig:
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ValueError("url: credentials do not belong into the URL; use token_file or header_files")
+        if parts.query or parts.fragment:
+            raise ValueError("url: write it without query and fragment; secrets belong into token_file or header_files")
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"url: {self.url!r} must look like http://host:port; schemes are {', '.join(_PORTS)}")
-        if parts.query or parts.fragment or not self.url.isascii() or not self.url.isprintable() or " " in self.url:
-            raise ValueError(f"url: {self.url!r} must be plain ASCII without spaces, query and fragment")
+        if not self.url.isascii() or not self.url.isprintable() or " " in self.url:
+            raise ValueError(f"url: {self.url!r} must be plain ASCII without spaces")
         try:
             _ = parts.port, parts.hostname.encode("idna")
         except ValueError:

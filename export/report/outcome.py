@@ -20,6 +20,9 @@ from export.report.markup import (
 )
 from export.report.parts import section
 
+_FEW = 5
+"""Groups below which drawing them again and again shows no more than themselves."""
+
 
 def accuracy(known: Figures) -> Markup:
     """Every file, the teacher and the plain baseline on test groups."""
@@ -42,11 +45,7 @@ def accuracy(known: Figures) -> Markup:
     ]
     return section(
         "How often it is right",
-        tag(
-            "p",
-            f"{known.device} is what the device runs. Intervals hold 95 %: the wider ends of a bootstrap over whole "
-            "groups and of Wilson's interval over windows.",
-        ),
+        tag("p", f"{known.device} is what the device runs. {_doubt(known)}"),
         charts.legend(
             ("mark device", "the device's file"),
             ("mark cloud", "the cloud's model"),
@@ -60,6 +59,18 @@ def accuracy(known: Figures) -> Markup:
             numbers=(1, 2, 3, 4, 5),
         ),
     )
+
+
+def _doubt(known: Figures) -> str:
+    """What the intervals are, and when there is little to be had from them."""
+    if known.metric == "accuracy":
+        said = "Intervals hold 95 %: the wider ends of a bootstrap over whole groups and of Wilson's over windows."
+    else:
+        said = "Intervals hold 95 %, by a bootstrap over whole groups."
+    groups = len(known.table("groups").get("test", ()))
+    if 0 < groups < _FEW:
+        said += f" With {groups} groups they say little about further ones."
+    return said
 
 
 def _ranked(known: Figures) -> dict[str, Interval]:

@@ -122,6 +122,15 @@ def test_streaming_that_does_not_pay_says_so() -> None:
     assert "2.00 times as much, so it does not pay" in Reader(page(whole)).text
 
 
+def test_intervals_of_few_groups_are_called_what_they_are() -> None:
+    text = Reader(page(figures.full())).text
+    assert "the wider ends of a bootstrap over whole groups and of Wilson's" in text
+    assert "With 2 groups they say little about further ones" in text
+    text = Reader(page(figures.full() | {"metric": "macro_f1"})).text
+    assert "by a bootstrap over whole groups." in text
+    assert "Wilson" not in text
+
+
 def test_nothing_is_rounded_up_to_perfection() -> None:
     whole = figures.full()
     for each in whole["test"]["judged"].values():

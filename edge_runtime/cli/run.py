@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping
@@ -56,13 +57,16 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.notify import Notifier  # noqa: PLC0415
 
     config = configuration.load(options.config)
+    if options.check:  # measuring takes a while, and would be remembered
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
     notifier = Notifier() if options.check else Notifier.from_environment(os.environ)
 
     def replace_process(handed_over: Mapping[str, object]) -> None:
         """An engine hangs in this process: the same program, with the same number, begins anew without it."""
         flags = ["--json"] if options.json else []
         arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
-        os.execv(sys.executable, [sys.executable, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
+        safe = ["-P"] if sys.flags.safe_path else []
+        os.execv(sys.executable, [sys.executable, *safe, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
 
     app = App(
         config,

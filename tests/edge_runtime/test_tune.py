@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from edge_runtime import archive, manifest, npy, tune
 from edge_runtime import tuning as tuning_file
 from edge_runtime.bundle import open_bundle
+from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
 from edge_runtime.devices import EngineChoice, Evidence, Profile
@@ -424,6 +425,7 @@ def test_the_first_start_measures_where_it_may_and_the_second_recalls(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
     path = tmp_path / "tuned.json"
     first = load_model(config(bundle, path, tune_at_start_s=300.0))
     first.close()
@@ -433,6 +435,20 @@ def test_the_first_start_measures_where_it_may_and_the_second_recalls(
     second = load_model(config(bundle, path, tune_at_start_s=300.0))
     assert second.variant == first.variant
     second.close()
+
+
+@needs_both
+def test_checking_a_configuration_measures_and_writes_nothing(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.toml").write_text(
+        f'[model]\nbundle = "{bundle}"\nunsigned = "allow"\ntuned = "tuned.json"\ntune_at_start_s = 60.0\n'
+        '[[source]]\ntype = "stdin"\n[[sink]]\ntype = "stdout"\n'
+    )
+    monkeypatch.setattr(tune, "tune", lambda *_args, **_more: pytest.fail("it measured"))
+    assert main(["run", "--check", str(tmp_path / "app.toml")]) == 0
+    assert "fine" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["app.toml"]
 
 
 @needs_both

@@ -61,11 +61,11 @@ class Device:
     def failing(self, fault: Fault) -> Iterator[None]:
         """Within, its system calls fail; it is running already, and goes on running."""
         self._attach(fault)
-        assert self._tracer is not None
         try:
             yield
         finally:
-            self._tracer.terminate()  # strace lets go of it
+            if self._tracer is not None:
+                self._tracer.terminate()  # strace lets go of it
             self._detached()
 
     def _attach(self, fault: Fault) -> None:
@@ -96,6 +96,11 @@ class Device:
     @property
     def killed(self) -> bool:
         return self.code == -signal.SIGKILL
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end of it."""
+        self._send(signal.SIGKILL)
+        self.wait()
 
     def stop(self) -> None:
         """Ask it to drain and end, unless it has ended meanwhile."""
@@ -128,8 +133,7 @@ class Device:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.running():
-            self._send(signal.SIGKILL)
-            self.wait()
+            self.kill()
 
 
 class Devices:

@@ -7,6 +7,7 @@ and the tensor that the cloud is asked about says which.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.escalate import EscalationConfig
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.broker_session import Session
@@ -161,6 +163,16 @@ class Site:
         self._publisher.flush()
         return [name(number) for number in numbers]
 
+    def publish_rubbish(self, payload: bytes) -> None:
+        """A message that is none."""
+        self._publisher.publish("watch/0/imu", payload, 1)
+        self._publisher.flush()
+
+    def restart_broker(self) -> None:
+        """It goes away and comes back, with what it kept."""
+        self._broker.stop()
+        self._broker.start()
+
     def begin_with(self, count: int) -> list[HardCase]:
         """Forget everything; so many readings were accepted in an earlier life. Returns their cases."""
         self.history, self.corrected = History(), {}
@@ -186,7 +198,8 @@ class Site:
         return self._sent - len(self.corrected)
 
     def _acknowledged(self, sent: bytes) -> None:
-        self.history.acknowledge(self._ids[sent])
+        if sent in self._ids:  # and not rubbish
+            self.history.acknowledge(self._ids[sent])
 
     # -- what comes out ----------------------------------------------------------------------------------------------
 
@@ -254,6 +267,12 @@ class Site:
             counts = outbox.counts()
         assert missing(counts) == 0, counts
         return counts, ids
+
+    def said_dropped(self) -> int:
+        """Cases that some device has said it could not commit and dropped."""
+        said = (self.folder / "device.err").read_text("utf-8", "replace")
+        last = EscalationConfig().commit_attempts
+        return sum(map(int, re.findall(rf"commit of (\d+) hard cases failed \(attempt {last}\)", said)))
 
     def check(self, where: object, *, damaged: bool = False) -> Verdict:
         """After a kill: whatever was acknowledged is corrected, or waits in the outbox, which is whole."""

@@ -188,6 +188,7 @@ def live(order: Order) -> NoReturn:
         os.dup2(errors, 2)
         logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(message)s")
         journal = Journal(folder / "journal")
+        signal.alarm(int(PATIENCE_S))  # one that never settles is a failure, not a test without an end
         _run(order, folder, journal)
         code = 0
     except BaseException:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse
-from edge_runtime.store.opening import sync_folder
+from edge_runtime.store.opening import close_quietly, give_up, sync_folder
 from edge_runtime.store.schema import Connect, Connection, connect_sqlite
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,9 @@ class JournalFile:
 
     def close(self) -> None:
         """Fold the log into the database and give the file back. Twice does no harm."""
-        self._abandon()
+        db, self._db = self._db, None
+        if db is not None:
+            close_quietly(db)
         if self._owner is not None:
             os.close(self._owner)
             self._owner = None
@@ -213,12 +215,10 @@ class JournalFile:
         return descriptor
 
     def _abandon(self) -> None:
+        """After a failed flush Linux calls the lost pages clean: the log is written over itself first, and flushed."""
         db, self._db = self._db, None
         if db is not None:
-            try:
-                db.close()
-            except sqlite3.Error as error:
-                log.warning("the journal %s does not close: %s", self._path, error)
+            give_up(self._path, db)
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 
 from edge_runtime import journal as journal_module
 from edge_runtime.clock import SystemClock
-from edge_runtime.errors import StoreError, StoreFull
+from edge_runtime.config import parse
+from edge_runtime.errors import ConfigError, StoreError, StoreFull
 from edge_runtime.journal import Journal, JournalConfig, _decode_snapshot, _encode_snapshot
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, InputContract
@@ -351,15 +354,14 @@ def test_a_damaged_journal_is_said_and_never_believed(
     first.wait()
     first.close()  # folds the log into the database
     path = tmp_path / "journal.db"
-    data = bytearray(path.read_bytes())
     if where == "header":
-        data[:64] = bytes(64)
+        path.write_bytes(bytes(64) + path.read_bytes()[64:])
     else:
-        text = b'["k' if where == "row" else b'"channels"'
-        at = data.find(text)
-        assert at > 0
-        data[at + 4] ^= 0x01
-    path.write_bytes(data)
+        table, seq = {"row": ("turns", 20), "snapshot": ("snapshot", 2)}[where]
+        with closing(sqlite3.connect(path)) as db, db:
+            (body,) = db.execute(f"SELECT body FROM {table} WHERE seq = ?", (seq,)).fetchone()
+            flipped = bytes([*body[:30], body[30] ^ 1, *body[31:]])
+            db.execute(f"UPDATE {table} SET body = ? WHERE seq = ?", (flipped, seq))
     second = benches(tmp_path)
     assert "damaged" in caplog.text
     if where == "row":
@@ -368,3 +370,20 @@ def test_a_damaged_journal_is_said_and_never_believed(
         assert len(second.windower) == 0
         assert (tmp_path / "journal.db.damaged").exists()
     assert second.turn(*readings)
+
+
+MQTT = '[broker.b]\nurl = "mqtt://localhost"\n[[source]]\ntype = "mqtt"\nbroker = "b"\ntopics = ["x"]\n'
+REST = '[model]\nbundle = "x.edge"\n[[sink]]\ntype = "stdout"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MQTT + REST, r"needs a \[journal\] with a path"),
+        ('[[source]]\ntype = "stdin"\n[journal]\npath = "j.db"\n' + REST, "needs an mqtt source"),
+        (MQTT + REST + '[journal]\npath = "j.db"\nmax_bytes = 1\n', "max_bytes must be at least"),
+    ],
+)
+def test_a_configuration_that_cannot_keep_the_promise_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse('durability = "reading"\n' + text, Path("app.toml"))

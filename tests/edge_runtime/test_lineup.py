@@ -100,7 +100,7 @@ class Bench:
 
     def load(self, rung: Rung) -> FakeRung:
         self.troubles.threads.append(threading.current_thread().name)
-        assert self.troubles.gate.wait(60)
+        assert self.troubles.gate.wait(10), "the test has not opened the gate"
         position = NAMES.index(rung.name)
         if error := self.troubles.load.get(position):
             raise error

@@ -15,6 +15,7 @@ import pytest
 
 from edge_runtime import probe, rungs
 from edge_runtime.bundle import load_engine, open_bundle
+from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
 from edge_runtime.engines.providers import Placement
@@ -161,7 +162,11 @@ def test_an_accelerator_that_is_not_there_leaves_the_cpu(begin: Start) -> None:
 
 
 def test_a_variant_that_does_not_start_is_replaced_by_the_next(
-    begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    begin: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its golden vectors are somebody else's; nothing of it is used. Asked for by name, it is the same.
 
@@ -185,6 +190,12 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
         assert up.current > 0
         assert up.status()["failed"]["tflite-int8"].startswith("wrong: ")
         assert "tflite-int8 does not start, trying" in caplog.text
+    app = tmp_path / "app.toml"
+    app.write_text(
+        '[model]\nbundle = "drifted.edge"\nunsigned = "allow"\n[[source]]\ntype = "stdin"\n[[sink]]\ntype = "stdout"\n'
+    )
+    assert main(["run", "--check", str(app)]) == 1, "it runs, and is not fine"
+    assert "tflite-int8 does not work here (wrong: " in capsys.readouterr().out
     _, up = begin(bundle=drifted, fallbacks=("onnx-int8",))
     assert names(up) == ["tflite-int8", "onnx-int8"]
     assert up.variant.name == "onnx-int8"

@@ -77,7 +77,7 @@ def test_a_process_that_dies_is_noticed_at_once(worker: WorkerEngine, moment: st
         threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
     with pytest.raises(EngineError, match=r"its process ended of SIG(SEGV|KILL)") as caught:  # noqa: PT012 - when it dies
         for _ in range(1000):
-            worker.run(X)
+            (_,) = worker.run(X)
     assert caught.value.how == "died"
     assert not alive(pid)
 

@@ -222,7 +222,7 @@ def test_samples_beyond_the_range_saturate(case: Case, engine: Engine) -> None:
 
 def test_views_that_are_not_contiguous_are_read_right(case: Case, engine: Engine) -> None:
     x = case.arrange(models.windows(12, CHANNELS, WINDOW))
-    expected = answer(engine, x)
+    expected, alone = answer(engine, x), answer(engine, x[:1])
     padded = np.full((24, *(n * 2 for n in x.shape[1:])), np.nan, np.float32)
     views: list[Any] = [
         np.asfortranarray(x),
@@ -234,7 +234,7 @@ def test_views_that_are_not_contiguous_are_read_right(case: Case, engine: Engine
     for view in views:
         assert not view.flags.c_contiguous
         np.testing.assert_array_equal(answer(engine, view), expected)
-        np.testing.assert_array_equal(answer(engine, view[:1]), expected[:1])
+        np.testing.assert_array_equal(answer(engine, view[:1]), alone)
 
 
 def test_a_read_only_input_is_taken_and_no_input_is_written_to(case: Case, engine: Engine) -> None:

@@ -1,0 +1,224 @@
+"""Two models beside each other, the rules that judge them, and the swap itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.errors import EngineError, InputError
+from edge_runtime.gate import Budget, Gate, GateConfig
+from edge_runtime.message import Float32, Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.model import LoadedVariant
+from edge_runtime.pipeline import Pipeline
+from edge_runtime.update.compare import Pair, Tally
+from edge_runtime.update.health import Elapsed, Rules, fault, passed
+from edge_runtime.window import Window, Windower
+from tests.edge_runtime.update.devices import HOP, Answers, Factory
+from tests.integration.running import load_model
+
+
+class Fake:
+    """A predictor that gives the same label to everything, and takes its time."""
+
+    def __init__(self, clock: SimulatedClock, label: int = 0, takes_s: float = 0.001) -> None:
+        self.max_batch = 8
+        self.manifest: Any = f"manifest of {label}"
+        self.variant: Any = f"variant of {label}"
+        self.fails: Exception | None = None
+        self.value = 1.0
+        self.calls: list[int] = []
+        self._clock, self._label, self._takes_s = clock, label, takes_s
+
+    def predict(self, windows: Sequence[Window]) -> Float32:
+        self.calls.append(len(windows))
+        self._clock.advance(self._takes_s)
+        if self.fails is not None:
+            raise self.fails
+        probabilities = np.zeros((len(windows), 3), np.float32)
+        probabilities[:, self._label] = self.value
+        return probabilities
+
+
+def windows(n: int) -> list[Window]:
+    empty = np.zeros((16, 3), np.float32)
+    return [Window("k", i, 0.0, empty, empty, 0.0) for i in range(n)]
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+def pair(clock: SimulatedClock, old: Fake, new: Fake, *, new_leads: bool, share: float = 1.0) -> Pair:
+    return Pair(old, new, new_leads=new_leads, clock=clock, share=share)
+
+
+@pytest.mark.parametrize("new_leads", [False, True])
+def test_both_answer_the_same_windows_and_are_timed_on_them(clock: SimulatedClock, new_leads: bool) -> None:
+    old, new = Fake(clock, 0, 0.001), Fake(clock, 0, 0.003)
+    both = pair(clock, old, new, new_leads=new_leads)
+    both.predict(windows(5))
+    assert both.compare() is None
+    assert (old.calls, new.calls) == ([5], [5])
+    assert (both.tally.compared, both.tally.agreement) == (5, 1.0)
+    assert both.tally.slowdown == pytest.approx(3.0)
+    assert both.manifest == (new if new_leads else old).manifest
+    assert both.compare() is None  # nothing to do
+    assert both.tally.compared == 5
+
+
+def test_disagreement_is_counted(clock: SimulatedClock) -> None:
+    both = pair(clock, Fake(clock, 0), Fake(clock, 1), new_leads=False)
+    both.predict(windows(4))
+    both.compare()
+    assert both.tally.agreement == 0.0
+
+
+def test_comparing_keeps_to_its_share(clock: SimulatedClock) -> None:
+    """Mutation: `compare` without its pause."""
+    old, new = Fake(clock, 0, 0.0), Fake(clock, 0, 0.001)
+    both = pair(clock, old, new, new_leads=False, share=0.1)
+    for _ in range(1000):  # a window each millisecond
+        clock.advance(0.001)
+        both.predict(windows(1))
+        both.compare()
+    assert 0.08 <= len(new.calls) * 0.001 / clock.monotonic() <= 0.1
+    assert both.tally.skipped + both.tally.compared in {999, 1000}
+
+
+@pytest.mark.parametrize("fails", [EngineError("gone"), InputError("not_finite", "no"), None])
+def test_where_the_new_one_fails_the_old_one_answers(clock: SimulatedClock, fails: Exception | None) -> None:
+    old, new = Fake(clock, 0), Fake(clock, 1)
+    new.fails, new.value = fails, np.nan
+    both = pair(clock, old, new, new_leads=True)
+    assert both.predict(windows(3)).argmax(axis=1).tolist() == [0, 0, 0]
+    assert both.manifest == old.manifest
+    assert both.variant == old.variant
+    assert (both.tally.errors, both.tally.answered) == (3, 0)
+    new.fails, new.value = None, 1.0
+    assert both.predict(windows(3)).argmax(axis=1).tolist() == [1, 1, 1]
+    assert both.manifest == new.manifest
+
+
+def test_windows_that_neither_takes_are_nobodys_fault(clock: SimulatedClock) -> None:
+    old, new = Fake(clock), Fake(clock)
+    old.fails = new.fails = InputError("not_finite", "no")
+    with pytest.raises(InputError):
+        pair(clock, old, new, new_leads=True).predict(windows(1))
+
+
+@pytest.mark.parametrize("fails", [EngineError("gone"), None])
+def test_a_failure_in_the_shadow_is_counted_and_not_seen(clock: SimulatedClock, fails: Exception | None) -> None:
+    old, new = Fake(clock, 0), Fake(clock, 1)
+    new.fails, new.value = fails, np.inf
+    both = pair(clock, old, new, new_leads=False)
+    assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
+    both.compare()
+    assert (both.tally.errors, both.tally.compared) == (2, 0)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+RULES = Rules(seconds=10.0, windows=20, comparable=True, min_agreement=0.9, max_slowdown=2.0, max_errors=1, stall_s=5.0)
+NOW = Elapsed(seconds=11.0, silent_s=0.0)
+
+
+def tally(compared: int, agreed: int, *, errors: int = 0, ratio: float = 1.0) -> Tally:
+    made = Tally(compared=compared, agreed=agreed, answered=compared, errors=errors, error="it broke")
+    made.timed(ratio)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("seen", "elapsed", "why"),
+    [
+        (tally(20, 18), NOW, None),
+        (tally(20, 17), NOW, "agrees with the old one on 85.0% of 20 windows, the limit is 90.0%"),
+        (tally(19, 0), NOW, None),  # too early to tell
+        (tally(20, 20, ratio=2.0), NOW, None),
+        (tally(20, 20, ratio=2.1), NOW, "takes 2.1 times as long"),
+        (tally(20, 20, errors=1), NOW, None),
+        (tally(20, 20, errors=2), NOW, "failed on 2 of 22 windows: it broke"),
+        (tally(0, 0), Elapsed(seconds=1.0, silent_s=5.1), "readings came for 5 s and it gave no answer"),
+        (tally(0, 0), Elapsed(seconds=1e6, silent_s=0.0), None),  # no readings, no verdict
+    ],
+)
+def test_what_counts_as_a_fault(seen: Tally, elapsed: Elapsed, why: str | None) -> None:
+    found = fault(RULES, seen, elapsed)
+    assert found is None if why is None else found is not None and why in found
+
+
+def test_a_run_has_passed_when_time_and_windows_are_full() -> None:
+    assert passed(RULES, tally(20, 20), NOW)
+    assert not passed(RULES, tally(19, 19), NOW)
+    assert not passed(RULES, tally(20, 20), Elapsed(seconds=9.9, silent_s=0.0))
+
+
+def test_a_hopeless_run_ends_before_its_time() -> None:
+    long = Rules(
+        seconds=1e6, windows=10**6, comparable=True, min_agreement=0.9, max_slowdown=2.0, max_errors=0, stall_s=5.0
+    )
+    assert fault(long, tally(50, 40), NOW) is not None
+    assert fault(long, tally(49, 0), NOW) is None
+
+
+# -- the swap ----------------------------------------------------------------------------------------------------------
+
+
+def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory: Factory) -> None:
+    """Mutation: `Pipeline.replace` without its `end_turn`: the new one answers; or with an emptied `_ready`: nobody."""
+    models = [load_model(factory.bundle(version), "onnx-fp32") for version in (1, 2)]
+    manifest, answers, metrics = models[0].manifest, Answers(), Metrics()
+    clock = SimulatedClock()
+    pipeline = Pipeline(
+        model=models[0], windower=Windower(manifest.input), gate=Gate(manifest.gate), sinks=[answers],
+        budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
+    )  # fmt: skip
+
+    def reading(i: int) -> Reading:
+        return Reading("k", 1e9 + i * HOP / 50.0, np.ones((HOP, 3), np.float32))
+
+    for i in range(6):
+        pipeline.deliver([reading(i)], 0.0, None)
+    pipeline.replace(models[1], Gate(manifest.gate))
+    for i in range(6, 10):
+        pipeline.deliver([reading(i)], 0.0, None)
+    pipeline.end_turn()
+    told = [(answer.model, int(answer.id.rpartition("@")[2])) for answer in answers.all]
+    assert [model for model, _ in told] == ["watch/1"] * 5 + ["watch/2"] * 4
+    assert np.diff([slot for _, slot in told]).tolist() == [HOP] * 8
+    for model in models:
+        model.close()
+
+
+def test_another_windower_begins_anew_and_says_so(factory: Factory) -> None:
+    models = [load_model(factory.bundle(1), "onnx-fp32"), load_model(factory.bundle(2, window=24), "onnx-fp32")]
+    answers, metrics, clock = Answers(), Metrics(), SimulatedClock()
+    manifest, other = models[0].manifest, models[1].manifest
+    pipeline = Pipeline(
+        model=models[0], windower=Windower(manifest.input), gate=Gate(manifest.gate), sinks=[answers],
+        budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
+    )  # fmt: skip
+    for i in range(9):
+        values = np.ones((HOP, 3), np.float32)
+        pipeline.deliver([Reading(f"k{i % 3}", 1e9 + i // 3 * HOP / 50.0, values)], 0.0, None)
+    pipeline.replace(models[1], Gate(other.gate), Windower(other.input))
+    assert metrics.counts["window_restarts_total"] == 3
+    assert {answer.model for answer in answers.all} == {"watch/1"}
+    for model in models:
+        model.close()
+
+
+def test_a_loaded_variant_is_a_predictor_for_both(factory: Factory, tmp_path: Path) -> None:
+    model = load_model(factory.bundle(1), "onnx-fp32")
+    assert isinstance(model, LoadedVariant)
+    both = Pair(model, model, new_leads=True, clock=SimulatedClock(), share=1.0)
+    assert both.max_batch == model.max_batch
+    assert both.manifest.model == "watch/1"
+    model.close()

@@ -126,17 +126,21 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         app: the configuration.
         file: that it was read from.
     """
-    written: list[Path] = []
+    files: list[Path] = []
     if app.outbox is not None and app.cloud is not None:
-        written.append(app.outbox.path.parent)  # the log and the shared memory of SQLite lie beside it
-    written += [sink.path.parent for sink in app.sink if sink.type == "jsonl"]  # it turns its files over
+        files.append(app.outbox.path)
+    if app.journal is not None:
+        files.append(app.journal.path)
+    files += [sink.path for sink in app.sink if sink.type == "jsonl"]
     if app.model.tuned is not None or app.model.tune_at_start_s:
-        written.append((app.model.tuned or file_for(app.model.bundle)).parent)
+        files.append(app.model.tuned or file_for(app.model.bundle))
+    written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL turns its files over
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
-    made = {*written, app.outbox.path if app.outbox is not None else None, app.model.tuned}
-    made |= {sink.path for sink in app.sink if sink.type == "jsonl"}
-    made.add(app.governor.root if app.governor is not None else None)  # all of the machine, if anything
+    made = {*files, *written}
+    made |= {part.path for part in (app.outbox, app.journal) if part is not None}
+    if app.governor is not None:
+        made.add(app.governor.root)  # all of the machine
     read = [file, *(path for path in _every_path(app) if path not in made and not _any_below([path], _KERNELS))]
 
     def unique(paths: Sequence[Path]) -> tuple[Path, ...]:

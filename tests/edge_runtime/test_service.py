@@ -8,14 +8,18 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime import schema
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.errors import ConfigError
+from edge_runtime.journal import JournalConfig
 from edge_runtime.service import GROUPS, MARK, ServiceConfig, groups_of, hints, paths_of, unit
 from tests.integration.running import environment, streams, write_recording
 from tests.models import tiny_bundle
@@ -79,6 +83,9 @@ def test_only_what_the_configuration_makes_may_be_written() -> None:
     }  # fmt: skip
     updated = paths_of(app(more='[update]\nfolder = "/var/lib/watch/bundles"\ndrop = "/srv/drop"\n[governor]'), FILE)
     assert {Path("/var/lib/watch/bundles"), Path("/srv/drop")} <= set(updated.written)
+    journal = dataclasses.replace(app(), durability="reading", journal=JournalConfig(path=Path("/data/readings.db")))
+    assert Path("/data") in paths_of(journal, FILE).written
+    assert Path("/data/readings.db") not in paths_of(journal, FILE).read
     assert not {Path("/"), *updated.written} & set(updated.read)
     beside = paths_of(app("tune_at_start_s = 5.0"), FILE)
     assert Path("/etc/watch") in beside.written
@@ -86,6 +93,36 @@ def test_only_what_the_configuration_makes_may_be_written() -> None:
     assert found["ProtectSystem"] == ["strict"]
     assert found["ReadWritePaths"] == ["/var/lib/watch", "/var/lib/watch/answers"]
     assert "-/etc/watch/secrets/password" in found["ReadOnlyPaths"]
+
+
+def _paths_in(hint: Any, where: str = "") -> Iterator[str]:
+    """Every setting that holds a path, as a dotted name."""
+    if isinstance(hint, schema.OneOf):
+        for tag, part in hint.modules.items():
+            yield from _paths_in(part, f"{where}({tag})")
+        return
+    if isinstance(hint, schema.Deferred):
+        hint = hint.load()
+    if hint is Path:
+        yield where
+    elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        for name, inner in get_type_hints(hint).items():
+            yield from _paths_in(inner, f"{where}.{name}".lstrip("."))
+    else:
+        for inner in get_args(hint):
+            yield from _paths_in(inner, where)
+
+
+def test_every_path_that_can_be_configured_has_been_thought_of() -> None:
+    """A new one fails here: say in `paths_of` whether it is written to, then add it. Credentials are read."""
+    thought_of = {
+        "model.bundle", "model.trusted_keys", "model.tuned", "outbox.path", "journal.path", "governor.root",
+        "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
+        "source(iio).sysfs", "source(iio).dev",
+    }  # fmt: skip
+    found = set(_paths_in(AppConfig))
+    assert {"outbox.path", "sink(jsonl).path", "broker.password_file"} <= found
+    assert {name for name in found if not re.search(r"_files?$", name)} == thought_of
 
 
 def test_times_and_bounds_follow_the_configuration() -> None:

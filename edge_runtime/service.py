@@ -182,7 +182,7 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
             raise ConfigError("a folder that is written to is the root of the disk; give outbox and answers their own")
     groups = groups_of(app, config.groups)
     start_s = 2 * app.model.load_timeout_s + app.model.tune_at_start_s + 2 * _SLACK_S
-    everything = [*paths.read, *paths.written, config.python]
+    everything = [*paths.read, *paths.written, config.python, config.python.resolve()]
     command = [str(config.python), "-P", "-m", "edge_runtime", "run", str(config.app)]
     lines = [
         MARK,
@@ -299,7 +299,7 @@ def hints(app: AppConfig, config: ServiceConfig, known_groups: Sequence[str]) ->
             f"# {shared[0]} holds what is only read, too; give outbox and answers a folder of their own, for example "
             f"/var/lib/{config.name}, and the service need not own the rest"
         )
-    if _any_below([*paths.read, config.python], ["/root"]):
+    if _any_below([*paths.read, config.python, config.python.resolve()], ["/root"]):
         lines.append("# what lies below /root is closed to other users; put the application and Python elsewhere")
     lines += [f"sudo install -d -o {config.user} -g {config.user} -m 0750 {_shell(path)}" for path in paths.written]
     lines += [

@@ -54,6 +54,8 @@ token_file = "secrets/token"
 path = "/var/lib/watch/outbox.db"
 """
 FILE = Path("/etc/watch/app.toml")
+INTERPRETER = Path("/bin/sh")
+"""Any program that is there: no unit is started."""
 
 
 def app(model: str = "", file: Path = FILE, more: str = "") -> AppConfig:
@@ -61,7 +63,7 @@ def app(model: str = "", file: Path = FILE, more: str = "") -> AppConfig:
 
 
 def config(file: Path = FILE, **more: object) -> ServiceConfig:
-    return ServiceConfig(app=file, python=Path(sys.executable), **more)  # type: ignore[arg-type]
+    return ServiceConfig(**({"app": file, "python": INTERPRETER} | more))  # type: ignore[arg-type]
 
 
 def settings(text: str) -> dict[str, list[str]]:
@@ -172,10 +174,16 @@ def test_sources_bring_their_groups_and_what_they_set() -> None:
     assert Path("/dev") not in paths_of(wired, FILE).read
 
 
-def test_homes_stay_closed_unless_something_lies_there() -> None:
-    assert settings(unit(app(), config()))["ProtectHome"] == ["yes" if "/root" not in sys.executable else "read-only"]
+def test_homes_stay_closed_unless_something_lies_there(tmp_path: Path) -> None:
+    """Broken once by not following a virtual environment's link to its interpreter: the service could not start."""
+    assert settings(unit(app(), config()))["ProtectHome"] == ["yes"]
     at_home = Path("/home/pi/app.toml")
     assert settings(unit(app(file=at_home), config(file=at_home)))["ProtectHome"] == ["read-only"]
+    linked = tmp_path / "python"
+    linked.symlink_to("/root/interpreters/python3")
+    made = settings(unit(app(), config(python=linked)))
+    assert made["ProtectHome"] == ["read-only"]
+    assert any("/root is closed" in line for line in hints(app(), config(python=linked), known_groups=[]))
     temporary = Path("/tmp/watch/app.toml")
     assert "PrivateTmp" not in settings(unit(app(file=temporary), config(file=temporary)))
 

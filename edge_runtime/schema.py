@@ -11,7 +11,6 @@ Integers are accepted where a float is expected, never the other way round, and 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import math
@@ -140,10 +139,16 @@ def _dataclass(cls: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any
 
 
 def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = _nearest(key, known)
     if near:
         return f"unknown key '{key}'; did you mean '{near[0]}'?"
     return f"unknown key '{key}'; known here: {', '.join(sorted(known))}"
+
+
+def _nearest(word: str, known: list[str]) -> list[str]:
+    import difflib  # noqa: PLC0415 - only where something is wrong
+
+    return difflib.get_close_matches(word, known, n=1, cutoff=0.5)
 
 
 def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
@@ -203,7 +208,7 @@ def _choice(choices: tuple[Any, ...], data: Any, where: PathOfKeys) -> Any:
     for choice in choices:
         if data == choice and type(data) is type(choice):
             return choice
-    near = difflib.get_close_matches(str(data), [str(choice) for choice in choices], n=1, cutoff=0.5)
+    near = _nearest(str(data), [str(choice) for choice in choices])
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise SchemaError(f"must be one of {', '.join(repr(c) for c in choices)}, got {data!r}{hint}", where)
 

@@ -17,15 +17,12 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from edge_runtime.devices.profile import MAX_SHAPES, MIN_SHAPES
 from edge_runtime.engines.tensors import one_line
 from edge_runtime.errors import EngineError
 
@@ -117,6 +114,11 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
     Raises:
         EngineError: a plug-in is missing or finds nothing here, or the model has no batch that could be fixed.
     """
+    session_options.add_session_config_entry(_RECORD, "1")
+    if not wanted:
+        return []
+    from edge_runtime.devices.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
+
     filled = list(wanted)
     batch = max((provider.fixed_batch for provider in wanted), default=0)
     shapes = any(word in value for p in wanted for value in p.options.values() for word in (MIN_SHAPES, MAX_SHAPES))
@@ -126,7 +128,6 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
             for axis in {value.shape[0] for value in inputs if value.shape and isinstance(value.shape[0], str)}:
                 session_options.add_free_dimension_override_by_name(axis, batch)
         filled = [_with_shapes(provider, inputs, batch or max_batch) for provider in wanted]
-    session_options.add_session_config_entry(_RECORD, "1")
     if any(provider.library for provider in filled):
         for provider in filled:
             if provider.library:
@@ -210,6 +211,8 @@ class Profile:
     def __init__(self, session_options: Any) -> None:
         self.path: Path | None = None
         self._folder: str | None = None
+        import tempfile  # noqa: PLC0415 - with its compressors 3 ms, for an old library with an accelerator
+
         try:
             self._folder = tempfile.mkdtemp(prefix="edge-runtime-")
         except OSError:
@@ -222,6 +225,8 @@ class Profile:
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None:
+            import shutil  # noqa: PLC0415 - as above
+
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def end(self, session: Any) -> Path | None:
@@ -264,6 +269,8 @@ def _with_shapes(provider: Provider, inputs: Any, max_batch: int) -> Provider:
             f"{value.name}:{'x'.join(str(n) if isinstance(n, int) else str(batch) for n in value.shape)}"
             for value in inputs
         )
+
+    from edge_runtime.devices.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
 
     words = {MIN_SHAPES: shapes(1), MAX_SHAPES: shapes(max_batch)}
     options = dict(provider.options)

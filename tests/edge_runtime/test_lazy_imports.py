@@ -42,6 +42,12 @@ def test_an_application_loads_only_what_it_names() -> None:
     }
 
 
+def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_rarely_needed_library() -> None:
+    loaded = loaded_by("import edge_runtime.app, edge_runtime.engines.onnx, edge_runtime.engines.litert")
+    # Nearest names are for mistakes; temporary folders, with all compressors, for profiles of old libraries.
+    assert not loaded & {"edge_runtime.devices", "difflib", "tempfile", "lzma", "bz2"}
+
+
 def test_the_public_names_are_these() -> None:
     assert edge_runtime.__all__ == sorted(edge_runtime.__all__)
     assert edge_runtime.__all__ == ["__version__"]

@@ -215,11 +215,12 @@ def _table(path: Path, name: str) -> dict[str, Any]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             head = file.readline()
             delimiter = max(",;\t|", key=head.count)
+            file.seek(0)
             rows = list(csv.reader(file, delimiter=delimiter))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{name}: cannot be read: {error}") from error
-    names = [column.strip().strip('"') for column in head.rstrip("\r\n").split(delimiter)]
-    rows = [row for row in rows if row]
+    names = [column.strip() for column in rows[0]] if rows else []
+    rows = [row for row in rows[1:] if row]
     if not rows or any(len(row) != len(names) for row in rows):
         raise ConfigError(f"{name}: needs a header and rows of as many columns")
     if all(_is_number(column) for column in names):

@@ -32,7 +32,8 @@ _TYPES: dict[int, np.dtype[Any]] = {
 }
 _NUMBERS = {dtype: number for number, dtype in _TYPES.items()}
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
-_STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
+_STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "SVDF")
+"""Operators that remember the call before. LSTM layers are none of them: their steps lie within a window."""
 
 
 class _Graph:

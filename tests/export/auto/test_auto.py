@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
@@ -76,6 +76,17 @@ def test_sound_becomes_clips_with_a_spectrogram(tmp_path: Path, capsys: pytest.C
     assert len(recipe.front_end) == 1
     assert set(recipe.split.validation) | set(recipe.split.test) < {"anna", "ben", "cleo", "dan"}
     assert "part 2 of each file's name is a name that recurs" in capsys.readouterr().out
+
+
+def test_sounds_of_several_rates_meet_at_one_that_all_can_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recordings.wav_folders(tmp_path / "tones", takes=10)
+    recordings.tone(folder / "low" / "low_anna_99.wav", 300, rate_hz=16_000, seed=7)
+    assert written(folder, tmp_path / "out").window.rate_hz == 8000
+    assert "8000, 16000 Hz in the files" in capsys.readouterr().out
+    recordings.tone(folder / "low" / "low_ben_99.wav", 300, rate_hz=11_025, seed=8)
+    assert "low/low_ben_99.wav: its rate is no multiple of 8000 Hz" in refused(folder, tmp_path / "out", capsys)
 
 
 def test_a_table_of_labels_names_the_class_of_each_file(tmp_path: Path) -> None:
@@ -252,6 +263,7 @@ def test_a_part_of_the_name_that_only_repeats_the_class_is_no_group() -> None:
     assert len({re.search(pattern, name)[1] for name in names}) == 18  # type: ignore[index]
 
 
+@settings(deadline=None)
 @given(st.integers(3, 30), st.integers(2, 5))
 def test_no_group_is_dealt_twice_and_no_set_lacks_a_class(groups: int, classes: int) -> None:
     pieces = [Piece(label=str(c), group=f"g{g}", samples=10) for g in range(groups) for c in range(classes)]

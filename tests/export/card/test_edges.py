@@ -224,6 +224,11 @@ def with_state(model: Any) -> None:
     model.operatorCodes.append(code)
 
 
+def with_memory(model: Any) -> None:
+    with_state(model)
+    model.operatorCodes[-1].builtinCode = model.operatorCodes[-1].deprecatedBuiltinCode = schema.BuiltinOperator.SVDF
+
+
 def with_a_custom_operator(model: Any) -> None:
     code = schema.OperatorCodeT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
@@ -251,6 +256,7 @@ def open_window(model: Any) -> None:
     ("edit", "message"),
     [
         (with_state, r"keeps state between calls \(VAR_HANDLE\)"),
+        (with_memory, r"keeps state between calls \(SVDF\)"),
         (with_a_custom_operator, "needs operators that are no part of LiteRT: SignalWindow"),
         (with_nan, "weight .* holds NaN or infinity"),
         (with_two_outputs, "has 2 outputs"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
@@ -22,6 +22,7 @@ def eats(channels: int, samples: int, layout: str = "auto") -> CardInput:
     )
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 9),
     st.integers(10, 99),

@@ -7,7 +7,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.report import figures, markup, plot
@@ -17,6 +17,7 @@ REAL = st.floats(min_value=-1e6, max_value=1e6).map(lambda value: round(value, 3
 POSITIVE = st.floats(min_value=1e-3, max_value=1e9)
 
 
+@settings(deadline=None)
 @given(st.lists(REAL, min_size=1, max_size=8), st.booleans())
 def test_a_scale_holds_its_values_and_its_ticks(values: list[float], zero: bool) -> None:
     scale = scale_for(values, 50, 400, zero=zero)
@@ -30,6 +31,7 @@ def test_a_scale_holds_its_values_and_its_ticks(values: list[float], zero: bool)
         assert scale.low <= 0
 
 
+@settings(deadline=None)
 @given(st.lists(POSITIVE, min_size=2, max_size=8))
 def test_wide_ranges_become_logarithmic_and_keep_the_order(values: list[float]) -> None:
     scale = scale_for(values, 0, 100)
@@ -50,6 +52,7 @@ def test_decades_are_marked_on_a_logarithmic_scale() -> None:
     assert scale(math.sqrt(5000)) == pytest.approx(50)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(min_value=0, max_value=300), max_size=12).map(sorted))
 def test_labels_keep_their_order_and_their_distance(wanted: list[float]) -> None:
     places = spread(wanted, 0, 300)

@@ -82,7 +82,11 @@ class Device:
 
     def _detached(self) -> None:
         if self._tracer is not None:
-            self._tracer.communicate(timeout=PATIENCE_S)
+            try:
+                self._tracer.communicate(timeout=PATIENCE_S / 4)
+            except subprocess.TimeoutExpired:  # it may wait for a thread that was killed under it
+                self._tracer.kill()
+                self._tracer.communicate()
             self._tracer = None
 
     def running(self) -> bool:

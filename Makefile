@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 EXPORT := .venvs/export
 CHECKED := edge_runtime devices export tests benchmarks
 
-.PHONY: demo test test-export test-arm test-faults soak check lint types unit format tools bench bench-export bench-export-peers conformance clean
+.PHONY: demo test test-export test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -55,6 +55,10 @@ format: $(VENV)/.test
 
 bench: $(VENV)/.test tools
 	$(BIN)/python -m benchmarks
+
+# Size, start, memory and idle CPU of what a device gets, in fresh environments: docs/devices.md
+bench-footprint: $(VENV)/.test
+	$(BIN)/python -m benchmarks install $(ARGS)
 
 # The recipes under examples/ from recordings to bundles: make bench-export DATA="har=FOLDER ecg=FOLDER ..."
 bench-export: $(EXPORT)/.ready

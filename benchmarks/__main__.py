@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from benchmarks.footprint import footprint
+from benchmarks.install import install
 from benchmarks.keys import keys
 from benchmarks.report import Report, machine
 from benchmarks.stateful import stateful
@@ -28,6 +29,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "paced": paced,
     "keys": keys,
     "footprint": footprint,
+    "install": install,
     "streaming": stateful,
 }
 SCRIPTS = {

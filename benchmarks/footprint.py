@@ -107,7 +107,8 @@ def _told(program: str) -> dict[str, float]:
     return found
 
 
-def _traffic(seconds: int) -> Traffic:
+def demo_like(seconds: int) -> Traffic:
+    """The stream of a few watches."""
     # The first window completes with its 13th message; 40 messages a stream make the least of answers.
     return Traffic(STREAMS, max(40, round(seconds * RATE / STREAMS)), raw, samples=SAMPLES)
 
@@ -120,7 +121,7 @@ def _command(setting: Setting, load: Load) -> list[str]:
 
 def _running(setting: Setting, seconds: int) -> int:
     """Resident set of the whole program while it answers."""
-    traffic = _traffic(seconds)
+    traffic = demo_like(seconds)
     with Load() as load, started(_command(setting, load)) as process:
         load.wait_for_subscriber(alive=lambda: process.poll() is None)
         load.run(traffic, process.pid, warm_up=STREAMS, rate=RATE * 2)
@@ -141,7 +142,7 @@ def _silence(folder: Path) -> Report:
     if shutil.which("strace") is None:
         report.notes.append("not measured: strace is not installed")
         return report
-    traffic = _traffic(4)
+    traffic = demo_like(4)
     for engine in ("onnxruntime", "litert"):
         setting = Setting(folder=folder, net="cnn_s", tflite=engine == "litert")
         trace = folder / f"{engine}.strace"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Float32
 from edge_runtime.model import Predictor
 from edge_runtime.window import Window
+
+if TYPE_CHECKING:
+    from edge_runtime.lineup import Lineup
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""
@@ -62,6 +66,36 @@ class Tally:
         """The new model gave no answer to these."""
         self.errors += windows
         self.error = self.error or error
+
+
+class Steady:
+    """A line-up on trial, which fails when another rung would have to stand in: that is what a trial is to find out.
+
+    Args:
+        lineup: not opened, so that nothing but a failure changes the rung.
+    """
+
+    def __init__(self, lineup: Lineup) -> None:
+        self._lineup = lineup
+        self._rung = lineup.current
+        self.max_batch = lineup.max_batch
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the bundle."""
+        return self._lineup.manifest
+
+    @property
+    def variant(self) -> Variant:
+        """See `Predictor`."""
+        return self._lineup.variant
+
+    def predict(self, windows: Sequence[Window]) -> Float32:
+        """See `Predictor`."""
+        probabilities = self._lineup.predict(windows)
+        if self._lineup.current != self._rung:
+            raise EngineError(f"{self._lineup.rungs[self._rung].name} failed, and another variant or engine stands in")
+        return probabilities
 
 
 class Pair:

@@ -20,7 +20,7 @@ from edge_runtime.gate import Gate
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Model, Predictor
+from edge_runtime.model import Predictor
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.update import check
 from edge_runtime.update import health as rules_of
@@ -49,7 +49,7 @@ class Run:
     """A shadow run or a trial under way."""
 
     candidate: Installed
-    new: Model
+    new: Served
     pair: Pair | Alone
     rules: Rules
     began: float
@@ -91,7 +91,7 @@ class Course:
         on_trial: the candidate that `Starter` loaded, where there is one.
     """
 
-    def __init__(self, around: Surroundings, served: Served | None, on_trial: Model | None) -> None:
+    def __init__(self, around: Surroundings, served: Served | None, on_trial: Served | None) -> None:
         self._config = around.config
         self._window = around.window
         self._threshold = around.threshold
@@ -114,14 +114,14 @@ class Course:
     @property
     def running(self) -> Manifest:
         """Of what an update would replace."""
-        model = self.served.model if self.served is not None else self.on_trial
-        assert model is not None
-        return model.manifest
+        found = self.served or self.on_trial
+        assert found is not None
+        return found.model.manifest
 
     @property
     def answering(self) -> Manifest:
         """Of what leads now."""
-        return self.running if self.on_trial is None else self.on_trial.manifest
+        return self.running if self.on_trial is None else self.on_trial.model.manifest
 
     @property
     def began(self) -> float:
@@ -168,7 +168,7 @@ class Course:
         self.stage = "loading"
         self._jobs.run(
             lambda: self._starter.load(candidate),
-            lambda model: self._begin_shadow(model, candidate),
+            lambda new: self._begin_shadow(new, candidate),
             self._cannot_load,
         )
         self._tell()
@@ -176,30 +176,30 @@ class Course:
     def _cannot_load(self, error: Exception) -> None:
         self._hold_back(" ".join(str(error).split()))
 
-    def _begin_shadow(self, new: Model, candidate: Installed) -> None:
+    def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served
         if (
             old is None
-            or check.difference(old.model.manifest, new.manifest)
+            or check.difference(old.model.manifest, new.model.manifest)
             or not (self._config.shadow_s or self._config.shadow_windows)
         ):
             self.on_trial = new
             self._swap(new, candidate)
             return
-        pair = Pair(old.predictor, new, new_leads=False, clock=self._clock, share=self._config.compare_share)
+        pair = Pair(old.predictor, new.tried, new_leads=False, clock=self._clock, share=self._config.compare_share)
         self._replace(pair, old.model.manifest)
         self._begin("shadow", candidate, new, pair, self._config.shadow_s, self._config.shadow_windows)
 
     def _begin(
-        self, stage: Phase, candidate: Installed, new: Model, pair: Pair | Alone, seconds: float, windows: int
+        self, stage: Phase, candidate: Installed, new: Served, pair: Pair | Alone, seconds: float, windows: int
     ) -> None:
         assert stage != "idle"
         counts, now = self._metrics.counts, self._clock.monotonic()
-        config = self._config
+        config, contract = self._config, new.model.manifest.input
         rules = Rules(
             seconds=seconds, windows=windows, comparable=isinstance(pair, Pair), min_agreement=config.min_agreement,
             max_slowdown=config.max_slowdown, max_errors=config.max_errors,
-            stall_s=config.stall_s + 3 * new.manifest.input.window / new.manifest.input.rate_hz,
+            stall_s=config.stall_s + 3 * contract.window / contract.rate_hz,
         )  # fmt: skip
         self.run = Run(candidate, new, pair, rules, now, counts["predictions_total"], counts["readings_total"], now)
         self.stage = stage
@@ -235,7 +235,7 @@ class Course:
 
     # -- swap, trial, and either end of it ---------------------------------------------------------------------------
 
-    def _swap(self, new: Model, candidate: Installed) -> None:
+    def _swap(self, new: Served, candidate: Installed) -> None:
         """First on disk, then in the stream: whoever is killed in between starts the candidate, and counts that."""
         self.stage = "swapping"
         self.save(
@@ -243,13 +243,14 @@ class Course:
             lambda _: self._begin_trial(new, candidate, resumed=False),
         )
 
-    def _begin_trial(self, new: Model, candidate: Installed, *, resumed: bool) -> None:
+    def _begin_trial(self, new: Served, candidate: Installed, *, resumed: bool) -> None:
         old = self.served
-        pair: Pair | Alone = Alone(new, self._clock)
-        if old is not None and not check.difference(old.model.manifest, new.manifest):
-            pair = Pair(old.predictor, new, new_leads=True, clock=self._clock, share=self._config.compare_share)
-        self._replace(pair, new.manifest, cut_anew=not resumed and _windows_differ(old, new))
-        self._host.serves(new, None)
+        manifest = new.model.manifest
+        pair: Pair | Alone = Alone(new.tried, self._clock)
+        if old is not None and not check.difference(old.model.manifest, manifest):
+            pair = Pair(old.predictor, new.tried, new_leads=True, clock=self._clock, share=self._config.compare_share)
+        self._replace(pair, manifest, cut_anew=not resumed and _windows_differ(old, new))
+        self._host.serves(new.model, None)
         self._metrics.counts["updates_swapped_total"] += not resumed
         self._begin("trial", candidate, new, pair, self._config.trial_s, self._config.trial_windows)
 
@@ -261,7 +262,7 @@ class Course:
     def _confirmed(self, candidate: Installed) -> None:
         new, old = self.on_trial, self.served
         assert new is not None
-        self._serve(Served(new, self._host.line_up(new)))
+        self._serve(new)
         self.on_trial = None
         if old is not None:
             old.close()
@@ -369,5 +370,5 @@ class Course:
         self._waking = False
 
 
-def _windows_differ(old: Served | None, new: Model) -> bool:
-    return old is not None and old.model.manifest.input != new.manifest.input
+def _windows_differ(old: Served | None, new: Served) -> bool:
+    return old is not None and old.model.manifest.input != new.model.manifest.input

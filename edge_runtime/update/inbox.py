@@ -48,13 +48,14 @@ def post(depot: Depot, request: Request, bundle: Path | None = None) -> None:
     Raises:
         OSError: it cannot be left there.
     """
+    # The request first: it forgives the bundle what was held against it, so it must not come too late.
+    durable.write(depot.requests / f"{request.action}.json", orjson.dumps(request))
     if bundle is not None:
         with (depot.requests / f"apply.edge{durable.NEW}").open("wb") as target, bundle.open("rb") as source:
             shutil.copyfileobj(source, target)
             target.flush()
             os.fsync(target.fileno())
         durable.move(depot.requests / f"apply.edge{durable.NEW}", depot.requests / "apply.edge")
-    durable.write(depot.requests / f"{request.action}.json", orjson.dumps(request))
 
 
 def requests(depot: Depot) -> list[tuple[Path, Request]]:

@@ -18,6 +18,7 @@ from edge_runtime.bundle import open_bundle
 from edge_runtime.errors import BundleError, EdgeError, StoreError
 from edge_runtime.model import Model, Predictor
 from edge_runtime.update import durable
+from edge_runtime.update.compare import Steady
 from edge_runtime.update.depot import Depot
 from edge_runtime.update.inbox import requests
 from edge_runtime.update.keys import KeyChain
@@ -66,6 +67,11 @@ class Served:
         """What answers."""
         return self.lineup or self.model
 
+    @property
+    def tried(self) -> Predictor:
+        """The same on trial: nothing stands in unnoticed."""
+        return self.model if self.lineup is None else Steady(self.lineup)
+
     def close(self) -> None:
         """Free all of it. May be called twice."""
         if self.lineup is not None:
@@ -79,7 +85,7 @@ class Started:
 
     served: Served | None
     """What has proved itself; None where nothing of that could be loaded beside the candidate."""
-    on_trial: Model | None = None
+    on_trial: Served | None = None
     """The candidate, where there is one on trial."""
 
 
@@ -146,19 +152,19 @@ class Starter:
                 log.error("%s cannot be started, so what ran before it is: %s", installed.model, error)  # noqa: TRY400
         return Served(*self._host.start(self._config(self._configured.bundle)))
 
-    def load(self, candidate: Installed) -> Model:
-        """Load an installed bundle that has to prove itself: nothing stands in for it.
+    def load(self, candidate: Installed) -> Served:
+        """Load an installed bundle that has to prove itself.
 
         Raises:
-            EdgeError: it is damaged, has expired, or does not run here.
+            EdgeError: it is damaged, has expired, or its first choice does not run here.
         """
         model = self._host.load(self._config(self._depot.path(candidate.sha256)))
         try:
             _check(model, candidate)
-        except BundleError:
+            return Served(model, self._host.line_up(model))
+        except EdgeError:
             model.close()
             raise
-        return model
 
     def _start(self, installed: Installed) -> Served:
         served = Served(*self._host.start(self._config(self._depot.path(installed.sha256))))
@@ -189,7 +195,7 @@ class Starter:
             return False
         return True
 
-    def _load_candidate(self, candidate: Installed) -> Model | None:
+    def _load_candidate(self, candidate: Installed) -> Served | None:
         try:
             return self.load(candidate)
         except EdgeError as raised:

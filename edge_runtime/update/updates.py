@@ -81,6 +81,8 @@ class Updates:
         self._link: Link | None = None
         self._loop: Loop | None = None
         self._jobs: Jobs | None = None
+        self._obeying = 0
+        """Requests whose effect is not on disk yet."""
         self._opened = self._closed = False
 
     # -- what the application calls ----------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class Updates:
         """
         started = self._started = self._starter.start()
         if started.on_trial is not None:
-            return started.on_trial, None  # what stands in for it is the old one
+            return started.on_trial.model, None  # what stands in for it is the old one
         assert started.served is not None
         return started.served.model, started.served.lineup
 
@@ -300,7 +302,8 @@ class Updates:
         self._loop.call_later(self._config.poll_s, self._poll)
         for path, request in inbox.requests(self.depot):
             self._obey(path, request)
-        self._intake.look()
+        if not self._obeying:
+            self._intake.look()
 
     def _obey(self, path: Path, request: inbox.Request) -> None:
         course = self._course
@@ -310,6 +313,7 @@ class Updates:
         with suppress(OSError):
             durable.remove(path)
         if request.action != "rollback":
+            self._obeying += 1
             course.save(request.obey, self._lifted)
         elif course.run is not None:
             course.fail(states.BY_OPERATOR)
@@ -317,6 +321,7 @@ class Updates:
             course.go_back(states.withdrawn)
 
     def _lifted(self, _: State) -> None:
+        self._obeying -= 1
         self._intake.again()
         self.tell()
 

@@ -16,7 +16,7 @@ from edge_runtime.message import Float32, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import LoadedVariant
 from edge_runtime.pipeline import Pipeline
-from edge_runtime.update.compare import Pair, Tally
+from edge_runtime.update.compare import Pair, Steady, Tally
 from edge_runtime.update.health import Elapsed, Rules, fault, passed
 from edge_runtime.window import Window, Windower
 from tests.edge_runtime.update.devices import HOP, Answers, Factory
@@ -121,6 +121,45 @@ def test_a_failure_in_the_shadow_is_counted_and_not_seen(clock: SimulatedClock, 
     assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
     both.compare()
     assert (both.tally.errors, both.tally.compared) == (2, 0)
+
+
+def test_a_call_that_hangs_can_be_seen_from_another_thread(clock: SimulatedClock) -> None:
+    """`App` asks `began` from its watchdog."""
+    seen: list[float] = []
+
+    class Watched(Fake):
+        def predict(self, windows: Sequence[Window]) -> Float32:
+            seen.append(both.began)
+            return super().predict(windows)
+
+    for new_leads in (True, False):
+        clock.advance(1.0)
+        both = pair(clock, Fake(clock), Watched(clock), new_leads=new_leads)
+        both.predict(windows(1))
+        both.compare()
+        assert both.began == 0.0
+    assert len(seen) == 2
+    assert all(seen)
+
+
+class Falling(Fake):
+    """A line-up whose first rung fails at the second call."""
+
+    current = 0
+    rungs = (type("Rung", (), {"name": "npu"}), type("Rung", (), {"name": "cpu"}))
+
+    def predict(self, windows: Sequence[Window]) -> Float32:
+        self.current = int(len(self.calls) >= 1)
+        return super().predict(windows)
+
+
+def test_a_rung_that_stands_in_is_a_failure_of_the_candidate(clock: SimulatedClock) -> None:
+    """Mutation: `Steady.predict` without its comparison: a bundle that the accelerator refuses passes."""
+    lineup: Any = Falling(clock, 1)
+    both = Pair(Fake(clock, 0), Steady(lineup), new_leads=True, clock=clock, share=1.0)
+    assert both.predict(windows(2)).argmax(axis=1).tolist() == [1, 1]
+    assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
+    assert both.tally.error == "npu failed, and another variant or engine stands in"
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

@@ -70,12 +70,12 @@ def check_answers(life: Life, where: str) -> None:
 def kill_everywhere(
     victims: Victims, fresh: Any, prepare: Any, check: Any, tier: Tier, rng: random.Random, **order: Any
 ) -> int:
-    """Kill a device at its points (all of them, or with every push each third), start it again, check where it ends.
+    """Kill a device at its points (all of them, or with every push each fourth), start it again, check where it ends.
 
     Returns:
         How many kills there were.
     """
-    stride = tier(3, 1)
+    stride = tier(4, 1)
     for kills, k in enumerate(itertools.count(1 + rng.randrange(stride), stride)):
         folder = fresh()
         more = order | prepare(folder)
@@ -117,7 +117,7 @@ def test_a_good_update_killed_anywhere_is_installed_in_the_end(
 ) -> None:
     bundle = factory.bundle(2)
     kills = kill_everywhere(victims, fresh, lambda folder: dropped(folder, bundle), installed, tier, rng)
-    assert kills > tier(16, 50)
+    assert kills > tier(11, 50)
     note("S4", f"{kills} kills in an update that passes: old or new ran after each, the new one in the end")
 
 
@@ -132,7 +132,7 @@ def test_a_bad_update_killed_anywhere_is_held_back_in_the_end(
         return folder
 
     kills = kill_everywhere(victims, make, lambda folder: dropped(folder, bundle), held_back, tier, rng)
-    assert kills > tier(12, 38)
+    assert kills > tier(9, 38)
     note("S4", f"{kills} kills in an update that fails its trial: old or new ran after each, the old one in the end")
 
 
@@ -172,5 +172,5 @@ def test_a_fetch_killed_anywhere_goes_on_where_it_was(
     with FileServer(bundle.read_bytes()) as server:
         told = announcement(bundle, 2, url=server.url).decode()
         kills = kill_everywhere(victims, fresh, lambda _: {"announce": told}, installed, tier, rng)
-        assert kills > tier(16, 50)
+        assert kills > tier(11, 50)
     note("S4", f"{kills} kills in an update that is fetched over HTTP: the same")

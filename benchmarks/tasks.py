@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import sys
 import tempfile
 import time
@@ -63,7 +64,7 @@ def build(task: Task, folders: Mapping[str, Path], out: Path) -> tuple[dict[str,
 
 def replayed(report: Mapping[str, Any], out: Path) -> float:
     """Accuracy of the packed bundle, as anybody would count it."""
-    bundle = next(out / name for name in report["bundles"] if "teacher" not in name)
+    bundle = out / f"{report['recipe']}-{platform.machine()}.edge"
     predictions = out / "predictions.jsonl"
     arguments = ["replay", str(bundle), str(out / RECORDINGS), "--out", str(predictions)]
     if edge_runtime([*arguments, "--variant", report["test"]["device"]]) != 0:
@@ -101,7 +102,7 @@ def summary(task: Task, report: Mapping[str, Any], seconds: float, counted: floa
         )
     bundles = report["bundles"]
     teacher = next(size for name, size in bundles.items() if "teacher" in name)
-    own = next(size for name, size in bundles.items() if "teacher" not in name)
+    own = bundles[f"{report['recipe']}-{platform.machine()}.edge"]
     teacher_score, own_score = judged["teacher"][metric], judged[device][metric]
     gate = test["gate"]
     at_ten = max((point for point in test["curve"] if point["forwarded"] <= 0.1), key=lambda p: p["forwarded"])

@@ -198,6 +198,8 @@ def build(
         "candidates": [asdict(each) for each in next(iter(choice.values())).figures],
         "left_out": dict(trained.candidates.left_out),
         "timings": timings,
+        "limits": asdict(recipe.limits),
+        "machine": this_machine().label,
         "against_teacher": _against_teacher(cloud, shipped, first.name, validation),
         "streaming": None,
         "test": tested,

@@ -286,9 +286,14 @@ def _train_members(
 
     One thread trains one network: with more, sums would be added up in another order, and the weights differ.
     """
-    if len(wanted) > 1 and (cores := available_cores()) > 1:
-        jobs = [(task, front, family, seed, steps.folder, steps.versions) for family, seed in wanted]
-        with ProcessPoolExecutor(min(cores, len(wanted)), mp_context=multiprocessing.get_context("spawn")) as pool:
+    missing = [
+        (family, seed)
+        for family, seed in wanted
+        if not steps.folder_of("teacher", _member_inputs(task, front, family, seed)).is_dir()
+    ]
+    if len(missing) > 1 and (cores := available_cores()) > 1:
+        jobs = [(task, front, family, seed, steps.folder, steps.versions) for family, seed in missing]
+        with ProcessPoolExecutor(min(cores, len(missing)), mp_context=multiprocessing.get_context("spawn")) as pool:
             for lines in pool.map(_train_in_child, jobs):
                 for line in lines:
                     say(line)
@@ -317,10 +322,15 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
         trained = fit_labels(network(), task.sampler(seed), training(recipe.teacher.training))
         save_weights(trained, folder / "weights.npz")
 
-    inputs = {**_inputs(task, front), "family": family, "kind": type(family).__name__, "seed": seed}
-    folder = steps.run("teacher", {**inputs, "training": recipe.teacher.training}, make)
+    folder = steps.run("teacher", _member_inputs(task, front, family, seed), make)
     start(seed)
     return load_weights(network(), folder / "weights.npz")
+
+
+def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> dict[str, object]:
+    training = task.recipe.teacher.training
+    kind = type(family).__name__
+    return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
 
 
 def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:

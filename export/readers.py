@@ -107,6 +107,7 @@ class TableReader:
         time_unit: of the stamps.
         label: regular expression over the file's path that finds the class; empty: see `label_column`.
         label_column: column with the class of each row.
+        label_names: as in `WavReader`, for `label`; files of labels that it does not list are left out.
         scale: as in `NpzReader`.
     """
 
@@ -121,11 +122,14 @@ class TableReader:
     time_unit: TimeUnit = "s"
     label: str = ""
     label_column: str = ""
+    label_names: dict[str, str] = field(default_factory=dict)
     scale: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.label) == bool(self.label_column):
             raise ValueError("needs label (a pattern over paths) or label_column, one of them")
+        if self.label_names and not self.label:
+            raise ValueError("label_names renames what label finds in paths; a column holds the classes themselves")
         _check_pattern(self.group)
         _check_pattern(self.label)
 
@@ -226,6 +230,11 @@ def _find(pattern: str, name: str, what: str) -> str:
     if match is None:
         raise ConfigError(f"{name}: the pattern for the {what}, {pattern!r}, finds nothing in this path")
     return str(match[1] if match.re.groups else match[0])
+
+
+def _named(label: str, names: Mapping[str, str]) -> str | None:
+    """The class that stands for a label; None where the names leave it out."""
+    return names.get(label) if names else label
 
 
 def _class_of(label: str, classes: Sequence[str], name: str) -> int:
@@ -350,6 +359,9 @@ def _labels(
 def _table(
     reader: TableReader, path: Path, name: str, channels: Sequence[Channel], classes: Sequence[str]
 ) -> Iterator[Recording]:
+    found = _named(_find(reader.label, name, "label"), reader.label_names) if reader.label else ""
+    if found is None:
+        return
     table = _parquet(path, name) if path.suffix == ".parquet" else _csv(path, name)
 
     def column(key: str) -> Sequence[Any]:
@@ -368,7 +380,7 @@ def _table(
     if reader.label_column:
         marks = np.array([_class_of(str(text), classes, name) for text in column(reader.label_column)], np.int64)
     else:
-        label = _class_of(_find(reader.label, name, "label"), classes, name)
+        label = _class_of(found, classes, name)
     cuts = [0, *(i for i in range(1, len(groups)) if groups[i] != groups[i - 1]), len(values)]
     stem = name.rsplit(".", 1)[0]
     for index, (begin, end) in enumerate(itertools.pairwise(cuts)):
@@ -427,11 +439,9 @@ def _numbers(column: Sequence[Any], key: str, name: str) -> Float64:
 
 
 def _wav(reader: WavReader, path: Path, name: str, classes: Sequence[str], rate_hz: float) -> Recording | None:
-    label = _find(reader.label, name, "label")
-    if reader.label_names:
-        if label not in reader.label_names:
-            return None
-        label = reader.label_names[label]
+    label = _named(_find(reader.label, name, "label"), reader.label_names)
+    if label is None:
+        return None
     try:
         with wave.open(str(path), "rb") as file:
             rate, width, count, frames = (

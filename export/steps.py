@@ -61,6 +61,10 @@ class Steps:
         """The same steps, with nobody told."""
         return Steps(self.folder, self.versions, lambda _line: None, self._clock)
 
+    def folder_of(self, name: str, inputs: Mapping[str, Any]) -> Path:
+        """Where the result of a step lies, or will lie."""
+        return self.folder / f"{name}-{digest({'inputs': dict(inputs), 'versions': self.versions})[:20]}"
+
     def run(self, name: str, inputs: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
         """Do a step, unless its result is there.
 
@@ -72,8 +76,7 @@ class Steps:
         Returns:
             The folder with the result; its name stands for the result in the `inputs` of later steps.
         """
-        identity = digest({"inputs": dict(inputs), "versions": self.versions})
-        result = self.folder / f"{name}-{identity[:20]}"
+        result = self.folder_of(name, inputs)
         if result.is_dir():
             self._say(f"{name}: as before")
             return result

@@ -10,6 +10,7 @@ from typing import Any
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
+from export.cli.signing import add_key, signing_key
 
 
 def add(commands: Any) -> None:
@@ -39,7 +40,7 @@ def add(commands: Any) -> None:
         metavar="MODEL.onnx",
         help="the teacher, where the recipe says that it is given",
     )
-    parser.add_argument("--key", type=existing_file, metavar="KEY.pem", help="private key that signs the bundles")
+    add_key(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,7 +63,6 @@ def run(options: argparse.Namespace) -> int:
     recipe = load(options.recipe)
     try:
         from export.build import build  # noqa: PLC0415
-        from export.sign import SigningKey  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-runtime[export]"') from error
     figures = build(
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         say=_say,
         clock=SystemClock(),
         teacher=options.teacher,
-        signer=SigningKey(options.key) if options.key else None,
+        signer=signing_key(options),
     )
     test = figures["test"]
     _say(f"\non test groups {', '.join(figures['groups']['test'])}, which nothing was chosen by:")

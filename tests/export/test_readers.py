@@ -126,6 +126,20 @@ def test_csv_with_the_label_in_its_path(tmp_path: Path) -> None:
     assert (one.label, one.group, one.t) == (1, "ann", None)
 
 
+def test_labels_in_paths_of_tables_may_be_named_and_others_left_out(tmp_path: Path) -> None:
+    for folder in ("nein", "ja", "vielleicht"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p1-1.csv").write_text("ax,ay\n1,2\n3,4\n")
+    names = {"nein": "no", "ja": "yes"}
+    found = of(table(label=r"^([^/]+)/", group=r"/(\w+)-", label_names=names), tmp_path)
+    assert [(one.name, found.classes[one.label]) for one in found.recordings] == [
+        ("ja/p1-1", "yes"),
+        ("nein/p1-1", "no"),
+    ]
+    with pytest.raises(ValueError, match="a column holds the classes themselves"):
+        table(label_column="c", label_names=names)
+
+
 def test_parquet(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason='needs pyarrow: pip install "edge-runtime[parquet]"')
     parquet = pytest.importorskip("pyarrow.parquet")

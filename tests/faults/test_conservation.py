@@ -57,8 +57,8 @@ def test_every_offer_is_accounted_for(
         group = []
         for _ in range(rng.choice((1, 8, 32, 64))):
             number += 1
-            known = rng.random() < 0.01 and number > 50
-            id_ = f"k{number % 16}@{number - rng.randrange(1, 50) if known else number}"
+            again = number - rng.randrange(1, 500) if rng.random() < 0.02 and number > 500 else number
+            id_ = f"k{again % 16}@{again}"
             size, at = rng.choice(SIZES), rng.randrange(2**15)
             group.append(HardCase(id_, "k", 0.0, 60.0, rng.randrange(2), rng.random(), noise[at : at + size], b"{}"))
         distinct = {case.id: case for case in group}

@@ -21,7 +21,7 @@ from edge_runtime.governor import Governor, GovernorConfig, Judge, governor_of
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
-from edge_runtime.message import Float32, Prediction, Reading
+from edge_runtime.message import Float32, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
@@ -493,94 +493,3 @@ def test_the_governor_of_an_application_has_the_levers_that_there_are(tmp_path: 
 
     assert list(states(bench.budget, "cloud", "rate")) == ["level", "reason", "cloud", "rate"]
     assert list(states(None, "variant", "rate", "cloud")) == ["level", "reason", "variant", "rate"]
-
-
-# -- together ----------------------------------------------------------------------------------------------------------
-
-BUDGET_S = 0.5
-"""What an answer may take: it is there when the next samples come."""
-
-
-class Oven:
-    """A board whose processor heats it, and whose firmware makes it four times as slow from 80 degrees on.
-
-    Newton's law of cooling with a time constant of 40 s; a busy core is worth 70 degrees.
-    """
-
-    def __init__(self, bench: Bench, root: Path) -> None:
-        self.temperature = self.ambient = 35.0
-        self._bench = bench
-        self._file = (root / "t").open("wb", buffering=0)
-        self._busy = self._at = 0.0
-        self.throttled_s = 0.0
-        self.update()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def update(self) -> None:
-        now, busy = self._bench.clock.monotonic(), self._bench.model.busy_s
-        wall = now - self._at
-        if wall > 0:
-            load = min(1.0, (busy - self._busy) / wall)
-            target = self.ambient + 70.0 * load
-            self.temperature += (target - self.temperature) * (1 - math.exp(-wall / 40.0))
-            self.throttled_s += wall * (self.temperature >= 80.0)
-        self._busy, self._at = busy, now
-        self._bench.model.cost_s = 0.14 * (4 if self.temperature >= 80.0 else 1)
-        self._file.seek(0)
-        self._file.write(f"{round(self.temperature * 1000):8d}\n".encode())  # in place: the disk has other things to do
-
-
-def stream(tmp_path: Path, governed: bool) -> tuple[Bench, Oven, Governor, list[int]]:
-    """Twenty minutes at 70 % load; the second ten in a cold room."""
-    bench = Bench(keys=1)
-    oven = Oven(bench, tmp_path)
-    gauge = Gauge(name="cpu", unit="degC", paths=("/t",), scale=0.001, limit=80.0)
-    profile = Profile(
-        family="x", model="a board", evidence=Evidence(tier="simulated", detail="t"), temperatures=(gauge,)
-    )
-    board = Board(profile, bench.clock, tmp_path)
-    made = Governor(
-        CONFIG, board, [RateLever(bench.pipeline, 4)], metrics=bench.metrics, clock=bench.clock
-    )  # fmt: skip
-    levels, looked = [], 0.0
-    for i in range(2400):
-        at = 0.5 * i
-        if bench.clock.monotonic() < at:
-            bench.clock.advance(at - bench.clock.monotonic())
-        oven.ambient = 35.0 if i < 1200 else 15.0
-        bench.arrive(at)
-        oven.update()
-        if governed and bench.clock.monotonic() - looked >= CONFIG.period_s:
-            looked = bench.clock.monotonic()
-            made.consider(board.look())
-        levels.append(made.level)
-    oven.close()
-    bench.balance()
-    return bench, oven, made, levels
-
-
-def p99_ms(bench: Bench) -> float:
-    latencies = [answer.latency_ms for answer in bench.sink.answers if isinstance(answer, Prediction)]
-    return float(np.quantile(latencies, 0.99))
-
-
-def test_latency_is_kept_where_a_board_left_alone_throttles(tmp_path: Path) -> None:
-    """R13 in simulated time: the same stream on the same board, with and without.
-
-    Broken once by taking the lever's effect away (`answer_every` without effect): the governed board throttled too.
-    """
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "governed").mkdir()
-    alone, hot_board, _, _ = stream(tmp_path / "alone", governed=False)
-    governed, board, made, levels = stream(tmp_path / "governed", governed=True)
-    assert hot_board.throttled_s > 60
-    assert p99_ms(alone) > 10 * BUDGET_S * 1e3
-    assert board.throttled_s == 0.0
-    assert p99_ms(governed) <= BUDGET_S * 1e3
-    assert max(levels) >= 1
-    assert made.level == 0  # in the cold room everything is answered again
-    changes = [i for i in range(1, len(levels)) if levels[i] != levels[i - 1]]
-    ups = [i for i in changes if levels[i] < levels[i - 1]]
-    assert all((i - j) * 0.5 >= CONFIG.hold_s - 1 for i in ups for j in changes if j < i)

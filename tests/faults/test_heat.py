@@ -1,17 +1,29 @@
-"""R13: the board becomes hot while readings stream in, and cools down again; its files are those of a Raspberry Pi."""
+"""R13: the board becomes hot while readings stream in, and cools down again.
+
+Live, with the files of a Raspberry Pi under a folder; and on a simulated clock, where the work itself heats the board.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edge_runtime.devices import Evidence, Gauge, Profile
+from edge_runtime.governor import Governor
+from edge_runtime.levers import RateLever
+from edge_runtime.message import Prediction
 from edge_runtime.mqtt.broker import Broker
+from edge_runtime.vitals import Board
 from edge_runtime.window import cut_recording
+from tests.edge_runtime.test_governor import CONFIG, Bench
+from tests.faults.conftest import Note
 from tests.integration.running import (
     Message,
     Publisher,
@@ -124,7 +136,7 @@ class Feed:
         self._app.until(lambda: self._app.counts["samples_total"] >= 8 * self.sent)
 
 
-def test_a_hot_board_does_less_and_a_cool_one_everything_again(tmp_path: Path, board: Path) -> None:
+def test_a_hot_board_does_less_and_a_cool_one_everything_again(tmp_path: Path, board: Path, note: Note) -> None:
     """Steps down, answers with the lighter variant, returns; each window is answered once or counted, none is lost.
 
     Broken three times: with a governor that is not opened (no step), with skipped windows that are not counted (the
@@ -186,3 +198,104 @@ def test_a_hot_board_does_less_and_a_cool_one_everything_again(tmp_path: Path, b
     assert levels == [0, 1, 2, 1, 0]
     assert "76 degrees of 80" in next(one["reason"] for one in heard if one["level"] == 2)
     assert counts["governor_steps_down_total"] == counts["governor_steps_up_total"] == 2
+    note(
+        "R13",
+        f"hot, its files gone, then cool, while {feed.sent:,} readings stream in: 2 steps down and 2 up, "
+        f"{len(expected):,} windows = {len(answered):,} answered + {dropped['rate_reduced']:,} counted, 0 lost",
+    )
+
+
+# -- in simulated time, on a board that its own work heats up ----------------------------------------------------------
+
+BUDGET_S = 0.5
+"""What an answer may take: it is there when the next samples come."""
+
+
+class Oven:
+    """A board whose processor heats it, and whose firmware makes it four times as slow from 80 degrees on.
+
+    Newton's law of cooling with a time constant of 40 s; a busy core is worth 70 degrees.
+    """
+
+    def __init__(self, bench: Bench, root: Path) -> None:
+        self.temperature = self.ambient = 35.0
+        self._bench = bench
+        self._file = (root / "t").open("wb", buffering=0)
+        self._busy = self._at = 0.0
+        self.throttled_s = 0.0
+        self.update()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def update(self) -> None:
+        now, busy = self._bench.clock.monotonic(), self._bench.model.busy_s
+        wall = now - self._at
+        if wall > 0:
+            load = min(1.0, (busy - self._busy) / wall)
+            target = self.ambient + 70.0 * load
+            self.temperature += (target - self.temperature) * (1 - math.exp(-wall / 40.0))
+            self.throttled_s += wall * (self.temperature >= 80.0)
+        self._busy, self._at = busy, now
+        self._bench.model.cost_s = 0.14 * (4 if self.temperature >= 80.0 else 1)
+        self._file.seek(0)
+        self._file.write(f"{round(self.temperature * 1000):8d}\n".encode())  # in place: the disk has other things to do
+
+
+def stream(tmp_path: Path, governed: bool) -> tuple[Bench, Oven, Governor, list[int]]:
+    """Twenty minutes at 70 % load; the second ten in a cold room."""
+    bench = Bench(keys=1)
+    oven = Oven(bench, tmp_path)
+    gauge = Gauge(name="cpu", unit="degC", paths=("/t",), scale=0.001, limit=80.0)
+    profile = Profile(
+        family="x", model="a board", evidence=Evidence(tier="simulated", detail="t"), temperatures=(gauge,)
+    )
+    board = Board(profile, bench.clock, tmp_path)
+    made = Governor(
+        CONFIG, board, [RateLever(bench.pipeline, 4)], metrics=bench.metrics, clock=bench.clock
+    )  # fmt: skip
+    levels, looked = [], 0.0
+    for i in range(2400):
+        at = 0.5 * i
+        if bench.clock.monotonic() < at:
+            bench.clock.advance(at - bench.clock.monotonic())
+        oven.ambient = 35.0 if i < 1200 else 15.0
+        bench.arrive(at)
+        oven.update()
+        if governed and bench.clock.monotonic() - looked >= CONFIG.period_s:
+            looked = bench.clock.monotonic()
+            made.consider(board.look())
+        levels.append(made.level)
+    oven.close()
+    bench.balance()
+    return bench, oven, made, levels
+
+
+def p99_ms(bench: Bench) -> float:
+    latencies = [answer.latency_ms for answer in bench.sink.answers if isinstance(answer, Prediction)]
+    return float(np.quantile(latencies, 0.99))
+
+
+def test_latency_is_kept_where_a_board_left_alone_throttles(tmp_path: Path, note: Note) -> None:
+    """R13 in simulated time: the same stream on the same board, with and without.
+
+    Broken once by taking the lever's effect away (`answer_every` without effect): the governed board throttled too.
+    """
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "governed").mkdir()
+    alone, hot_board, _, _ = stream(tmp_path / "alone", governed=False)
+    governed, board, made, levels = stream(tmp_path / "governed", governed=True)
+    assert hot_board.throttled_s > 60
+    assert p99_ms(alone) > 10 * BUDGET_S * 1e3
+    assert board.throttled_s == 0.0
+    assert p99_ms(governed) <= BUDGET_S * 1e3
+    assert max(levels) >= 1
+    assert made.level == 0  # in the cold room everything is answered again
+    changes = [i for i in range(1, len(levels)) if levels[i] != levels[i - 1]]
+    ups = [i for i in changes if levels[i] < levels[i - 1]]
+    assert all((i - j) * 0.5 >= CONFIG.hold_s - 1 for i in ups for j in changes if j < i)
+    note(
+        "R13",
+        f"20 min (simulated) on a board that heats up: left alone, {hot_board.throttled_s:,.0f} s throttled and "
+        f"p99 {p99_ms(alone) / 1e3:,.0f} s; governed, {board.throttled_s:.0f} s and {p99_ms(governed) / 1e3:.2f} s",
+    )

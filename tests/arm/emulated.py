@@ -49,9 +49,10 @@ and a feature now and then falls on the other side of a quantisation step; a lab
 are as close as that. A model of integers throughout must be equal to the last bit everywhere, and the tiny ones are.
 """
 
-LEFT_OUT = "not apart and not noise and not five_thousand and not what_is_encoded"
-"""Of the engines' suite the engine in a process of its own, which starts one for each test, at seconds each; of the
-codecs' suite the fuzzing and the property, a minute of emulation over code that has no machine in it."""
+ENGINES = {"pi2": {"tflite-runtime"}, "pi4": {"onnxruntime", "litert"}, "pi5": {"onnxruntime", "litert"}}
+
+LEFT_OUT = "not noise and not five_thousand and not what_is_encoded"
+"""Of the codecs' suite the fuzzing and the property: a minute of emulation over code that has no machine in it."""
 
 NOT_ON = {"pi2": " and not cbor"}
 """cbor2 6 has no wheel for 32-bit Arm; the codec says so, and the others do without."""
@@ -143,6 +144,7 @@ def _start_contract(jobs: Jobs, machine: Machine, files: list[str]) -> None:
         [
             str(machine.python), "-m", "pytest", "-q", "-p", "no:cacheprovider",
             "-p", "tests.arm.recorded_models", f"--recorded-models={jobs.folder}/models",
+            f"--engines={','.join(sorted(ENGINES[machine.name] | {'null'}))}",
             f"--basetemp={jobs.folder}/{machine.name}", f"--junitxml={jobs.folder}/{machine.name}.xml",
             "-W", FLUSHES, "-k", LEFT_OUT + NOT_ON.get(machine.name, ""),
             *(f"tests/contracts/{name}" for name in files),
@@ -179,9 +181,6 @@ def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return line
 
 
-ENGINES = {"pi2": {"tflite-runtime"}, "pi4": {"onnxruntime", "litert"}, "pi5": {"onnxruntime", "litert"}}
-
-
 @pytest.mark.parametrize("name", ["pi5", "pi2", "pi4"])
 def test_the_contract_suites_pass(jobs: Jobs, name: str, tell: Callable[[str], None]) -> None:
     ran = jobs.ended(f"contract {name}").require()
@@ -193,9 +192,9 @@ def test_the_contract_suites_pass(jobs: Jobs, name: str, tell: Callable[[str], N
     if name != "pi4":
         for engine in ENGINES[name]:
             wanted = "onnx " if engine == "onnxruntime" else f"{engine} "
-            assert sum(f"[{wanted}" in test for test in passed) >= 60, f"{engine} was hardly tested"
+            assert sum(f"[{wanted}" in test for test in passed) >= 50, f"{engine} was hardly tested"
             assert not [reason for reason in skipped.values() if reason.startswith(f"{engine} is not installed")]
-    assert len(passed) >= 250
+    assert len(passed) >= 200
     tell(f"{name} ({MACHINES[name].cpu}): {len(passed)} passed, {len(skipped)} skipped, {ran.wall_s:.0f} s")
 
 

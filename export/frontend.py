@@ -74,20 +74,23 @@ class Standardised(nn.Module):  # type: ignore[misc]
 
 
 class Centred(nn.Module):  # type: ignore[misc]
-    """Less the mean over the window.
+    """Less what the rows have in common over the window.
 
     Args:
-        together: of all rows, or of each.
+        spec: what that is.
     """
 
-    def __init__(self, *, together: bool) -> None:
+    def __init__(self, spec: Centre) -> None:
         super().__init__()
-        self.together = together
+        self.spec = spec
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, rows, frames) to the same shape."""
+        if self.spec.by == "peak":
+            below = x - x.amax(dim=2, keepdim=True).amax(dim=1, keepdim=True)
+            return below.clamp(min=-self.spec.span) if self.spec.span else below
         mean = x.mean(dim=2, keepdim=True)
-        return x - (mean.mean(dim=1, keepdim=True) if self.together else mean)
+        return x - (mean.mean(dim=1, keepdim=True) if self.spec.by == "window" else mean)
 
 
 class Spectrogram(nn.Module):  # type: ignore[misc]
@@ -228,7 +231,7 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
         case Standardise():
             return Standardised(spec), shape
         case Centre():
-            return Centred(together=spec.together), shape
+            return Centred(spec), shape
         case Filter():
             response = np.tile(design.impulse_response(spec)[None, None], (channels, 1, 1))
             return FixedConv(response, groups=channels), shape

@@ -93,19 +93,28 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Centre:
-    """Each row less its own mean over the window.
+    """Rows less what they have in common over the window.
 
-    Behind a log-mel it takes away what a microphone, a room and a voice add to every frame (cepstral mean
-    normalisation); in front of everything, gravity or an amplifier's offset. The whole window is needed, so a graph
-    with it does not convert to a stream.
+    Behind a log-mel it takes away what a microphone, a room and a voice add to every frame, or how loud all of it is;
+    in front of everything, gravity or an amplifier's offset. The whole window is needed, so a graph with it does not
+    convert to a stream.
 
     Attributes:
-        together: subtract one mean of all rows, which takes the loudness away and leaves the spectrum's shape.
+        by: ``row`` subtracts each row's mean (cepstral mean normalisation), ``window`` the mean of all rows, ``peak``
+            the largest value of all, so that a logarithm counts from the loudest place.
+        span: what lies further than this below the peak is raised to it, and silence is the same however quiet the
+            speaker; 0 leaves it. Only with ``peak``.
 
-    Source: Atal 1974, "Effectiveness of linear prediction characteristics of the speech wave", J. Acoust. Soc. Am. 55.
+    Source: Atal 1974, "Effectiveness of linear prediction characteristics of the speech wave", J. Acoust. Soc. Am. 55;
+    peak and span as ``ref`` and ``top_db`` of ``librosa.power_to_db``.
     """
 
-    together: bool = False
+    by: Literal["row", "window", "peak"] = "row"
+    span: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.span < 0 or (self.span and self.by != "peak"):
+            raise ConfigError("centre: span counts down from the peak; it must not be negative, and needs by = 'peak'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

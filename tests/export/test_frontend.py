@@ -178,7 +178,12 @@ CASES: dict[str, tuple[FrontEnd, int, Callable[[np.ndarray], np.ndarray]]] = {
         lambda x: np.stack([x[:, :, 1:], np.diff(x, axis=2)], axis=2).reshape(len(x), 4, -1),
     ),
     "centre": (Centre(), 3, lambda x: x - x.mean(axis=2, keepdims=True)),
-    "centre together": (Centre(together=True), 3, lambda x: x - x.mean(axis=(1, 2), keepdims=True)),
+    "centre by window": (Centre(by="window"), 3, lambda x: x - x.mean(axis=(1, 2), keepdims=True)),
+    "centre by peak": (
+        Centre(by="peak", span=2.0),
+        3,
+        lambda x: np.maximum(x - x.max(axis=(1, 2), keepdims=True), -2.0),
+    ),
     "spectrogram": (SPECTROGRAM, 1, lambda x: reference_spectrogram(x, SPECTROGRAM)),
     "log spectrogram": (LOUD, 3, lambda x: reference_spectrogram(x, LOUD)),
     "log-mel": (MEL, 1, lambda x: reference_log_mel(x, MEL)),

@@ -80,6 +80,7 @@ class TlsServer:
             sock.sendall(self._says)
             self.received += sock.recv(4096)
             return
+        sock.getpeername()  # wrap_socket forgets the socket of a client that has left already (CPython 3.11)
         with self._context.wrap_socket(sock, server_side=True) as secure:
             self.shaken += 1
             self.received += secure.recv(4096)

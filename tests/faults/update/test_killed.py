@@ -3,11 +3,8 @@
 Each device is killed instead of taking its K-th step, for K = 1, 2, ... until it survives; after each kill it is
 started again, unhurt, and must end where an undisturbed device ends.
 
-Mutations that were seen to fail here: `Course._swap` calls `_begin_trial` before the state is written, and
-`Starter._count` counts after loading (in `test_a_model_that_kills_the_process...`); `Depot._save` writes "state" in
-place, without `durable.write` (a kill between opening and writing leaves an empty state: the update and `highest` are
-forgotten); `Depot.tidy` before the state is written (the running bundle is gone after a kill); `arrived` removes the
-dropped file before the state names the candidate.
+Mutations that were seen to fail here: `Updates.arrived` writes the state before the file is in its place, or removes the
+dropped file before the state names the candidate; `Starter._count` without counting.
 """
 
 from __future__ import annotations

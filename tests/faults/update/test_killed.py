@@ -3,8 +3,8 @@
 Each device is killed instead of taking its K-th step, for K = 1, 2, ... until it survives; after each kill it is
 started again, unhurt, and must end where an undisturbed device ends.
 
-Mutations that were seen to fail here: `Updates.arrived` writes the state before the file is in its place, or removes the
-dropped file before the state names the candidate; `Starter._count` without counting.
+Mutations that were seen to fail here: `Updates.arrived` writes the state before the file is in its place, or removes
+the dropped file before the state names the candidate; `Starter._count` without counting.
 """
 
 from __future__ import annotations

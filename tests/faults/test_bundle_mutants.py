@@ -1,7 +1,7 @@
 """S2: whatever somebody does to a signed bundle, it is refused, before a model library or a parser sees any of it.
 
-Mutations that were seen to fail here: parsing the manifest before the signature is verified (in `open_bundle`); not
-comparing the listed files (`signature._compare` empty); accepting a signature without verifying it.
+Mutations that were seen to fail here: not comparing the listed files (`signature._compare` empty); accepting a
+signature without verifying it (no ``key.public.verify`` in `signature.verify`).
 """
 
 from __future__ import annotations

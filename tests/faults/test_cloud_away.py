@@ -3,8 +3,8 @@
 Nothing is lost, memory does not grow, the backlog goes much faster than it came, and what is fresh does not wait behind
 it. Every push lives through a quarter of an hour; the long tier through the day and its 864,000 readings.
 
-Mutations that were seen to fail here: no live share (`OutboxConfig.live_share` 0) makes fresh cases wait for hours;
-keeping every id that was ever answered (``self._unsettled`` never emptied) makes memory grow.
+Mutation that was seen to fail here: no live share (`OutboxConfig.live_share` 0), with which fresh cases wait for the
+backlog.
 """
 
 from __future__ import annotations

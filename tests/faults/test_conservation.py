@@ -5,8 +5,7 @@ The oracle counts by itself what became of each offer, and compares; the file st
 A million offers are for the long tier; every push makes 20,000 to each policy.
 
 Mutations that were seen to fail here: not counting an eviction (``draft.evicted += 1`` in `Outbox._make_room`);
-counting a duplicate as accepted (``draft.accepted += len(cases)`` in `rows.insert`); no limit (``max_page_count`` and
-`Outbox._page_limit` ten times as large).
+counting a duplicate as accepted (``draft.accepted += len(cases)`` in `rows.insert`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A release adds its folder under ``tests/data`` with ``python -m tests.faults.make_release_data``, and from then on it is
 opened here for ever.
 
-Mutations that were seen to fail here: another checksum over a case's row (`schema.case_row` without its meta); another
-name of a table; a manifest field renamed.
+Mutation that was seen to fail here: another checksum over a case's row (`schema.case_row` without its meta).
 """
 
 from __future__ import annotations

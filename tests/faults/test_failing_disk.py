@@ -4,8 +4,8 @@ What could not be committed although it was tried (`EscalationConfig.commit_atte
 else is missing, and nothing that was committed before.
 
 Mutations that were seen to fail here: not counting what a failed commit drops (``outbox_error`` in
-`Escalator._commit`); letting the committer end with the error (``raise`` there); keeping the connection after an error
-(an empty `Session._abandon`), which the flaky disk test sees as cases that are neither there nor counted.
+`Escalator._commit`); forgetting answered cases that could not be taken out (``self._unsettled`` in
+`Escalator._settle`).
 """
 
 from __future__ import annotations

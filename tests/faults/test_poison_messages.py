@@ -1,7 +1,6 @@
 """S1: hostile messages. Each is refused, in well under a millisecond, and counted; memory stays flat.
 
-Mutations that were seen to fail here: not counting a refusal (``self._metrics.dropped[reason] += 1`` in `Refusals`);
-letting NaN through (`numbers` without its check for finite values).
+Mutation that was seen to fail here: not counting a refusal (``self._metrics.dropped[reason] += 1`` in `Refusals`).
 """
 
 from __future__ import annotations

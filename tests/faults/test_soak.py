@@ -2,7 +2,7 @@
 
 Then it is quiet, everything drains, a fresh reading goes through, and the books balance.
 
-Mutations that were seen to fail here: those of R1 and R4.
+The mutations of R1 and R4 are what this stands against; they are made to fail there, one fault at a time.
 """
 
 from __future__ import annotations

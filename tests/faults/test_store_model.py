@@ -3,8 +3,7 @@
 The machine and its model stand in tests/edge_runtime/store/test_model.py; here they run for longer, a process on each
 core, with a seed that is printed.
 
-Mutations that were seen to fail here: taking the newest first (``ORDER BY priority, seq DESC`` in `rows._READY`); a
-retry that forgets its delay (``due_s = draft.elapsed_s`` in `rows.postpone`); a crash that ends no lease.
+Mutation that was seen to fail here: taking the newest first (``ORDER BY priority, seq DESC`` in `rows._READY`).
 """
 
 from __future__ import annotations

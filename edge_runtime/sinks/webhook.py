@@ -69,20 +69,22 @@ class WebhookSinkConfig:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url: {self.url!r} must look like https://host/path")
-        if parts.username is not None or parts.password is not None:
+        if "@" in parts.netloc:
             raise ValueError("url: credentials do not belong into the URL; use token_file")
+        # No more than this is shown: path and query of a webhook are often all that protects it.
+        shown = f"{parts.scheme}://{parts.hostname}/..."
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("url: must look like https://host/path")
         if parts.fragment or not self.url.isascii() or not self.url.isprintable() or " " in self.url:
-            raise ValueError(f"url: {self.url!r} must be plain ASCII without spaces and fragment")
+            raise ValueError(f"url: {shown} must be plain ASCII without spaces and fragment")
         try:
             _ = parts.port
         except ValueError:
-            raise ValueError(f"url: {self.url!r} has a port outside 0 to 65535") from None
+            raise ValueError(f"url: {shown} has a port outside 0 to 65535") from None
         if parts.scheme == "http" and self.token_file is not None and not _is_this_machine(parts.hostname):
-            raise ValueError(f"url: {self.url!r} would send the token in clear text; use https")
+            raise ValueError(f"url: {shown} would send the token in clear text; use https")
         if parts.scheme == "http" and (self.ca_file or self.client_cert_file):
-            raise ValueError(f"url: {self.url!r} is not encrypted, so certificates are of no use; use https")
+            raise ValueError(f"url: {shown} is not encrypted, so certificates are of no use; use https")
         if self.client_key_file is not None and self.client_cert_file is None:
             raise ValueError("client_key_file is of no use without client_cert_file")
         if self.timeout_s <= 0 or self.patience_s < 0:

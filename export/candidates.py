@@ -18,6 +18,7 @@ from export.quantize.graph import Net, answers
 from export.quantize.layers import layers
 from export.quantize.mixed import Kept, Sensitivity, fit_mixed, sensitivities, sqnr_db
 from export.quantize.ranges import Ranges, choose, collect
+from export.quantize.scheme import OPERATORS
 from export.quantize.write import prepare, write
 from export.recipe import QuantiseRecipe
 from export.temperature import with_temperature
@@ -29,6 +30,9 @@ than half of this; the saturation that the replay is there to catch moves answer
 
 RANKING_WINDOWS = 256
 """Windows by which layers are ranked; ranks of layers need fewer than differences of a point."""
+
+FRONT_LAYERS = 4
+"""So many layers, at most, may belong to a front end: cosines, sines, bands, and a filter before them."""
 
 LEARNED = "learned"
 
@@ -103,15 +107,24 @@ def integers(
     kept: tuple[Kept, ...] = ()
     seen = validation[:: max(1, len(validation) // RANKING_WINDOWS)]
     if recipe.mixed and float_score - found[best][0] > max_drop:
-        mixed = fit_mixed(
+        front = _float_front(
             prepared,
             ranges[calibrated],
             scheme,
+            lambda model: evaluate(answers(model, validation)),
+            float_score - max_drop,
+        )
+        mixed = fit_mixed(
+            prepared,
+            ranges[calibrated],
+            replace(scheme, exclude=front),
             seen,
             lambda model: evaluate(answers(model, validation)),
             max_drop=max_drop,
         )
-        best, kept, used = calibrated, mixed.kept, mixed.scheme
+        best, used = calibrated, mixed.scheme
+        reason = "it comes before the features, whose range eight bits cannot hold"
+        kept = (*(Kept(layer=name, reason=reason) for name in front), *mixed.kept)
         written[best] = mixed.model
     graphs = {"uint8": written[best]}
     if best == LEARNED and learned is not None:
@@ -119,7 +132,7 @@ def integers(
     else:
         graphs["int8"] = write(prepared, ranges[best], replace(used, activations="int8"))
     net = Net(prepared)
-    whole_float = len(kept) >= len(layers(net))
+    whole_float = {layer.name for layer in layers(net)} <= {one.layer for one in kept}
     return Integers(
         graphs={} if whole_float else {kind: clean(graph) for kind, graph in graphs.items()},
         ranges=best,
@@ -130,6 +143,43 @@ def integers(
         layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
         sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
     )
+
+
+def _float_front(
+    prepared: onnx.ModelProto,
+    ranges: Ranges,
+    scheme: Scheme,
+    evaluate: Callable[[onnx.ModelProto], float],
+    wanted: float,
+) -> tuple[str, ...]:
+    """Nodes in front of one of the first layers that do better in float, all together; none if that helps nothing.
+
+    A spectrogram squares and adds what a sensor gives: no layer of it is to blame alone, and the samples themselves may
+    need more than eight bits.
+    """
+    net = Net(prepared)
+    best = evaluate(write(prepared, ranges, scheme))
+    front: tuple[str, ...] = ()
+    for layer in layers(net)[1 : 1 + FRONT_LAYERS]:
+        names = tuple(sorted(_before(net, layer.source)))
+        score = evaluate(write(prepared, ranges, replace(scheme, exclude=names)))
+        if score > best:
+            best, front = score, names
+        if best >= wanted:
+            break
+    return front
+
+
+def _before(net: Net, tensor: str) -> set[str]:
+    """Names of all quantised nodes that a tensor follows from."""
+    names: set[str] = set()
+    waiting = [tensor]
+    while waiting:
+        node = net.producers.get(waiting.pop())
+        if node is not None and node.name not in names:
+            names.add(node.name)
+            waiting += node.input
+    return {node.name for node in net.graph.node if node.name in names and node.op_type in OPERATORS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class Device:
             clock=clock,
             retry=Retry(base_s=0.5, cap_s=60.0),
         )
-        self.escalator._rng = rng
+        self.escalator._rng = self.escalator._breaker._rng = rng
 
     def _publish(self, corrections: Sequence[Correction], done: Callable[[], None]) -> None:
         for correction in corrections:

@@ -14,6 +14,7 @@ import random
 import time
 from pathlib import Path
 
+from edge_runtime.backoff import Retry
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.message import Correction
 from tests.edge_runtime.test_escalate import FakeCloud
@@ -72,7 +73,8 @@ def test_a_day_without_the_cloud_costs_nothing_but_disk(
     while device.outbox.counts().queued > RATE_HZ:
         second(REQUESTS_A_SECOND)
         assert clock.monotonic() - began_s < away_s, "the backlog does not go"
-    drained_s, cpu_s = clock.monotonic() - began_s, time.process_time() - began
+    noticed_s, drained_s = back_at - began_s, clock.monotonic() - back_at
+    cpu_s = time.process_time() - began
     cloud.asked.clear()
     grown = resident() - before
     for _ in range(120):  # quiet: no more arrive, and what failed before becomes due
@@ -86,6 +88,7 @@ def test_a_day_without_the_cloud_costs_nothing_but_disk(
     assert all(answered[:number]), "lost"
     assert set(answered[:number]) == {1}, "asked again without a crash"
     assert max(grown_away, grown) <= FLAT_BYTES, (grown_away, grown)
+    assert noticed_s <= Retry().cap_s + 1.0
     assert backlog / drained_s >= 20 * RATE_HZ
     assert backlog / cpu_s >= 20 * RATE_HZ
     waits.sort()
@@ -94,6 +97,7 @@ def test_a_day_without_the_cloud_costs_nothing_but_disk(
     note(
         "R7",
         f"cloud away {away_s / 60:,.0f} min (simulated), {number:,} cases: 0 lost, memory +{grown / 2**20:.1f} MiB; "
+        f"noticed after {noticed_s:.0f} s, "
         f"drained in {drained_s:,.0f} s, {backlog / drained_s / RATE_HZ:.0f} x the rate of arrival (one core would do "
         f"{backlog / cpu_s:,.0f} cases/s); fresh cases wait {slow:.2f} s at p99",
     )

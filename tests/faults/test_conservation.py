@@ -2,7 +2,7 @@
 
 The oracle counts by itself what became of each offer, and compares; the file stays below its limit.
 
-A million offers are for the long tier; every push makes 20,000 to each policy.
+A million offers are for the long tier; every push makes 50,000 to each policy.
 
 Mutations that were seen to fail here: not counting an eviction (``draft.evicted += 1`` in `Outbox._make_room`);
 counting a duplicate as accepted (``draft.accepted += len(cases)`` in `rows.insert`).
@@ -43,7 +43,7 @@ class Shadow:
 def test_every_offer_is_accounted_for(
     memory: Path, rng: random.Random, tier: Tier, note: Note, policy: WhenFull
 ) -> None:
-    offers = tier(20_000, 1_000_000)
+    offers = tier(50_000, 1_000_000)
     config = OutboxConfig(
         path=memory / "outbox.db", max_bytes=2**20, when_full=policy, max_dead_bytes=64 * 1024, live_share=0.0
     )

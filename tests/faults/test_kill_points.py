@@ -109,7 +109,7 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
             left = {file: file.read_bytes() for file in memory.glob("outbox.db*")}  # as after a kill, with its log
         left[site.outbox] = rng.randbytes(PAGE_BYTES) + left[site.outbox][PAGE_BYTES:]
         for calls in ("link", "rename", "unlink", "fsync", "fdatasync", "pwrite64"):
-            for k in itertools.count(1, 1 if calls != "pwrite64" else tier(12, 1)):
+            for k in itertools.count(1, 1 if calls != "pwrite64" else tier(25, 1)):
                 site.begin_with(cases)
                 for file in memory.glob("outbox.db*"):
                     file.unlink()

@@ -87,7 +87,7 @@ MOST_HELD = 2_500
 
 
 def test_a_slow_sink_slows_the_source_and_nothing_grows(memory: Path, tier: Tier, note: Note) -> None:
-    readings = tier(10_000, 1_000_000)
+    readings = tier(6_000, 1_000_000)
     tiny_bundle(memory / "tiny.edge")
     (memory / "app.toml").write_text(APP)
     values = orjson.dumps(np.random.default_rng(12).normal(size=(WINDOW, 3)).tolist())

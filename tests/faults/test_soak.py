@@ -80,7 +80,7 @@ class Soak:
 
 
 def test_all_faults_at_once_and_then_quiet(memory: Path, rng: random.Random, tier: Tier, note: Note) -> None:
-    seconds = tier(20, 1_800)
+    seconds = tier(15, 1_800)
     with Devices() as devices, Site(memory) as site:
         site.introduce(devices)
         soak = Soak(site, devices, rng)

@@ -387,7 +387,9 @@ class _Poster:
             raise _Unavailable(f"{self.where} cannot be reached: {error.strerror or error}") from None
         except InputError as error:
             self.close()
-            raise _Unavailable(f"{self.where} does not speak HTTP: {error}") from None
+            # It quotes what came, which may be our own request, sent back.
+            told = str(error) if self._token is None else self._token.hide(str(error))
+            raise _Unavailable(f"{self.where} does not speak HTTP: {told}") from None
         status = int(head.start[1])
         if 200 <= status < 300:
             return

@@ -337,6 +337,24 @@ def test_the_token_is_read_again_when_it_changes_and_never_shown(
     assert "canary" not in repr(sender.sink.__dict__)
 
 
+def test_a_token_that_is_sent_back_instead_of_an_answer_is_not_shown(
+    endpoint: Endpoint, senders: list[Sender], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("canary-of-some-length\n")
+
+    def echo(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        handler.wfile.write(handler.headers["Authorization"].encode() + b"\r\n\r\n")
+        handler.close_connection = True
+
+    endpoint.replies.append(echo)
+    sender = start(senders, endpoint.url, token_file=token)
+    sender.send(1)
+    sender.until(lambda: sender.done)
+    assert "does not speak HTTP" in caplog.text
+    assert "canary" not in caplog.text
+
+
 @pytest.mark.parametrize("trusted", [True, False])
 def test_certificates_are_always_verified(
     trusted: bool, endpoint: Endpoint, senders: list[Sender], tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -10,7 +10,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
@@ -18,6 +18,8 @@ from edge_runtime.gate import GateConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
 from edge_runtime.window import WindowConfig
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from edge_runtime.cloud import CloudConfig
@@ -150,26 +152,50 @@ def load(path: Path) -> AppConfig:
     Raises:
         ConfigError: one line with file, line and what to do.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
-    return parse(text, path)
+    return parse(read_text(path), path)
 
 
 def parse(text: str, path: Path) -> AppConfig:
     """As `load`, for a text that was read already; `path` names it in errors and anchors relative paths."""
+    return parse_as(AppConfig, text, path, base=path.parent)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a person wrote.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+
+
+def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, whole: str = "") -> T:
+    """A TOML text as a dataclass, whichever it is.
+
+    Args:
+        cls: the dataclass.
+        text: of the file.
+        path: names it in errors.
+        base: anchors relative paths; None leaves them.
+        whole: what an error is about that concerns no single key; empty names no line for it.
+
+    Raises:
+        ConfigError: one line with file, line and what to do.
+    """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     try:
-        return schema.load(AppConfig, data, base=path.parent)
+        return schema.load(cls, data, base=base)
     except schema.SchemaError as error:
-        line = line_of(text, error.where)
-        place = error.dotted()
-        raise ConfigError(f"{path}:{line}: {place}: {error}" if place else f"{path}: {error}") from error
+        place = error.dotted() or whole
+        where = f"{path}:{line_of(text, error.where)}: {place}" if place else f"{path}"
+        raise ConfigError(f"{where}: {error}") from error
 
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")

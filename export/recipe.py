@@ -7,15 +7,13 @@ under which licence, and holds the limits that decide which candidate ships. Unk
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edge_runtime import manifest, schema
-from edge_runtime.config import line_of
-from edge_runtime.errors import ConfigError
+from edge_runtime.config import parse_as, read_text
 from edge_runtime.manifest import InputContract
 from export.data import Channel
 from export.family import Student, TeacherFamily
@@ -374,22 +372,9 @@ def load(path: Path) -> Recipe:
     Raises:
         ConfigError: one line with file, line and what to do.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
-    return parse(text, path)
+    return parse(read_text(path), path)
 
 
 def parse(text: str, path: Path) -> Recipe:
     """As `load`, for a text that was read already; `path` names it in errors."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    try:
-        return schema.load(Recipe, data)
-    except schema.SchemaError as error:
-        place = error.dotted()
-        raise ConfigError(f"{path}:{line_of(text, error.where)}: {place or 'recipe'}: {error}") from error
+    return parse_as(Recipe, text, path, whole="recipe")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from edge_runtime import manifest, schema
-from edge_runtime.config import line_of
+from edge_runtime import manifest
+from edge_runtime.config import parse_as, read_text
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
 from export.readers import Origin
@@ -159,18 +158,7 @@ def load(path: Path) -> Card:
     Raises:
         ConfigError: one line with file, line and what to do.
     """
-    try:
-        text = path.read_text("utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    try:
-        return schema.load(Card, data)
-    except schema.SchemaError as error:
-        raise ConfigError(f"{path}:{line_of(text, error.where)}: {error.dotted() or 'card'}: {error}") from error
+    return parse_as(Card, read_text(path), path, whole="card")
 
 
 def layout_of(shape: Sequence[int], card: CardInput, file: str) -> Layout:

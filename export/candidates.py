@@ -107,19 +107,18 @@ def integers(
     kept: tuple[Kept, ...] = ()
     seen = validation[:: max(1, len(validation) // RANKING_WINDOWS)]
     if recipe.mixed and float_score - found[best][0] > max_drop:
-        front = _float_front(
-            prepared,
-            ranges[calibrated],
-            scheme,
-            lambda model: evaluate(answers(model, validation)),
-            float_score - max_drop,
-        )
+
+        def judge(model: onnx.ModelProto) -> float:
+            return evaluate(answers(model, validation))
+
+        whole = found[calibrated][0]
+        front = _float_front(prepared, ranges[calibrated], scheme, judge, reached=whole, wanted=float_score - max_drop)
         mixed = fit_mixed(
             prepared,
             ranges[calibrated],
             replace(scheme, exclude=front),
             seen,
-            lambda model: evaluate(answers(model, validation)),
+            judge,
             max_drop=max_drop,
         )
         best, used = calibrated, mixed.scheme
@@ -150,15 +149,25 @@ def _float_front(
     ranges: Ranges,
     scheme: Scheme,
     evaluate: Callable[[onnx.ModelProto], float],
+    *,
+    reached: float,
     wanted: float,
 ) -> tuple[str, ...]:
     """Nodes in front of one of the first layers that do better in float, all together; none if that helps nothing.
 
     A spectrogram squares and adds what a sensor gives: no layer of it is to blame alone, and the samples themselves may
     need more than eight bits.
+
+    Args:
+        prepared: the float model.
+        ranges: of its activations.
+        scheme: how to write it.
+        evaluate: how good a model is.
+        reached: by the model with nothing left in float.
+        wanted: what is good enough, and ends the search.
     """
     net = Net(prepared)
-    best = evaluate(write(prepared, ranges, scheme))
+    best = reached
     front: tuple[str, ...] = ()
     for layer in layers(net)[1 : 1 + FRONT_LAYERS]:
         names = tuple(sorted(_before(net, layer.source)))

@@ -39,6 +39,9 @@ else:  # an application without a cloud does not pay for SQLite and HTTP
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
 
 
+Isolate = Literal["accelerators", "all", "none"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Which model runs, and how."""
@@ -69,7 +72,7 @@ class ModelConfig:
     """Variants that may stand in for the first, in this order; empty takes all that run here, by cost."""
     accelerators: dict[str, dict[str, str]] = field(default_factory=dict)
     """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU."""
-    isolate: Literal["accelerators", "all", "none"] = "accelerators"
+    isolate: Isolate = "accelerators"
     """What runs in a process of its own, so that it may hang or die; that costs a round trip for each call."""
     deadline_ms: float = 5000.0
     """How long a call into an engine may take before it counts as hung."""

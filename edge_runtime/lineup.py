@@ -54,6 +54,10 @@ class Rung:
     variant: Variant
     cost: float = 0.0
     """What an answer costs, in one unit for all rungs of a line-up: less is lighter."""
+    engine: str = ""
+    """Name in `edge_runtime.engines`; empty takes the best one installed."""
+    threads: int = 0
+    """That the engine may use; 0 is as configured."""
     accelerators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Execution providers or delegates by name, with their options; empty runs on the CPU."""
     apart: bool = False
@@ -320,15 +324,16 @@ class Lineup:
             taken_s: how long it has taken.
 
         Returns:
-            ``first``, the variant to answer when it can, and ``failed``, reasons by the name of the rung; None if the
-            call is a worker's, which has a deadline of its own.
+            ``first``, the variant to answer on the processor when it can, and ``failed``, reasons by the name of the
+            rung; None if the call is a worker's, which has a deadline of its own.
         """
         position = self._current
         if position >= len(self.rungs) or self.rungs[position].apart:
             return None
         failed = {place.rung.name: place.trouble for place in self._places if place.trouble}
         failed[self.rungs[position].name] = f"hung: no answer within {taken_s:.1f} s"
-        return {"first": self.rungs[0].variant.name, "failed": failed}
+        first = next((rung for rung in self.rungs if not rung.accelerators), self.rungs[0])
+        return {"first": first.variant.name, "failed": failed}
 
     def status(self) -> dict[str, Any]:
         """Who answers and what is wrong, as plain values for the status topic."""

@@ -23,7 +23,7 @@ from edge_runtime.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
-    from edge_runtime.tuning import Setting
+    from edge_runtime.tuning import Setting, Tuning
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +88,22 @@ class LoadedVariant:
 
 
 class Model(LoadedVariant):
-    """A loaded variant and the open bundle that it is from, which may be asked for another one."""
+    """A loaded variant and the open bundle that it is from, which may be asked for another one.
 
-    def __init__(self, bundle: Bundle, variant: Variant, engine: Engine, max_batch: int = 32) -> None:
+    Args:
+        bundle: open; closed with the model.
+        variant: which file of it `engine` runs.
+        engine: the loaded model.
+        max_batch: windows given to the engine in one call.
+        tuning: what was measured of the bundle on this machine; None where nothing was.
+    """
+
+    def __init__(
+        self, bundle: Bundle, variant: Variant, engine: Engine, max_batch: int = 32, tuning: Tuning | None = None
+    ) -> None:
         super().__init__(bundle.manifest, variant, engine, max_batch)
         self.bundle = bundle
+        self.tuning = tuning
 
     def close(self) -> None:
         """Free the model and the file."""
@@ -125,7 +136,7 @@ def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str
         config: which bundle, and whose.
         clock: says whether it has expired; None takes the system's.
         failed: variants that are not to be taken, with the reason. One that fails now is added, and the next one is
-            taken that the configuration allows. None: one that fails is an error.
+            taken that the configuration allows. None: one that fails is an error, unless measuring alone has chosen it.
 
     Raises:
         ConfigError: there is no such file, or no such variant in it.
@@ -150,51 +161,61 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, s
     names = [variant.name for variant in bundle.manifest.variants]
     if config.variant not in {"auto", *names}:
         raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
+    tuning = _tuned(bundle, config, clock)
+    settings = tuning.settings(config.threads) if tuning else {}
     out = {} if failed is None else failed
     unasked = set(names) - set(config.fallbacks) if config.fallbacks else set()
 
     def choose() -> Variant:
         """Once something has failed, only what the configuration lets stand in for it."""
         wanted = config.variant if config.variant != "auto" and config.variant not in out else None
-        return choose_variant(bundle, wanted=wanted, exclude=tuple(unasked | out.keys() if out else ()))
+        barred = unasked | out.keys() if out else set()
+        measured = [] if wanted else [name for name in settings if name not in barred]
+        return bundle.variant(measured[0]) if measured else choose_variant(bundle, wanted=wanted, exclude=tuple(barred))
 
-    if config.variant == "auto" and (setting := _tuned(bundle, config, clock)) and setting.variant not in out:
-        try:
-            return _load_variant(bundle, bundle.variant(setting.variant), config, setting.engine, setting.threads)
-        except (BundleError, EngineError) as error:
-            # One line and no traceback.
-            log.error("what was fastest when measured does not run now, so the bundle's order counts: %s", error)  # noqa: TRY400
-            if failed is not None:
-                failed[setting.variant] = ": ".join(trouble(error))
     variant = choose()
     while True:
         try:
-            return _load_variant(bundle, variant, config)
+            return _load_variant(bundle, variant, config, settings.get(variant.name), tuning)
         except (BundleError, EngineError) as error:
-            if failed is None:
+            if failed is None and (config.variant != "auto" or variant.name not in settings):
                 raise
-            failed[variant.name] = ": ".join(trouble(error))
+            out[variant.name] = ": ".join(trouble(error))
             try:
                 following = choose()
             except IncompatibleError:
                 raise error from None
+            # One line and no traceback.
             log.error("model: %s does not start, trying %s: %s", variant.name, following.name, error)  # noqa: TRY400
             variant = following
 
 
 def _load_variant(
-    bundle: Bundle, variant: Variant, config: ModelConfig, engine: str | None = None, threads: int | None = None
+    bundle: Bundle, variant: Variant, config: ModelConfig, setting: Setting | None, tuning: Tuning | None
 ) -> Model:
-    options = EngineOptions(threads=threads or config.threads, max_batch=config.max_batch)
+    """Run as it was measured to be best, where it was measured."""
+    engine = setting.engine if setting else None
+    options = EngineOptions(threads=setting.threads if setting else config.threads, max_batch=config.max_batch)
     probe(bundle, variant.name, options, engine=engine, timeout_s=config.load_timeout_s).require()
     loaded = load_engine(bundle, variant.name, options, engine=engine, probe_first=False)
-    return Model(bundle, variant, loaded, config.max_batch)
+    return Model(bundle, variant, loaded, config.max_batch, tuning)
 
 
-def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Setting | None:
-    """What measuring has found to be the fastest here, if anybody has measured; see `edge_runtime.tune`."""
-    from edge_runtime.tune import tuned  # noqa: PLC0415 - not where a variant is named
-    from edge_runtime.tuning import file_for  # noqa: PLC0415
+def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Tuning | None:
+    """What is remembered of this machine, or measured now where there is time for it and no variant is named."""
+    from edge_runtime.tuning import file_for, recall  # noqa: PLC0415 - not where no model is loaded
 
     path = config.tuned or file_for(config.bundle)
-    return tuned(bundle, path, max_threads=config.threads, within_s=config.tune_at_start_s, clock=clock)
+    found = recall(bundle, path)
+    automatic = config.variant == "auto"
+    if found is None and automatic and config.tune_at_start_s > 0:
+        from edge_runtime.tune import tune_at_start  # noqa: PLC0415 - once in the life of a device
+
+        found = tune_at_start(bundle, path, max_threads=config.threads, within_s=config.tune_at_start_s, clock=clock)
+    if found is not None and automatic:
+        chosen = found.choose(config.threads)
+        log.info(
+            "variant %s on %s: %.1f us a window when measured on this machine on %s",
+            *(chosen.variant, chosen.engine, chosen.p50_us, found.measured),
+        )
+    return found

@@ -82,7 +82,7 @@ def probe(
     engine: str | None = None,
     provider_options: Mapping[str, Any] | None = None,
     timeout_s: float = TIMEOUT_S,
-    memory_bytes: int = MEMORY_BYTES,
+    memory_bytes: int | None = None,
     clock: Clock | None = None,
 ) -> ProbeReport:
     """Load a variant in a child process and replay its golden vectors there.
@@ -94,7 +94,8 @@ def probe(
         engine: name of an engine; None takes the best one installed.
         provider_options: accelerators by name with their settings.
         timeout_s: wall time after which the child is killed.
-        memory_bytes: address space that the child may use.
+        memory_bytes: address space that the child may use; None is `MEMORY_BYTES` on the processor, and any with
+            accelerators: CUDA and its like map far more than they use.
         clock: measures `ProbeReport.total_s`.
 
     Raises:
@@ -116,7 +117,7 @@ def probe(
         "inputs": inputs.shape,
         "expected": expected.shape,
         "timeout_s": timeout_s,
-        "memory_bytes": memory_bytes,
+        "memory_bytes": memory_bytes or (sys.maxsize if provider_options else MEMORY_BYTES),
     }
     head = json.dumps(job).encode()
     message = b"".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from edge_runtime.worker import WorkerEngine
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
+    from edge_runtime.tuning import Setting, Tuning
 
 _CHECKED: Final = 8
 """Golden vectors that one check replays: a few milliseconds. The next check takes the next ones."""
@@ -49,18 +51,22 @@ class ProvenVariant(LoadedVariant):
         replay(self.engine, self.variant, self._inputs[at : at + _CHECKED], self._expected[at : at + _CHECKED])
 
 
-def rungs_of(bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str]) -> list[Rung]:
+def rungs_of(
+    bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str], tuning: Tuning | None = None
+) -> list[Rung]:
     """The line-up of a bundle on this machine.
 
-    The first variant on the accelerators, if there are any, then on the CPU; then the others that run here. Of those,
-    the ones that cost no more than the first come in the manifest's order of preference, the rest by cost: an answer
-    that is late is better than none.
+    The accelerators, if there are any, then the first variant on the CPU; then the others that run here, in the order
+    that this machine's own figures give. What failed when they were taken comes last, and not never: it has to prove
+    itself again before it answers, and an answer that is late is better than none. Where nothing was measured, the
+    ones that cost no more than the first come in the manifest's order of preference, the rest by cost.
 
     Args:
         bundle: an open bundle.
         first: the variant to answer as long as it can.
         config: accelerators, what may stand in, and what runs in a process of its own.
         failed: reasons by the name of the rung; one that hung in this process's place comes back in its own.
+        tuning: what was measured of the bundle on this machine.
 
     Raises:
         ConfigError: the bundle has no variant of a name that `config` gives.
@@ -69,30 +75,41 @@ def rungs_of(bundle: Bundle, first: Variant, config: ModelConfig, failed: Mappin
     for name in config.fallbacks:
         if name not in variants:
             raise ConfigError(f"fallbacks: {bundle.path.name} has no variant '{name}'; it has {', '.join(variants)}")
-    cost = _costs(bundle.manifest)
+    settings = tuning.settings(config.threads) if tuning else {}
+    cost = _costs(bundle.manifest, tuning, config.threads)
     if config.fallbacks:
         others = [variants[name] for name in dict.fromkeys(config.fallbacks) if name != first.name]
     else:
+        places = {name: place for place, name in enumerate(settings)}
         others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
-        others.sort(key=lambda variant: max(cost[variant.name], cost[first.name]))
+        others.sort(key=lambda one: (places.get(one.name, len(places)), max(cost[one.name], cost[first.name])))
 
-    def rung(variant: Variant, accelerators: Mapping[str, Mapping[str, Any]]) -> Rung:
+    def rung(variant: Variant, accelerators: Mapping[str, Mapping[str, Any]], setting: Setting | None) -> Rung:
         name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
         apart = config.isolate == "all" or (config.isolate == "accelerators" and bool(accelerators))
         return Rung(
             name=name,
             variant=variant,
             cost=cost[variant.name],
+            engine=setting.engine if setting else "",
+            threads=setting.threads if setting else 0,
             accelerators=accelerators,
             apart=apart or failed.get(name, "").startswith("hung"),
         )
 
-    on_accelerators = [rung(first, config.accelerators)] if config.accelerators else []
-    return [*on_accelerators, *(rung(variant, {}) for variant in (first, *others))]
+    accelerated = [rung(first, config.accelerators, None)] if config.accelerators else []
+    return [*accelerated, *(rung(variant, {}, settings.get(variant.name)) for variant in (first, *others))]
 
 
-def _costs(manifest: Manifest) -> dict[str, float]:
-    """Measured latency where every variant has one, else the size of the file."""
+def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str, float]:
+    """What a window costs on the processor, by variant: also for a rung on an accelerator, whose draw nobody measures.
+
+    Processor time where this machine has measured it, which is what warms a board, and infinite for what it could not
+    measure. Else the latency that the manifest states for every variant, else the size of the file.
+    """
+    if tuning is not None:
+        measured = {one.variant: one.cpu_us for one in tuning.ranked(threads)}
+        return {variant.name: measured.get(variant.name, math.inf) for variant in manifest.variants}
     if all("latency_us" in variant.cost for variant in manifest.variants):
         return {variant.name: variant.cost["latency_us"] for variant in manifest.variants}
     return {variant.name: float(variant.size) for variant in manifest.variants}
@@ -158,17 +175,19 @@ def lineup_of(
         ConfigError: the bundle has no variant of a name that `config` gives.
     """
     bundle, failed = model.bundle, failed or {}
-    options = EngineOptions(threads=config.threads, max_batch=config.max_batch)
 
     def load(rung: Rung) -> Loaded:
-        name, accelerators = rung.variant.name, rung.accelerators
-        probe(bundle, name, options, provider_options=accelerators, timeout_s=config.load_timeout_s).require()
+        name, accelerators, engine = rung.variant.name, rung.accelerators, rung.engine or engine_for(rung.variant)
+        options = EngineOptions(threads=rung.threads or config.threads, max_batch=config.max_batch)
+        probe(
+            bundle, name, options, engine=engine, provider_options=accelerators, timeout_s=config.load_timeout_s
+        ).require()
         if not rung.apart:
-            engine = load_engine(bundle, name, options, provider_options=accelerators, probe_first=False)
-            _tell_placement(metrics, rung, engine)
-            return proven(rung.variant, engine)
+            loaded = load_engine(bundle, name, options, engine=engine, provider_options=accelerators, probe_first=False)
+            _tell_placement(metrics, rung, loaded)
+            return proven(rung.variant, loaded)
         worker = WorkerEngine(
-            engine_for(rung.variant),
+            engine,
             bundle.read_variant(name),
             options,
             accelerators,
@@ -186,7 +205,7 @@ def lineup_of(
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
         return ProvenVariant(bundle.manifest, variant, engine, bundle.golden(variant.name), config.max_batch)
 
-    rungs = rungs_of(bundle, bundle.variant(first or model.variant.name), config, failed)
+    rungs = rungs_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
     names = [rung.name for rung in rungs]
     here = names.index(model.variant.name)
     if rungs[here].apart:

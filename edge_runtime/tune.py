@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.tuning import Figure, Setting, Tuning, recall, remember
+from edge_runtime.tuning import Figure, Tuning, remember
 
 if TYPE_CHECKING:
     from edge_runtime.bundle import Bundle
@@ -206,8 +205,6 @@ def _prove(bundle: Bundle, candidate: _Candidate, timeout_s: float, left_s: floa
         engine=candidate.engine,
         provider_options=candidate.providers,
         timeout_s=max(0.1, min(bound, left_s)),
-        # CUDA and its like map far more than they use.
-        memory_bytes=sys.maxsize if candidate.accelerator else probe.MEMORY_BYTES,
         clock=clock,
     )
 
@@ -318,42 +315,35 @@ def _figure(candidate: _Candidate, threads: int, timings: Sequence[Timing]) -> F
 # -- at the start of an application ----------------------------------------------------------------------------------
 
 
-def tuned(
-    bundle: Bundle, path: Path, *, max_threads: int = 1, within_s: float = 0.0, clock: Clock | None = None
-) -> Setting | None:
-    """How this machine runs a bundle best: as remembered, or measured now where there is time for it.
+def tune_at_start(
+    bundle: Bundle, path: Path, *, max_threads: int, within_s: float, clock: Clock | None = None
+) -> Tuning | None:
+    """Measure on the processor, now that nothing is remembered, and remember it.
 
-    Never an error: an application starts without, and a line in the log says why.
+    Accelerators are left to `edge-runtime tune`: they compile for minutes, and sensors wait for this start.
+
+    Never an error but for a bundle that changes meanwhile: an application starts without, and the log says why.
 
     Args:
         bundle: an open bundle.
         path: of the file that remembers.
         max_threads: that an engine may use.
-        within_s: how long measuring may take where nothing is remembered; 0 does not measure.
+        within_s: how long it may take.
         clock: wall and monotonic time.
     """
-    found = recall(bundle, path)
-    if found is None and within_s > 0:
-        log.info("timing the variants of %s on this machine, for %g s at most", bundle.path.name, within_s)
-        try:
-            found = tune(bundle, threads=_up_to(max_threads), within_s=within_s, clock=clock)
-        except (EngineError, IncompatibleError) as error:
-            log.warning("variants not timed, so the bundle's own order counts: %s", error)
-            return None
-        for name, reason in found.refused.items():
-            log.warning("refused %s: %s", name, reason)
-        try:
-            remember(found, bundle, path)
-        except OSError as error:
-            log.warning("what was measured cannot be remembered in %s: %s", path, error.strerror)
-    if found is None:
+    log.info("timing the variants of %s on this machine, for %g s at most", bundle.path.name, within_s)
+    try:
+        found = tune(bundle, threads=_up_to(max_threads), within_s=within_s, clock=clock)
+    except (EngineError, IncompatibleError) as error:
+        log.warning("variants not timed, so the bundle's own order counts: %s", error)
         return None
-    chosen = found.choose(max_threads)
-    log.info(
-        "variant %s on %s: %.1f us a window when measured on this machine on %s",
-        *(chosen.variant, chosen.engine, chosen.p50_us, found.measured),
-    )
-    return found.setting(max_threads)
+    for name, reason in found.refused.items():
+        log.warning("refused %s: %s", name, reason)
+    try:
+        remember(found, bundle, path)
+    except OSError as error:
+        log.warning("what was measured cannot be remembered in %s: %s", path, error.strerror)
+    return found
 
 
 def _up_to(most: int) -> list[int]:

@@ -10,8 +10,7 @@ import json
 import logging
 import math
 import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,6 +19,7 @@ from edge_runtime import schema
 
 if TYPE_CHECKING:
     from edge_runtime.bundle import Bundle
+    from edge_runtime.config import Isolate
     from edge_runtime.timing import Machine
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,9 @@ EQUAL: Final = 1.05
 """Times within 5 % of each other count as the same: then the exporter's order of preference decides, not the noise."""
 WORTH_A_CORE: Final = 0.8
 """Further threads are taken where they save at least a fifth of the time; each of them costs a core's power."""
+WORTH_AN_ACCELERATOR: Final = 0.5
+"""An accelerator is taken unasked where it saves at least half of the time, the way to its process included: it costs
+power, a driver's memory, and a process of its own."""
 
 _VERSION: Final = 1
 _MAX_BYTES: Final = 256 * 1024
@@ -62,7 +65,8 @@ class Figure:
         ratio_low: lower end of its 95 % interval.
         ratio_high: upper end.
         accelerator: name of the profile's choice, for example ``tensorrt``; empty on the processor.
-        providers: that make the choice: execution providers or delegates with their options.
+        providers: that make the choice: execution providers or delegates with their options. For people to read and
+            copy; what is loaded comes from the machine's profile.
     """
 
     variant: str
@@ -82,6 +86,28 @@ class Figure:
         """Where it ran, for people."""
         return self.accelerator or self.engine
 
+    def setting(self, max_threads: int) -> Setting:
+        """How to run it so, with at most that many threads."""
+        return Setting(self.variant, self.engine, min(self.threads, max(1, max_threads)))
+
+
+class Gain(NamedTuple):
+    """What a variant on an accelerator would bring."""
+
+    figure: Figure
+    """Of the accelerator."""
+    us: float
+    """Wall time of a window on it, the way to its process included where it has one."""
+    processor: Figure | None
+    """The best that the processor does instead; None where it does nothing."""
+    processor_us: float
+    """Wall time of a window there; infinite where it does nothing."""
+
+    @property
+    def worth(self) -> bool:
+        """Whether it is worth its price; see `WORTH_AN_ACCELERATOR`."""
+        return self.us <= self.processor_us * WORTH_AN_ACCELERATOR
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
@@ -94,6 +120,7 @@ class Tuning:
         measured: date, as far as this machine knew it.
         figures: of what ran, in the bundle's order.
         refused: why the others did not, by ``variant on engine``.
+        round_trip_us: what a call costs more in a process of its own, where accelerators run; 0 where none was timed.
     """
 
     model: str
@@ -102,39 +129,79 @@ class Tuning:
     measured: str
     figures: tuple[Figure, ...]
     refused: dict[str, str] = field(default_factory=dict)
+    round_trip_us: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.figures:
             raise ValueError("no figures")
         if any(not 0 < figure.p50_us < math.inf or figure.threads < 1 for figure in self.figures):
             raise ValueError("times and threads must be positive")
+        if self.round_trip_us < 0 or any(figure.cpu_us < 0 for figure in self.figures):
+            raise ValueError("times must not be negative")
 
     def choose(self, max_threads: int = 1) -> Figure:
         """The fastest on the processor, as `EQUAL` and `WORTH_A_CORE` define it, with at most that many threads.
 
-        Where nothing was measured with so few, the fewest that were. Accelerators are the operator's to configure, and
-        stand before the processor where they are: see `fastest_accelerator`.
+        Where nothing was measured with so few, the fewest that were. Accelerators are judged apart: see `gains`.
         """
-        figures = [figure for figure in self.figures if not figure.accelerator] or list(self.figures)
-        counts = sorted({figure.threads for figure in figures})
-        best: Figure | None = None
-        for count in [n for n in counts if n <= max_threads] or counts[:1]:
-            group = [figure for figure in figures if figure.threads == count]
-            least = min(figure.ratio for figure in group)
-            fastest = next(figure for figure in group if figure.ratio <= least * EQUAL)
-            if best is None or fastest.p50_us <= best.p50_us * WORTH_A_CORE:
-                best = fastest
-        assert best is not None
-        return best
+        return _fastest([one for one in self.figures if not one.accelerator] or self.figures, max_threads)
 
-    def fastest_accelerator(self) -> Figure | None:
-        """The fastest of those, if there are any."""
-        return min((figure for figure in self.figures if figure.accelerator), key=lambda one: one.p50_us, default=None)
+    def ranked(self, max_threads: int = 1) -> tuple[Figure, ...]:
+        """Each variant's best on the processor, in the order in which they stand in for one another.
+
+        The next one is always what would have been chosen without those before it.
+        """
+        left = [one for one in self.figures if not one.accelerator]
+        found = []
+        while left:
+            best = _fastest(left, max_threads)
+            found.append(best)
+            left = [one for one in left if one.variant != best.variant]
+        return tuple(found)
+
+    def settings(self, max_threads: int = 1) -> dict[str, Setting]:
+        """How to run each variant that was timed on the processor, in the order of `ranked`, by its name."""
+        return {one.variant: one.setting(max_threads) for one in self.ranked(max_threads)}
 
     def setting(self, max_threads: int = 1) -> Setting:
-        """How to run the bundle; see `choose`."""
-        chosen = self.choose(max_threads)
-        return Setting(chosen.variant, chosen.engine, min(chosen.threads, max(1, max_threads)))
+        """How to run the bundle on the processor; see `choose`."""
+        return self.choose(max_threads).setting(max_threads)
+
+    def gains(self, max_threads: int = 1, *, variant: str = "", isolate: Isolate = "accelerators") -> tuple[Gain, ...]:
+        """What each accelerator would bring over the best that the processor does, fastest first.
+
+        Args:
+            max_threads: that an engine may use.
+            variant: the only one that may run; empty is any.
+            isolate: what runs in a process of its own, as under ``[model]``.
+        """
+
+        def asked(figure: Figure) -> bool:
+            return not variant or figure.variant == variant
+
+        best = next(filter(asked, self.ranked(max_threads)), None)
+        there = self.round_trip_us if isolate != "none" else 0.0
+        here = self.round_trip_us if isolate == "all" else 0.0
+        gains = [
+            Gain(one, one.p50_us + there, best, best.p50_us + here if best else math.inf)
+            for one in self.figures
+            if one.accelerator and asked(one)
+        ]
+        return tuple(sorted(gains, key=lambda gain: gain.us))
+
+
+def _fastest(figures: Sequence[Figure], max_threads: int) -> Figure:
+    """See `Tuning.choose`. `figures` is not empty, and in the bundle's order of preference."""
+    counts = sorted({one.threads for one in figures})
+    best: Figure | None = None
+    for count in [n for n in counts if n <= max_threads] or counts[:1]:
+        group = [one for one in figures if one.threads == count]
+        least = min(one.ratio for one in group)
+        fastest = next(one for one in group if one.ratio <= least * EQUAL)
+        if best is None or fastest.p50_us <= best.p50_us * WORTH_A_CORE:
+            best = fastest
+    assert best is not None
+    return best
 
 
 def file_for(bundle: Path) -> Path:
@@ -181,11 +248,20 @@ def recall(bundle: Bundle, path: Path, machine: Machine | None = None) -> Tuning
     except schema.SchemaError as error:
         log.warning("%s is damaged and ignored (%s: %s)", path, error.dotted(), error)
         return None
-    names = {variant.name for variant in bundle.manifest.variants}
-    if any(figure.variant not in names for figure in tuning.figures):
-        log.warning("%s is damaged and ignored (it names variants that %s has not)", path, bundle.path.name)
+    possible = _possible(bundle)
+    if any((figure.variant, figure.engine) not in possible for figure in tuning.figures):
+        log.warning(
+            "%s is damaged and ignored (it names what %s does not hold or nothing here runs)", path, bundle.path
+        )
         return None
     return tuning
+
+
+def _possible(bundle: Bundle) -> set[tuple[str, str]]:
+    """Names of variants with those of the engines that are installed for them."""
+    from edge_runtime import engines  # noqa: PLC0415 - numpy: not to look into a file
+
+    return {(one.name, kind.name) for one in bundle.manifest.variants for kind in engines.available(one.format)}
 
 
 def remember(tuning: Tuning, bundle: Bundle, path: Path, machine: Machine | None = None) -> None:
@@ -252,6 +328,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, records: Mapping[str, Any]) -> None:
+    import tempfile  # noqa: PLC0415 - with its compressors 3 ms, which who only reads need not pay
+
     text = json.dumps({"version": _VERSION, "records": records}, indent=1)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -134,8 +134,8 @@ def _lines(tuning: Tuning) -> list[str]:
             f"with threads = {wide.threads} under [model]: {wide.variant} on {wide.engine}, "
             f"{faster:.1f} times as fast for {dearer:.1f} times the processor time"
         )
-    fast = tuning.fastest_accelerator()
-    if fast is not None:
+    for gain in tuning.gains()[:1]:
+        fast = gain.figure
         lines.append(
             f"with accelerators = {_toml(fast.providers)} under [model]: {fast.variant} on {fast.place}, "
             f"{chosen.p50_us / fast.p50_us:.1f} times as fast"

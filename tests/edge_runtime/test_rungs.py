@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -18,12 +20,14 @@ from edge_runtime.bundle import load_engine, open_bundle
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
+from edge_runtime.engine import EngineOptions
 from edge_runtime.engines.providers import Placement
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, rungs_of, start
+from edge_runtime.tuning import Figure, Tuning, remember
 from edge_runtime.window import Window
 from edge_runtime.worker import WorkerEngine
 from export.pack import VariantSource
@@ -139,6 +143,91 @@ def test_the_order_is_first_then_what_costs_no_more_then_the_rest_by_cost(bundle
         assert [one.name for one in chosen] == ["onnx-int8", "onnx-fp32"]
         with pytest.raises(ConfigError, match="no variant 'tiny'"):
             rungs_of(opened, first, replace(config, fallbacks=("tiny",)), {})
+
+
+def figure(variant: str, p50_us: float, threads: int = 1, cpu_us: float | None = None, **more: Any) -> Figure:
+    engine = "litert" if variant.startswith("tflite") else "onnxruntime"
+    ratio = p50_us / 10.0
+    return Figure(
+        variant=variant, engine=engine, threads=threads, p50_us=p50_us, p95_us=p50_us, cpu_us=cpu_us or p50_us,
+        ratio=ratio, ratio_low=ratio, ratio_high=ratio, **more,
+    )  # fmt: skip
+
+
+def measured(*figures: Figure, **more: Any) -> Tuning:
+    return Tuning(model="tiny/1", machine="p", versions={}, measured="2026-11-21", figures=figures, **more)
+
+
+def test_the_order_and_the_costs_are_this_machines_own_where_it_has_measured(bundle: Path) -> None:
+    """Broken twice: by ordering by the file's size, and by leaving out what was refused here."""
+    found = measured(
+        figure("tflite-int8", 9.0), figure("onnx-int8", 20.0, cpu_us=30.0), figure("onnx-int8", 15.0, threads=2)
+    )
+    config = ModelConfig(bundle=bundle, unsigned="allow")
+    with open_bundle(bundle) as opened:
+        up = rungs_of(opened, opened.variant("tflite-int8"), config, {}, found)
+        assert [one.name for one in up] == ["tflite-int8", "onnx-int8", "onnx-fp32"], "what was refused is the last"
+        assert [one.cost for one in up] == [9.0, 30.0, math.inf]
+        assert [(one.engine, one.threads) for one in up] == [("litert", 1), ("onnxruntime", 1), ("", 0)]
+        second = replace(config, threads=4)
+        assert rungs_of(opened, opened.variant("tflite-int8"), second, {}, found)[1].threads == 2
+        asked = replace(config, fallbacks=("onnx-fp32", "onnx-int8"))
+        up = rungs_of(opened, opened.variant("tflite-int8"), asked, {}, found)
+        assert [one.name for one in up] == ["tflite-int8", "onnx-fp32", "onnx-int8"], "the operator's order"
+        slow = rungs_of(opened, opened.variant("onnx-fp32"), config, {}, found)
+        assert [one.name for one in slow] == ["onnx-fp32", "tflite-int8", "onnx-int8"]
+
+
+def test_the_governor_steps_down_to_what_is_lighter_on_this_machine(begin: Start, tmp_path: Path) -> None:
+    """By size the order of these two is the other way round. Broken once by costs of the manifest."""
+    path = tmp_path / "tuned.json"
+    figures = (figure("onnx-fp32", 10.0, cpu_us=90.0), figure("onnx-int8", 20.0, cpu_us=20.0))
+    with open_bundle(begin()[0].bundle.path) as opened:
+        remember(measured(*figures), opened, path)
+    _, up = begin(tuned=path)
+    assert names(up) == ["onnx-fp32", "onnx-int8", "tflite-int8"]
+    assert up.step_down("hot")
+    assert up.rungs[up.limit].name == "onnx-int8"
+    assert not up.step_down("hot"), "nothing is known to be lighter"
+
+
+def test_a_rung_is_loaded_as_it_was_measured(begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tuned.json"
+    with open_bundle(begin()[0].bundle.path) as opened:
+        remember(measured(figure("tflite-int8", 5.0), figure("onnx-int8", 20.0, threads=2)), opened, path)
+    _, up = begin(tuned=path, threads=3)
+    asked: list[tuple[Any, ...]] = []
+
+    def tried(_bundle: object, name: str, options: EngineOptions, *, engine: str, **_: object) -> Any:
+        asked.append((name, engine, options.threads))
+        return SimpleNamespace(require=lambda: None)
+
+    monkeypatch.setattr(rungs, "probe", tried)
+    for rung in up.rungs:
+        up._load(rung).close()
+    assert asked == [("tflite-int8", "litert", 1), ("onnx-int8", "onnxruntime", 2), ("onnx-fp32", "onnxruntime", 3)]
+
+
+def test_memory_is_bounded_on_the_processor_alone(
+    begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that tries a rung on an accelerator may map what it likes: CUDA maps more than the bound.
+
+    Broken once by bounding every child alike. The stub stands in for onnxruntime and says what it was given.
+    """
+    _, up = begin(fallbacks=("onnx-fp32",))
+    plain = next(rung for rung in up.rungs if rung.name == "onnx-fp32")
+    package = tmp_path / "onnxruntime"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import resource\nraise ImportError(f'bound {resource.getrlimit(resource.RLIMIT_AS)[0]}.')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(EngineError, match=f"bound {probe.MEMORY_BYTES}"):
+        up._load(plain)
+    free = resource.getrlimit(resource.RLIMIT_AS)[0]
+    with pytest.raises(EngineError, match=f"bound {free}"):
+        up._load(replace(plain, accelerators={"CUDAExecutionProvider": {}}))
 
 
 def test_accelerators_come_first_and_in_a_process_of_their_own(bundle: Path) -> None:

@@ -25,8 +25,10 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
 from edge_runtime.devices import EngineChoice, Evidence, Profile
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError
+from edge_runtime.metrics import Metrics
 from edge_runtime.model import load_model
 from edge_runtime.probe import ProbeReport
+from edge_runtime.rungs import start
 from edge_runtime.timing import Contender, Machine, Plan, Timing, child
 from edge_runtime.tuning import Figure, Tuning
 from tests import models
@@ -112,6 +114,19 @@ def test_what_is_chosen_is_the_fastest_of_those_with_as_many_threads(figures: li
         assert chosen.threads <= most
 
 
+@given(
+    st.lists(st.builds(figure, st.sampled_from(["a", "b", "c"]), st.floats(1, 1000), st.integers(1, 4))),
+    st.integers(1, 5),
+)
+def test_the_order_of_variants_is_that_of_choosing_again_without_those_before(figures: list[Figure], most: int) -> None:
+    """Broken once by sorting by the median alone: one thread and four were mixed, and equal ones lost their order."""
+    left = [figure("b"), *figures]
+    for one in tuning(*left).ranked(most):
+        assert tuning(*left).choose(most) == one
+        left = [other for other in left if other.variant != one.variant]
+    assert not left
+
+
 # -- measuring -------------------------------------------------------------------------------------------------------
 
 
@@ -165,8 +180,8 @@ def test_accelerators_of_the_board_are_tried_and_are_the_operators_to_choose(
     ]
     assert "NoSuchExecutionProvider" in found.refused["onnx-fp32 on absent"]
     assert "a compiler" in found.refused["tflite-int8 on tpu"]
-    fast = found.fastest_accelerator()
-    assert fast is not None
+    (gain,) = found.gains()
+    fast = gain.figure
     assert fast.providers == {"CPUExecutionProvider": {}}
     slow = dataclasses.replace(found.figures[0], ratio=9.0, p50_us=900.0)
     assert dataclasses.replace(found, figures=(fast, slow)).choose() == slow
@@ -321,6 +336,10 @@ def test_a_damaged_file_is_ignored_with_a_line_and_written_anew(
         {"figures": [dataclasses.asdict(figure()) | {"p50_us": math.nan}]},
         {"figures": [dataclasses.asdict(figure()) | {"threads": 0}]},
         {"figures": [dataclasses.asdict(figure()) | {"variant": "from elsewhere"}]},
+        {"figures": [dataclasses.asdict(figure()) | {"engine": "null"}]},
+        {"figures": [dataclasses.asdict(figure()) | {"engine": "litert"}]},
+        {"figures": [dataclasses.asdict(figure()) | {"cpu_us": -1}]},
+        {"round_trip_us": -1},
     ],
 )
 def test_a_record_that_makes_no_sense_is_ignored_with_a_line(
@@ -408,16 +427,53 @@ def test_what_is_remembered_is_what_runs_unless_a_variant_is_named(bundle: Path,
 
 
 @needs_both
-def test_a_choice_that_runs_no_more_is_said_and_the_bundles_order_counts(
+def test_a_choice_that_runs_no_more_is_said_and_the_next_best_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without anything that stands in, too. Broken once by going back to the bundle's order: onnx-fp32 ran."""
+    bundle = models.tiny_bundle(tmp_path / "w.edge", variants=[models.variant("onnx-fp32"), _copy("b"), _copy("c")])
+    spoil_golden(bundle, "c")
+    path = tmp_path / "tuned.json"
+    remembered(path, bundle, figure("onnx-fp32", 10.0), figure("b", 5.0), figure("c", 2.0))
+    model = load_model(config(bundle, path))
+    assert model.variant.name == "b"
+    model.close()
+    assert "model: c does not start, trying b" in caplog.text
+    with pytest.raises(BundleError, match="golden"):
+        load_model(config(bundle, path, variant="c"))
+
+
+@needs_both
+def test_a_record_that_names_an_engine_that_is_not_there_is_none(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Broken once by believing it: nothing could stand in for what failed, since every rung wanted that engine."""
     path = tmp_path / "tuned.json"
     remembered(path, bundle, dataclasses.replace(figure("tflite-int8"), engine="abacus"))
     model = load_model(config(bundle, path))
     assert model.variant.name == "onnx-fp32"
+    assert model.tuning is None
     model.close()
-    assert "does not run now" in caplog.text
-    assert "abacus" in caplog.text
+    assert "damaged and ignored" in caplog.text
+
+
+@needs_both
+def test_the_file_is_read_once_for_a_start(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tuned.json"
+    remembered(path, bundle, figure("onnx-fp32", 10.0), figure("tflite-int8", 3.0))
+    real = tuning_file.recall
+    read: list[Path] = []
+
+    def counted(opened: Any, where: Path, machine: Machine | None = None) -> Tuning | None:
+        read.append(where)
+        return real(opened, where, machine)
+
+    monkeypatch.setattr(tuning_file, "recall", counted)
+    model, lineup = start(config(bundle, path), clock=SimulatedClock(), metrics=Metrics())
+    assert [rung.name for rung in lineup.rungs] == ["tflite-int8", "onnx-fp32"]
+    lineup.close()
+    model.close()
+    assert read == [path]
 
 
 @needs_both

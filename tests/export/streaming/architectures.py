@@ -147,7 +147,9 @@ def networks(draw: st.DrawFn, *, padding: bool = True) -> Net:
         elif kind == "depthwise":
             net.convolution(net.channels, kernel, stride=stride, left=left, right=right, group=net.channels)
         elif kind == "pool":
-            operator, up = draw(st.sampled_from(["MaxPool", "AveragePool"])), draw(st.booleans())
+            operator = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+            # Rounding up reads past the last sample, which is padding by another name.
+            up = padding and draw(st.booleans())
             net.pool(operator, kernel, stride, min(left, kernel - 1), min(right, kernel - 1), up=up)
         elif kind == "residual" and (kernel - 1) * dilation < net.frames:
             before, span = net.tensor, (kernel - 1) * dilation

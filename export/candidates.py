@@ -21,6 +21,7 @@ from export.quantize.ranges import Ranges, choose, collect
 from export.quantize.scheme import OPERATORS
 from export.quantize.write import prepare, write
 from export.recipe import QuantiseRecipe
+from export.slim import slim
 from export.temperature import with_temperature
 from export.to_tflite import convert
 
@@ -208,7 +209,8 @@ class Candidates:
     def sources(self, temperature: float) -> list[VariantSource]:
         """The files, answering at a temperature; best bets first, which counts where nothing was measured."""
         return [
-            _source(name, with_temperature(graph, temperature), mixed=self.mixed) for name, graph in self.graphs.items()
+            source_of(name, with_temperature(graph, temperature), mixed=self.mixed)
+            for name, graph in self.graphs.items()
         ]
 
 
@@ -237,7 +239,7 @@ def candidates(
         if novelty is not None:
             graph = with_novelty(graph, novelty)
         try:
-            _source(name, graph, mixed=mixed)
+            source_of(name, graph, mixed=mixed)
         except ConfigError as error:
             left_out[name] = str(error)
         else:
@@ -254,12 +256,22 @@ def candidates(
 _TARGETS = {"onnx-int8-u8s8": ("x86_64",), "onnx-int8-s8s8": ("aarch64", "armv7l")}
 
 
-def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
+def source_of(name: str, graph: onnx.ModelProto, *, mixed: bool = False) -> VariantSource:
+    """A student's file.
+
+    Args:
+        name: ``onnx-fp32``, ``onnx-int8-u8s8``, ``onnx-int8-s8s8``, ``tflite-fp32`` or ``tflite-int8``.
+        graph: ONNX, of these numbers already.
+        mixed: some layers of an integer one are in float.
+
+    Raises:
+        ConfigError: TensorFlow Lite has no operator for one of the graph's.
+    """
     tflite, int8 = name.startswith("tflite"), "int8" in name
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph) if tflite else clean(graph).SerializeToString(),
+        model=convert(graph, names=False) if tflite else slim(clean(graph)).SerializeToString(deterministic=True),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

@@ -8,17 +8,16 @@ Source: https://ai.google.dev/edge/litert (schema version 3, file identifier ``T
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import flatbuffers
 import numpy as np
 import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from export.tflite import versions
+from export.tflite.packing import Packing
 
 TYPES = {
     np.dtype(np.float32): schema.TensorType.FLOAT32,
@@ -31,6 +30,9 @@ TYPES = {
 
 _LAST_ONE_BYTE_CODE = 127
 """Readers older than schema 3a know operators by one signed byte; above it they read this placeholder."""
+
+_SCHEMA = 3
+"""Version of the schema."""
 
 _SIGNATURE = "serving_default"
 """The name TensorFlow's own converter gives the one signature of a file."""
@@ -60,15 +62,33 @@ class Quantization:
         return self.zero_point == other.zero_point and np.array_equal(self.scale, other.scale)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tensor:
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    quantization: Quantization | None
+    buffer: int = 0
+    open_axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operator:
+    code: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: str
+    settings: dict[str, Any] = field(repr=False)
+
+
 class TfliteFile:
     """Collects tensors and operators, and packs them."""
 
     def __init__(self) -> None:
-        self._tensors: list[Any] = []
-        self._dtypes: list[np.dtype[Any]] = []
-        self._operators: list[Any] = []
+        self._tensors: list[_Tensor] = []
+        self._operators: list[_Operator] = []
         # The format reserves buffer 0 for tensors without data.
-        self._buffers: list[Any] = [schema.BufferT()]
+        self._buffers: list[tuple[bytes, int]] = [(b"", 0)]
         self._stored: dict[bytes, int] = {}
         self._constants: dict[tuple[Any, ...], int] = {}
         self._codes: dict[tuple[int, int], int] = {}
@@ -91,32 +111,18 @@ class TfliteFile:
         Returns:
             The tensor's index.
         """
-        tensor = schema.TensorT()
-        tensor.name = name
-        tensor.shape = [int(size) for size in shape]
-        tensor.type = TYPES[np.dtype(dtype)]
-        tensor.buffer = 0
-        if quantization is not None:
-            packed = schema.QuantizationParametersT()
-            packed.scale = np.atleast_1d(quantization.scale).astype(np.float32)
-            packed.zeroPoint = np.full(packed.scale.shape, quantization.zero_point, np.int64)
-            packed.quantizedDimension = quantization.axis
-            tensor.quantization = packed
-        self._tensors.append(tensor)
-        self._dtypes.append(np.dtype(dtype))
+        sizes = tuple(int(size) for size in shape)
+        self._tensors.append(_Tensor(name=name, shape=sizes, dtype=np.dtype(dtype), quantization=quantization))
         return len(self._tensors) - 1
 
     def like(self, index: int, name: str) -> int:
         """Declare a tensor of the same type, sizes and step as another one."""
-        twin = copy.copy(self._tensors[index])
-        twin.name, twin.buffer = name, 0
-        self._tensors.append(twin)
-        self._dtypes.append(self._dtypes[index])
+        self._tensors.append(replace(self._tensors[index], name=name, buffer=0))
         return len(self._tensors) - 1
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Sizes of a tensor, with a batch of 1."""
-        return tuple(self._tensors[index].shape)
+        return self._tensors[index].shape
 
     def constant(self, name: str, data: npt.NDArray[Any], quantization: Quantization | None = None) -> int:
         """Declare a tensor with fixed content; equal ones are one tensor, equal contents share one buffer.
@@ -132,11 +138,9 @@ class TfliteFile:
             return self._constants[key]
         index = self.tensor(name, data.shape, data.dtype, quantization)
         if content not in self._stored:
-            buffer = schema.BufferT()
-            buffer.data = np.frombuffer(content, np.uint8)
             self._stored[content] = len(self._buffers)
-            self._buffers.append(buffer)
-        self._tensors[index].buffer = self._stored[content]
+            self._buffers.append((content, data.dtype.itemsize))
+        self._tensors[index] = replace(self._tensors[index], buffer=self._stored[content])
         self._constants[key] = index
         return index
 
@@ -158,82 +162,124 @@ class TfliteFile:
             options: of `BuiltinOptions`, for example ``Conv2DOptions``; empty for none.
             settings: fields of those options.
         """
-        operator = schema.OperatorT()
-        version = versions.oldest(name, [self._dtypes[i] for i in inputs], [self.shape(i) for i in inputs], settings)
-        operator.opcodeIndex = self._code(getattr(schema.BuiltinOperator, name), version)
-        operator.inputs = list(inputs)
-        operator.outputs = list(outputs)
-        if options:
-            packed = getattr(schema, f"{options}T")()
-            for field, value in settings.items():
-                if not hasattr(packed, field):
-                    raise AttributeError(f"{options} has no field {field!r}")
-                setattr(packed, field, value)
-            operator.builtinOptions = packed
-            operator.builtinOptionsType = getattr(schema.BuiltinOptions, options)
-        self._operators.append(operator)
-
-    def _code(self, builtin: int, version: int) -> int:
-        return self._codes.setdefault((builtin, version), len(self._codes))
+        read = [self._tensors[i] for i in inputs]
+        version = versions.oldest(name, [each.dtype for each in read], [each.shape for each in read], settings)
+        key = (getattr(schema.BuiltinOperator, name), version)
+        self._operators.append(
+            _Operator(
+                code=self._codes.setdefault(key, len(self._codes)),
+                inputs=tuple(inputs),
+                outputs=tuple(outputs),
+                options=options,
+                settings=settings,
+            )
+        )
 
     def open_axis(self, index: int, axis: int) -> None:
         """Say in the file that a size of a tensor may be changed by whoever loads it."""
-        tensor = self._tensors[index]
-        tensor.shapeSignature = [-1 if i == axis else size for i, size in enumerate(tensor.shape)]
+        self._tensors[index] = replace(self._tensors[index], open_axis=axis)
 
-    def _name_apart(self, fixed: Mapping[int, str]) -> None:
-        """Give every tensor a name of its own: tools like quantisers know them by it."""
+    def _names(self, fixed: Mapping[int, str], *, inner: bool) -> list[str]:
+        """A name of its own for every tensor, as tools like quantisers know them by it; or only for the fixed ones."""
+        if not inner:
+            return [fixed.get(index, "") for index in range(len(self._tensors))]
         taken = set(fixed.values())
         counts: dict[str, int] = {}
+        names = []
         for index, tensor in enumerate(self._tensors):
             name = base = fixed.get(index, tensor.name)
             while index not in fixed and name in taken:
                 counts[base] = counts.get(base, 0) + 1
                 name = f"{base}.{counts[base]}"
-            tensor.name = name
+            names.append(name)
             taken.add(name)
+        return names
 
-    def pack(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bytes:
+    def pack(self, inputs: Mapping[str, int], outputs: Mapping[str, int], *, names: bool = True) -> bytes:
         """The finished file.
 
         Args:
             inputs: name to index of the tensors the caller fills, in order. Names go to the tensors and into the
                 signature; a tensor has one role at most.
             outputs: the same of the tensors the caller reads.
+            names: of all other tensors too.
         """
-        self._name_apart({index: name for name, index in (*inputs.items(), *outputs.items())})
-        graph = schema.SubGraphT()
-        graph.name = "main"
-        graph.tensors = self._tensors
-        graph.operators = self._operators
-        graph.inputs = list(inputs.values())
-        graph.outputs = list(outputs.values())
-        signature = schema.SignatureDefT()
-        signature.signatureKey = _SIGNATURE
-        signature.subgraphIndex = 0
-        signature.inputs, signature.outputs = _named(inputs), _named(outputs)
-        model = schema.ModelT()
-        model.version = 3
-        model.description = "edge-runtime"
-        model.subgraphs = [graph]
-        model.buffers = self._buffers
-        model.signatureDefs = [signature]
-        model.operatorCodes = []
-        for builtin, version in self._codes:
-            code = schema.OperatorCodeT()
-            code.builtinCode = builtin
-            code.deprecatedBuiltinCode = min(builtin, _LAST_ONE_BYTE_CODE)
-            code.version = version
-            model.operatorCodes.append(code)
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(model.Pack(builder), b"TFL3")
-        return bytes(builder.Output())
+        packing = Packing()
+        called = self._names({index: name for name, index in (*inputs.items(), *outputs.items())}, inner=names)
+        buffers = [packing.table("Buffer", Data=packing.content(*each)) if each[0] else 0 for each in self._buffers]
+        buffers[0] = packing.table("Buffer")
+        graph = packing.table(
+            "SubGraph",
+            Tensors=packing.places(
+                [_tensor(packing, each, name) for each, name in zip(self._tensors, called, strict=True)]
+            ),
+            Inputs=_integers(packing, inputs.values()),
+            Outputs=_integers(packing, outputs.values()),
+            Operators=packing.places([_operator(packing, each) for each in self._operators]),
+            Name=packing.text("main"),
+        )
+        signature = packing.table(
+            "SignatureDef",
+            Inputs=_named(packing, inputs),
+            Outputs=_named(packing, outputs),
+            SignatureKey=packing.text(_SIGNATURE),
+        )
+        codes = [
+            packing.table(
+                "OperatorCode",
+                BuiltinCode=builtin,
+                Version=version,
+                DeprecatedBuiltinCode=min(builtin, _LAST_ONE_BYTE_CODE),
+            )
+            for builtin, version in self._codes
+        ]
+        return packing.finish(
+            packing.table(
+                "Model",
+                Version=_SCHEMA,
+                OperatorCodes=packing.places(codes),
+                Subgraphs=packing.places([graph]),
+                Description=packing.text("edge-runtime"),
+                Buffers=packing.places(buffers),
+                SignatureDefs=packing.places([signature]),
+            )
+        )
 
 
-def _named(tensors: Mapping[str, int]) -> list[Any]:
-    entries = []
-    for name, index in tensors.items():
-        entry = schema.TensorMapT()
-        entry.name, entry.tensorIndex = name, index
-        entries.append(entry)
-    return entries
+def _tensor(packing: Packing, tensor: _Tensor, name: str) -> int:
+    fields = {"Shape": _integers(packing, tensor.shape), "Buffer": tensor.buffer}
+    if name:
+        fields["Name"] = packing.text(name)
+    if tensor.quantization is not None:
+        scale = np.atleast_1d(tensor.quantization.scale).astype(np.float32)
+        fields["Quantization"] = packing.table(
+            "QuantizationParameters",
+            Scale=packing.numbers(scale),
+            ZeroPoint=packing.numbers(np.full(scale.shape, tensor.quantization.zero_point, np.int64)),
+            QuantizedDimension=tensor.quantization.axis,
+        )
+    if tensor.open_axis is not None:
+        open_sizes = [-1 if axis == tensor.open_axis else size for axis, size in enumerate(tensor.shape)]
+        fields["ShapeSignature"] = _integers(packing, open_sizes)
+    return packing.table("Tensor", **fields, Type=TYPES[tensor.dtype])
+
+
+def _operator(packing: Packing, operator: _Operator) -> int:
+    fields = {
+        "OpcodeIndex": operator.code,
+        "Inputs": _integers(packing, operator.inputs),
+        "Outputs": _integers(packing, operator.outputs),
+    }
+    if operator.options:
+        fields["BuiltinOptions"] = packing.options(operator.options, operator.settings)
+        fields["BuiltinOptionsType"] = getattr(schema.BuiltinOptions, operator.options)
+    return packing.table("Operator", **fields)
+
+
+def _named(packing: Packing, tensors: Mapping[str, int]) -> int:
+    entries = [packing.table("TensorMap", Name=packing.text(n), TensorIndex=i) for n, i in tensors.items()]
+    return packing.places(entries)
+
+
+def _integers(packing: Packing, numbers: Iterable[int]) -> int:
+    return packing.numbers(np.array([*numbers], np.int32))

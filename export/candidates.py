@@ -209,8 +209,7 @@ class Candidates:
     def sources(self, temperature: float) -> list[VariantSource]:
         """The files, answering at a temperature; best bets first, which counts where nothing was measured."""
         return [
-            source_of(name, with_temperature(graph, temperature), mixed=self.mixed)
-            for name, graph in self.graphs.items()
+            _source(name, with_temperature(graph, temperature), mixed=self.mixed) for name, graph in self.graphs.items()
         ]
 
 
@@ -239,7 +238,7 @@ def candidates(
         if novelty is not None:
             graph = with_novelty(graph, novelty)
         try:
-            source_of(name, graph, mixed=mixed)
+            _source(name, graph, mixed=mixed)
         except ConfigError as error:
             left_out[name] = str(error)
         else:
@@ -256,17 +255,7 @@ def candidates(
 _TARGETS = {"onnx-int8-u8s8": ("x86_64",), "onnx-int8-s8s8": ("aarch64", "armv7l")}
 
 
-def source_of(name: str, graph: onnx.ModelProto, *, mixed: bool = False) -> VariantSource:
-    """A student's file.
-
-    Args:
-        name: ``onnx-fp32``, ``onnx-int8-u8s8``, ``onnx-int8-s8s8``, ``tflite-fp32`` or ``tflite-int8``.
-        graph: ONNX, of these numbers already.
-        mixed: some layers of an integer one are in float.
-
-    Raises:
-        ConfigError: TensorFlow Lite has no operator for one of the graph's.
-    """
+def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     tflite, int8 = name.startswith("tflite"), "int8" in name
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(

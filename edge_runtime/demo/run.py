@@ -216,7 +216,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 def _spawn(*arguments: str, quiet: bool = True) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own modules, by our own interpreter
-        [sys.executable, "-m", *arguments],
+        [sys.executable, "-m", "edge_runtime.demo.child", str(os.getpid()), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL if quiet else None,
         text=True,

@@ -133,6 +133,24 @@ def test_the_demo_leaves_nobody_behind_when_it_is_stopped_while_starting(
     assert process.err == ""
 
 
+def test_the_demo_that_is_killed_leaves_nobody_behind_and_the_next_one_balances_its_books(tmp_path: Path) -> None:
+    with Broker() as broker, listening(broker.port, "edge/+/prediction") as heard:
+        arguments = ("demo", "--json", "--broker", broker.url, "--state", tmp_path / "state")
+        with Process(tmp_path, *arguments) as killed:
+            until(lambda: len(heard) >= 100 or not killed.running(), lambda: killed.err)
+            children = offspring(killed.pid)
+            assert len(children) >= 2, killed.err
+            killed.kill()
+            until(lambda: gone(children), children)
+        before = len(heard)
+        with Process(tmp_path, *arguments, name="again") as process:
+            until(lambda: len(heard) >= before + 40 or not process.running(), lambda: process.err)
+            assert stop(process, signal.SIGINT, 10) == 0, process.err
+    figures = orjson.loads(process.out)
+    assert figures["balances"] is True
+    assert figures["accepted"] > figures["forwarded"] > 0, "the books go on with what the killed one had accepted"
+
+
 # -- before there is anything to drain ---------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ Source: arecord(1) of alsa-utils; its message at an overrun is ``overrun!!! (at 
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import re
@@ -20,19 +19,16 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.loop import Loop
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Float32, Reading
+from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Refusals
-from edge_runtime.sources.reopening import Reopening, Unreachable
+from edge_runtime.sources.device_stream import DeviceStream
+from edge_runtime.sources.framing import Records
+from edge_runtime.sources.reopening import Unreachable
 
-logger = logging.getLogger(__name__)
-
-_READ_BYTES: Final = 64 * 1024
 _ERROR_BYTES: Final = 4096
 
 IN_FLIGHT: Final = 16
@@ -81,7 +77,7 @@ class AlsaConfig:
             raise ValueError("gain must not be 0")
 
 
-class AlsaSource:
+class AlsaSource(DeviceStream):
     """Records from a microphone.
 
     Args:
@@ -95,6 +91,8 @@ class AlsaSource:
     Raises:
         ConfigError: the model's rate is no whole number of samples a second.
     """
+
+    END = ""  # of its output says nothing; the recorder's last word does
 
     def __init__(
         self,
@@ -110,51 +108,18 @@ class AlsaSource:
             raise ConfigError(
                 f"{name}: the model wants {contract.rate_hz:g} samples a second, and sound has whole ones"
             )
-        self.name = name
+        super().__init__(name, config.device, metrics, clock, in_flight=IN_FLIGHT, rng=rng)
         self._config = config
         self._rate = round(contract.rate_hz)
         self._channels = len(contract.channels)
-        self._metrics = metrics
-        self._clock = clock or SystemClock()
         self._refusals = Refusals(metrics, self._clock)
-        self._reopening = Reopening(name, self._start, metrics, rng=rng)
         self._dtype, scale = _FORMATS[config.format]
         self._scale = np.float32(scale * config.gain)
-        self._frame = self._dtype.itemsize * self._channels
+        self._frames = Records(self._dtype.itemsize * self._channels)
         self._process: subprocess.Popen[bytes] | None = None
-        self._reading = False
-        self._rest = b""
         self._errors = b""
         self._said = ""  # the recorder's last word
         self._next: float | None = None
-        self._in_flight = 0
-        self._loop: Loop | None = None
-        self._deliver: Deliver | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Never: a microphone goes on."""
-        return False
-
-    def open(self, loop: Loop, deliver: Deliver) -> None:
-        """See `edge_runtime.sources.Source`.
-
-        Raises:
-            ConfigError: the recorder is not installed.
-        """
-        self._loop = loop
-        self._deliver = deliver
-        self._reopening.start(loop)
-
-    def pause(self) -> None:
-        """See `edge_runtime.sources.Source`."""
-        self._reopening.stop()
-        self._end()
-        self._deliver = None
-
-    def close(self) -> None:
-        """See `edge_runtime.sources.Source`."""
-        self.pause()
 
     def command(self) -> list[str]:
         """What is run."""
@@ -165,66 +130,42 @@ class AlsaSource:
             f"--buffer-time={config.buffer_ms * 1000:.0f}", *config.arguments,
         ]  # fmt: skip
 
-    def _start(self) -> None:
+    def _connect(self) -> None:
         if shutil.which(self._config.program) is None:
             raise ConfigError(f"{self.name}: {self._config.program} is not installed; run: apt-get install alsa-utils")
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - what the configuration names, without a shell
+            self._process = process = subprocess.Popen(  # noqa: S603 - what the configuration names, without a shell
                 self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env={**os.environ, "LC_ALL": "C"},  # its messages are read
             )  # fmt: skip
         except OSError as error:
             raise Unreachable(f"{self._config.program} cannot be started: {error.strerror}") from error
-        self._rest = self._errors = b""
+        self._frames.reset()
+        self._errors = b""
         self._next = None
         assert self._loop is not None
-        assert self._process.stderr is not None
-        os.set_blocking(self._process.stderr.fileno(), False)
-        self._loop.watch(self._process.stderr.fileno(), self._read_errors)
-        self._resume()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        os.set_blocking(process.stderr.fileno(), False)
+        self._loop.watch(process.stderr.fileno(), self._read_errors)
+        self._follow(process.stdout.fileno())
 
-    def _resume(self) -> None:
-        process = self._process
-        if process is not None and process.stdout is not None and self._loop is not None and not self._reading:
-            self._reading = True
-            self._loop.watch(process.stdout.fileno(), self._read, lingers=True)
-
-    def _hold(self) -> None:
-        if self._reading and self._process is not None and self._process.stdout is not None and self._loop is not None:
-            self._loop.unwatch(self._process.stdout.fileno())
-        self._reading = False
-
-    def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        data = os.read(self._process.stdout.fileno(), _READ_BYTES)
-        if not data:
-            self._read_errors()
-            self._lost()
+    def _take(self, data: bytes) -> None:
+        whole = self._frames.feed(data)
+        if not whole:
             return
-        self._reopening.worked()
-        data = self._rest + data
-        whole = len(data) - len(data) % self._frame
-        self._rest = data[whole:]
-        if whole and self._deliver is not None:
-            values = np.frombuffer(data[:whole], self._dtype).astype(np.float32) * self._scale
-            self._hand_over(self._deliver, values.reshape(-1, self._channels), whole)
-
-    def _hand_over(self, deliver: Deliver, values: Float32, size: int) -> None:
+        values = (np.frombuffer(whole, self._dtype).astype(np.float32) * self._scale).reshape(-1, self._channels)
         arrived, length = self._clock.wall(), len(values) / self._rate
         first = arrived - length
         if self._next is not None and abs(self._next - first) <= RESYNC_S:
             first = self._next
         self._next = first + length
-        self._metrics.counts["messages_total"] += 1
-        self._metrics.counts["message_bytes_total"] += size
-        self._in_flight += 1
-        if self._in_flight >= IN_FLIGHT:
+        self._hand_over_samples(Reading(self._config.key, first, values, 1 / self._rate), len(whole))
+        if self._behind:
             self._hold()
-        deliver([Reading(self._config.key, first, values, 1 / self._rate)], self._clock.monotonic(), self._done)
 
     def _done(self) -> None:
-        self._in_flight -= 1
+        super()._done()
         self._resume()
 
     def _read_errors(self) -> None:
@@ -249,21 +190,21 @@ class AlsaSource:
             elif line.strip():
                 self._said = line.decode("utf-8", "replace").strip()[:200]
 
-    def _lost(self) -> None:
-        said, self._said = self._said, ""
-        self._end()
+    def _epitaph(self, reason: str) -> str:
+        self._read_errors()
+        said, self._said = self._said or reason, ""
         hint = ""
         if "Permission denied" in said:
             hint = "; run: sudo usermod -aG audio $USER, and log in again (for a service: SupplementaryGroups=audio)"
         elif "No such" in said or "Invalid" in said:
             hint = f"; {self._config.program} -L lists what there is"
-        self._reopening.lost(f"{self._config.program} ended{f': {said}' if said else ''}{hint}")
+        return f"{self._config.program} ended{f': {said}' if said else ''}{hint}"
 
-    def _end(self) -> None:
+    def _disconnect(self) -> None:
         process = self._process
         if process is None:
             return
-        self._hold()
+        self._unfollow()
         self._process = None
         if process.stderr is not None and self._loop is not None:
             self._loop.unwatch(process.stderr.fileno())

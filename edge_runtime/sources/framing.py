@@ -1,4 +1,4 @@
-"""From a stream of bytes to messages: lines, lengths, COBS and fixed frames. No input or output in here.
+"""From a stream of bytes to messages (lines, lengths, COBS, fixed frames) or plain records. No input or output in here.
 
 A framer keeps at most one unfinished message. What is too long, or fails its checksum, is refused and skipped to where
 the next message can begin; a lost byte costs one message where the framing marks its beginnings (everything but
@@ -265,6 +265,29 @@ class Fixed:
     def reset(self) -> None:
         """See `Framer`."""
         self._buffer.clear()
+
+
+class Records:
+    """Records of one size with nothing between them, as a sound card or a driver gives them: cut where one ends.
+
+    Args:
+        size: bytes of a record.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """All records that these bytes complete, in one piece."""
+        data = self._rest + data
+        whole = len(data) - len(data) % self._size
+        self._rest = data[whole:]
+        return data[:whole]
+
+    def reset(self) -> None:
+        """Forget the unfinished record: the stream begins anew."""
+        self._rest = b""
 
 
 def checked(frame: bytes, checksum: Checksum) -> bytes:

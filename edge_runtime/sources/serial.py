@@ -8,25 +8,21 @@ what the kernel would drop instead is half a message.
 from __future__ import annotations
 
 import errno
-import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.clock import Clock
 from edge_runtime.codecs.config import CodecConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Decoder
+from edge_runtime.sources.device_stream import DeviceStream
 from edge_runtime.sources.framing import Checksum, Cobs, Fixed, Framer, Lines, refuser
-from edge_runtime.sources.reopening import Reopening, Unreachable
-
-_READ_BYTES: Final = 64 * 1024
+from edge_runtime.sources.reopening import Unreachable
 
 IN_FLIGHT: Final = 64
 """Deliveries that may wait for their `done`."""
@@ -95,7 +91,7 @@ class SerialConfig:
         return self.framing == "lines" or (self.framing == "auto" and self.is_text)
 
 
-class SerialSource:
+class SerialSource(DeviceStream):
     """Reads messages from a serial port.
 
     Args:
@@ -120,43 +116,12 @@ class SerialSource:
         name: str = "serial",
         rng: random.Random | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name, config.port, metrics, clock, in_flight=IN_FLIGHT, rng=rng)
         self._config = config
         self._decoder = decoder
-        self._clock = clock or SystemClock()
         self._library = _pyserial(name)
         self._framer = _framer(config, decoder)
-        self._reopening = Reopening(name, self._connect, metrics, rng=rng)
         self._port: Any = None
-        self._fd = -1
-        self._in_flight = 0
-        self._loop: Loop | None = None
-        self._deliver: Deliver | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Never: the device may speak again."""
-        return False
-
-    def open(self, loop: Loop, deliver: Deliver) -> None:
-        """See `edge_runtime.sources.Source`.
-
-        Raises:
-            ConfigError: this user may not open the port.
-        """
-        self._loop = loop
-        self._deliver = deliver
-        self._reopening.start(loop)
-
-    def pause(self) -> None:
-        """See `edge_runtime.sources.Source`."""
-        self._reopening.stop()
-        self._disconnect()
-        self._deliver = None
-
-    def close(self) -> None:
-        """See `edge_runtime.sources.Source`."""
-        self.pause()
 
     def _connect(self) -> None:
         config = self._config
@@ -174,9 +139,7 @@ class SerialSource:
         except (OSError, ValueError) as error:  # its SerialException is an OSError
             raise self._refusal(error) from error
         self._framer.reset()
-        self._fd = self._port.fileno()
-        assert self._loop is not None
-        self._loop.watch(self._fd, self._read, lingers=True)
+        self._follow(self._port.fileno())
 
     def _refusal(self, error: OSError | ValueError) -> Unreachable | ConfigError:
         port, number = self._config.port, getattr(error, "errno", None)
@@ -194,9 +157,7 @@ class SerialSource:
         return Unreachable(f"{port} cannot be opened: {error}")
 
     def _disconnect(self) -> None:
-        if self._fd >= 0 and self._loop is not None:
-            self._loop.unwatch(self._fd)
-        self._fd = -1
+        self._unfollow()
         if self._port is not None:
             port, self._port = self._port, None
             try:
@@ -204,39 +165,13 @@ class SerialSource:
             except OSError:
                 return  # the device is gone, and its settings with it
 
-    def _read(self) -> None:
-        try:
-            data = os.read(self._fd, _READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self._lost(error.strerror or str(error))
-            return
-        if not data:
-            self._lost("it hung up")
-            return
-        self._reopening.worked()
-        messages = self._framer.feed(data)
-        if messages and self._deliver is not None:
-            self._hand_over(self._deliver, messages)
-
-    def _hand_over(self, deliver: Deliver, messages: list[bytes]) -> None:
-        key = self._config.key
-        if self._in_flight >= IN_FLIGHT:
+    def _take(self, data: bytes) -> None:
+        key, messages = self._config.key, self._framer.feed(data)
+        if self._behind:
             for message in messages:
                 self._decoder.refuse(InputError("overrun", "the pipeline is behind"), key, message)
             return
-        readings = self._decoder([(key, message) for message in messages], self._clock.wall())
-        if readings:
-            self._in_flight += 1
-            deliver(readings, self._clock.monotonic(), self._done)
-
-    def _lost(self, reason: str) -> None:
-        self._disconnect()
-        self._reopening.lost(f"{self._config.port} is gone ({reason})")
-
-    def _done(self) -> None:
-        self._in_flight -= 1
+        self._hand_over(self._decoder([(key, message) for message in messages], self._clock.wall()))
 
 
 def _framer(config: SerialConfig, decoder: Decoder) -> Framer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import InputError
-from edge_runtime.sources.framing import Cobs, Fixed, Framer, Lengths, Lines, checked
+from edge_runtime.sources.framing import Cobs, Fixed, Framer, Lengths, Lines, Records, checked
 
 LIMIT = 600
 
@@ -182,3 +183,17 @@ def test_a_frame_too_short_for_its_checksum_is_refused() -> None:
         with pytest.raises(InputError) as caught:
             checked(frame, "crc16")
         assert caught.value.reason == "checksum"
+
+
+@given(size=st.integers(1, 9), data=st.binary(max_size=60), pieces=st.lists(st.integers(1, 20), min_size=1, max_size=5))
+@settings(deadline=None, derandomize=True)
+def test_records_come_out_whole_however_they_are_cut_up(size: int, data: bytes, pieces: list[int]) -> None:
+    records, at, out = Records(size), 0, list[bytes]()
+    for step in itertools.islice(itertools.cycle(pieces), len(data)):
+        out.append(records.feed(data[at : at + step]))
+        at += step
+    assert all(len(piece) % size == 0 for piece in out)
+    assert b"".join(out) == data[: len(data) // size * size]
+    records.feed(b"x" * (size - 1))
+    records.reset()
+    assert records.feed(b"y" * size) == b"y" * size

@@ -267,7 +267,9 @@ class Sensor:
         return next((path for name in ("scan_elements", "buffer0") if (path := self.folder / name).is_dir()), None)
 
     def _buffer(self) -> Path:
-        return next(path for name in ("buffer", "buffer0") if (path := self.folder / name).is_dir())
+        """Folder of the buffer's own settings; where there is none any more, the one whose files cannot be opened."""
+        other = self.folder / "buffer0"
+        return other if other.is_dir() and not (self.folder / "buffer").is_dir() else self.folder / "buffer"
 
 
 def read_text(path: Path) -> str:

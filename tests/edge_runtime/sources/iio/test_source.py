@@ -212,6 +212,21 @@ def test_a_sensor_that_vanishes_is_opened_again(make: Make, caplog: pytest.LogCa
     one.until(lambda: len(one.readings) == 2)
 
 
+def test_a_sensor_whose_files_vanish_with_it_is_opened_again(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    iio, one = make(BUFFERED)
+    one.open()
+    away = iio.sysfs.with_name("away")
+    iio.sysfs.rename(away)  # as when its driver is unbound
+    iio.close()
+    one.until(lambda: "is gone (its buffer was closed)" in caplog.text)
+    away.rename(iio.sysfs)
+    iio.node.unlink()
+    iio.make_node()
+    one.until(lambda: one.metrics.counts["source_reopens_total"] == 1)
+    iio.send(record(2, 2, 2, 10**18))
+    one.until(lambda: len(one.readings) == 1)
+
+
 def test_what_comes_while_the_pipeline_is_behind_is_counted_and_left_out(make: Make) -> None:
     iio, one = make(BUFFERED)
     one.held = []

@@ -3,7 +3,8 @@
 It lets a gateway on the local network be the cloud of smaller devices. It knows nothing of engines: a `ServedModel` is
 a name, tensor specs and a function. Threads and the standard library are enough for that (reasons and figures are in
 docs/decisions/0003-cloud-protocol.md): one thread accepts, each connection has one, and whichever of them leads a batch
-runs the model.
+runs the model. This file starts, stops and keeps the connections; what is answered on them is in
+`edge_runtime.serve_routes`.
 
 It listens on the loopback address unless told otherwise, bounds the number of connections, every length and every wait,
 and stops by draining.
@@ -18,32 +19,17 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import unquote
+from typing import Self
 
-import orjson
-
-from edge_runtime._version import __version__
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.credentials import SecretFile, server_context
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.http1 import Head, Stream, decompress, handshake
-from edge_runtime.oip import (
-    BINARY_EXTENSION,
-    JSON_LENGTH_HEADER,
-    Body,
-    Buffer,
-    InferRequest,
-    Limits,
-    TensorSpec,
-    decode_request,
-    encode_response,
-    json_length,
-)
-from edge_runtime.serve_batch import Batcher, Refused, ServedModel
+from edge_runtime.oip import Buffer
+from edge_runtime.serve_batch import Batcher, ServedModel
+from edge_runtime.serve_routes import Reply, Routes
 
 _LINGER_BYTES = 16 * 2**20
 _LINGER_S = 1.0
@@ -124,13 +110,6 @@ class _Connection:
     idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    body: Body
-    headers: str = ""
-
-
 class Server:
     """Answers for some models. Use as a context manager, or `start` and `stop`.
 
@@ -153,12 +132,6 @@ class Server:
         self._tls: ssl.SSLContext | None = None
         if self._config.cert_file is not None:
             self._tls = server_context(self._config.cert_file, self._config.key_file, self._config.client_ca_file)
-        token = self._config.token_file
-        self._token = None if token is None else SecretFile(token, "token_file")
-        self._limits = Limits(
-            max_body_bytes=self._config.max_request_bytes,
-            max_json_bytes=min(self._config.max_request_bytes, Limits().max_json_bytes),
-        )
         self._batchers = {
             name: Batcher(
                 model,
@@ -169,6 +142,13 @@ class Server:
             )
             for name, model in models.items()
         }
+        token = self._config.token_file
+        self._routes = Routes(
+            self._batchers,
+            token=None if token is None else SecretFile(token, "token_file"),
+            max_request_bytes=self._config.max_request_bytes,
+            retry_after_s=self._config.retry_after_s,
+        )
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self._acceptor: threading.Thread | None = None
@@ -305,8 +285,8 @@ class Server:
         with contextlib.suppress(OSError), sock:
             if self._tls is None:
                 sock.setblocking(False)
-                reply = self._error(503, "too many connections", retry=True)
-                sock.sendall(b"".join((self._reply_head(reply, "Connection: close\r\n"), *reply.body.parts)))
+                reply = self._routes.error(503, "too many connections", retry=True)
+                sock.sendall(b"".join((reply.head("Connection: close\r\n"), *reply.body.parts)))
                 sock.shutdown(socket.SHUT_WR)
                 sock.recv(64 * 1024)  # a close over unread bytes would be a reset, and could overtake the answer
 
@@ -348,18 +328,18 @@ class Server:
             limit = self._clock.monotonic() + self._config.header_timeout_s
             stream.limit_wait(limit, self._config.header_timeout_s)
             head = stream.read_head(response=False)
-            reply = self._unauthorized(head)
+            reply = self._routes.unauthorized(head)
             if reply is None:
                 body = self._read_body(stream, head)
                 whole = True
                 keep = head.keeps_alive(head.start[2])
-                reply = self._route(head, body)
+                reply = self._routes.answer(head, body, ready=not self._draining)
         except InputError as error:
             too_large = 431 if head is None else 413
             status = {"too_large": too_large, "encoding": 415}.get(error.reason, 400)
-            reply = self._error(status, str(error))
+            reply = self._routes.error(status, str(error))
         except TimeoutError:
-            reply = self._error(408, "the request did not arrive in time")
+            reply = self._routes.error(408, "the request did not arrive in time")
         keep = keep and not self._draining
         self._send(stream, head, reply, keep=keep)
         if not whole:
@@ -375,7 +355,7 @@ class Server:
         body = stream.read_body(head, self._config.max_request_bytes, response=False)
         return decompress(body, head.headers.get("content-encoding", ""), self._config.max_request_bytes)
 
-    def _send(self, stream: Stream, head: Head | None, reply: _Reply, *, keep: bool) -> None:
+    def _send(self, stream: Stream, head: Head | None, reply: Reply, *, keep: bool) -> None:
         with self._lock:
             self._answers[reply.status] += 1
         option = "" if keep else "Connection: close\r\n"
@@ -383,7 +363,7 @@ class Server:
             option = "Connection: keep-alive\r\n"
         parts = () if head is not None and head.start[0] == "HEAD" else reply.body.parts
         stream.limit_wait(self._clock.monotonic() + self._config.request_timeout_s, self._config.request_timeout_s)
-        stream.send(self._reply_head(reply, option), parts)
+        stream.send(reply.head(option), parts)
 
     def _linger(self, stream: Stream) -> None:
         """Read on for a moment after an early refusal.
@@ -394,146 +374,3 @@ class Server:
             stream.end_writing()
             stream.limit_wait(self._clock.monotonic() + _LINGER_S, _LINGER_S)
             stream.discard(_LINGER_BYTES)
-
-    # -- requests ------------------------------------------------------------------------------------------------------
-
-    def _unauthorized(self, head: Head) -> _Reply | None:
-        if self._token is None or _segments(head)[:2] == ["v2", "health"]:
-            return None
-        scheme, _, credentials = head.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._token.matches(credentials.strip()):
-            return None
-        reply = self._error(401, "a bearer token is needed, or the one sent is not right")
-        return _Reply(reply.status, reply.body, 'WWW-Authenticate: Bearer realm="inference"\r\n')
-
-    def _route(self, head: Head, body: Buffer) -> _Reply:
-        try:
-            return self._dispatch(head, body)
-        except Refused as refusal:
-            return self._error(refusal.status, str(refusal), retry=refusal.retry)
-        except InputError as error:
-            return self._error(400, str(error))
-
-    def _dispatch(self, head: Head, body: Buffer) -> _Reply:
-        match _segments(head):
-            case ["v2"]:
-                self._only(head, "GET")
-                return _json(200, {"name": "edge-runtime", "version": __version__, "extensions": [BINARY_EXTENSION]})
-            case ["v2", "health", "live" as what] | ["v2", "health", "ready" as what]:
-                self._only(head, "GET")
-                good = what == "live" or not self._draining
-                return _json(200 if good else 503, {what: good})
-            case ["v2", "models", name, *rest]:
-                return self._model(head, body, name, rest)
-            case _:
-                raise Refused(404, "no such path; see the Open Inference Protocol, version 2")
-
-    def _model(self, head: Head, body: Buffer, name: str, rest: list[str]) -> _Reply:
-        batcher = self._batchers.get(name)
-        if batcher is None:
-            raise Refused(404, f"model {name[:60]!r} is not served here; there is {', '.join(self._batchers)}")
-        model = batcher.model
-        if rest[:1] == ["versions"] and len(rest) >= 2:
-            if rest[1] != model.version:
-                raise Refused(404, f"model {name!r} has version {model.version}, not {rest[1][:60]!r}")
-            rest = rest[2:]
-        match rest:
-            case []:
-                self._only(head, "GET")
-                return _json(200, _metadata(name, model))
-            case ["ready"]:
-                self._only(head, "GET")
-                ready = not self._draining
-                return _json(200 if ready else 503, {"name": name, "ready": ready})
-            case ["infer"]:
-                self._only(head, "POST")
-                return self._infer(head, body, name, batcher)
-            case _:
-                raise Refused(404, f"model {name!r} has no {'/'.join(rest)[:60]!r}")
-
-    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher) -> _Reply:
-        request = decode_request(body, json_length(head.headers.get(JSON_LENGTH_HEADER.lower())), self._limits)
-        model = batcher.model
-        known = {spec.name for spec in model.outputs}
-        for output in request.outputs:
-            if output.name not in known:
-                raise InputError("name", f"model {name!r} has no output {output.name!r}")
-        _check_inputs(model, request)
-        outputs = batcher.run(request.inputs)
-        wanted = [output.name for output in request.outputs] or [spec.name for spec in model.outputs]
-        try:
-            answer = encode_response(
-                {output: outputs[output] for output in wanted},
-                model_name=name,
-                model_version=model.version,
-                request_id=request.id,
-                binary={output for output in wanted if request.wants_binary(output)},
-            )
-        except InputError as error:  # not the caller's fault: the model's output cannot be put into JSON
-            raise Refused(500, f"{error}; ask for binary data") from None
-        return _Reply(200, answer)
-
-    def _only(self, head: Head, method: str) -> None:
-        if head.start[0] != method and not (method == "GET" and head.start[0] == "HEAD"):
-            raise Refused(405, f"use {method} here")
-
-    # -- answers -------------------------------------------------------------------------------------------------------
-
-    def _error(self, status: int, message: str, *, retry: bool = False) -> _Reply:
-        reply = _json(status, {"error": message})
-        headers = f"Retry-After: {self._config.retry_after_s}\r\n" if retry else ""
-        return _Reply(status, reply.body, headers)
-
-    def _reply_head(self, reply: _Reply, option: str) -> bytes:
-        body = reply.body
-        length = "" if body.json_bytes is None else f"{JSON_LENGTH_HEADER}: {body.json_bytes}\r\n"
-        return (
-            f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n"
-            f"Content-Type: {body.content_type}\r\n{length}{reply.headers}{option}"
-            f"Content-Length: {sum(map(len, body.parts))}\r\n\r\n"
-        ).encode("latin-1")
-
-
-def _segments(head: Head) -> list[str]:
-    return [unquote(part) for part in head.start[1].partition("?")[0].strip("/").split("/")]
-
-
-def _json(status: int, document: Mapping[str, Any]) -> _Reply:
-    return _Reply(status, Body((orjson.dumps(document),)))
-
-
-def _metadata(name: str, model: ServedModel) -> dict[str, Any]:
-    return {
-        "name": name,
-        "versions": [model.version],
-        "platform": model.platform,
-        "inputs": [_spec(spec) for spec in model.inputs],
-        "outputs": [_spec(spec) for spec in model.outputs],
-    }
-
-
-def _spec(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
-
-
-def _check_inputs(model: ServedModel, request: InferRequest) -> None:
-    """Hold the inputs against the model's specs.
-
-    Raises:
-        InputError: one is missing, unknown, or of another type or shape; or the batch is empty, too large or uneven.
-    """
-    specs = {spec.name: spec for spec in model.inputs}
-    for name in request.inputs:
-        if name not in specs:
-            raise InputError("name", f"model {model.name!r} has no input {name!r}; it takes {', '.join(specs)}")
-    for name, spec in specs.items():
-        array = request.inputs.get(name)
-        if array is None:
-            raise InputError("name", f"input {spec} is missing")
-        if array.dtype != spec.dtype or not spec.accepts(array.shape):
-            raise InputError("shape", f"model {model.name!r} takes {spec}, not {array.dtype} {list(array.shape)}")
-    rows = {len(array) for array in request.inputs.values()}
-    if len(rows) != 1:
-        raise InputError("shape", f"the inputs have different batch sizes: {sorted(rows)}")
-    if not 1 <= min(rows) <= model.max_batch:
-        raise InputError("shape", f"model {model.name!r} takes batches of 1 to {model.max_batch}, not {min(rows)}")

@@ -1,0 +1,227 @@
+"""What the server answers: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
+
+No socket is touched here; `edge_runtime.serve` reads requests and sends replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from edge_runtime._version import __version__
+from edge_runtime.credentials import SecretFile
+from edge_runtime.errors import InputError
+from edge_runtime.http1 import Head
+from edge_runtime.oip import (
+    BINARY_EXTENSION,
+    JSON_LENGTH_HEADER,
+    Body,
+    Buffer,
+    InferRequest,
+    Limits,
+    TensorSpec,
+    decode_request,
+    encode_response,
+    json_length,
+)
+from edge_runtime.serve_batch import Batcher, Refused, ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that has not been sent."""
+
+    status: int
+    body: Body
+    headers: str = ""
+    """Whole lines, besides those that every answer has."""
+
+    def head(self, option: str = "") -> bytes:
+        """Status line and headers.
+
+        Args:
+            option: the ``Connection`` line; empty for none.
+        """
+        body = self.body
+        length = "" if body.json_bytes is None else f"{JSON_LENGTH_HEADER}: {body.json_bytes}\r\n"
+        return (
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
+            f"Content-Type: {body.content_type}\r\n{length}{self.headers}{option}"
+            f"Content-Length: {sum(map(len, body.parts))}\r\n\r\n"
+        ).encode("latin-1")
+
+
+class Routes:
+    """The models of a server, by path. Called by many threads.
+
+    Args:
+        batchers: queues in front of the models, by the name that they are served under.
+        token: what callers must send; None lets everybody in.
+        max_request_bytes: longest body, as received and as decompressed.
+        retry_after_s: seconds after which a caller who was turned away for want of room may come back.
+    """
+
+    def __init__(
+        self,
+        batchers: Mapping[str, Batcher],
+        *,
+        token: SecretFile | None,
+        max_request_bytes: int,
+        retry_after_s: int,
+    ) -> None:
+        self._batchers = batchers
+        self._token = token
+        self._limits = Limits(
+            max_body_bytes=max_request_bytes, max_json_bytes=min(max_request_bytes, Limits().max_json_bytes)
+        )
+        self._retry_after_s = retry_after_s
+
+    def error(self, status: int, message: str, *, retry: bool = False) -> Reply:
+        """An answer that says what is wrong.
+
+        Args:
+            status: HTTP status.
+            message: one line.
+            retry: whether to invite the caller to come back.
+        """
+        reply = _json(status, {"error": message})
+        headers = f"Retry-After: {self._retry_after_s}\r\n" if retry else ""
+        return Reply(status, reply.body, headers)
+
+    def unauthorized(self, head: Head) -> Reply | None:
+        """The refusal of a caller without the token; None where all is well. Health checks of the server are open."""
+        if self._token is None or _segments(head)[:2] == ["v2", "health"]:
+            return None
+        scheme, _, credentials = head.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._token.matches(credentials.strip()):
+            return None
+        reply = self.error(401, "a bearer token is needed, or the one sent is not right")
+        return Reply(reply.status, reply.body, 'WWW-Authenticate: Bearer realm="inference"\r\n')
+
+    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply:
+        """Do what a request asks for. Whatever is wrong with it is an answer too.
+
+        Args:
+            head: its request line and headers.
+            body: all of its body, decompressed.
+            ready: whether new requests are welcome, for those who ask.
+        """
+        try:
+            return self._dispatch(head, body, ready=ready)
+        except Refused as refusal:
+            return self.error(refusal.status, str(refusal), retry=refusal.retry)
+        except InputError as error:
+            return self.error(400, str(error))
+
+    def _dispatch(self, head: Head, body: Buffer, *, ready: bool) -> Reply:
+        match _segments(head):
+            case ["v2"]:
+                _only(head, "GET")
+                return _json(200, {"name": "edge-runtime", "version": __version__, "extensions": [BINARY_EXTENSION]})
+            case ["v2", "health", "live" as what] | ["v2", "health", "ready" as what]:
+                _only(head, "GET")
+                good = what == "live" or ready
+                return _json(200 if good else 503, {what: good})
+            case ["v2", "models", name, *rest]:
+                return self._model(head, body, name, rest, ready=ready)
+            case _:
+                raise Refused(404, "no such path; see the Open Inference Protocol, version 2")
+
+    def _model(self, head: Head, body: Buffer, name: str, rest: list[str], *, ready: bool) -> Reply:
+        batcher = self._batchers.get(name)
+        if batcher is None:
+            raise Refused(404, f"model {name[:60]!r} is not served here; there is {', '.join(self._batchers)}")
+        model = batcher.model
+        if rest[:1] == ["versions"] and len(rest) >= 2:
+            if rest[1] != model.version:
+                raise Refused(404, f"model {name!r} has version {model.version}, not {rest[1][:60]!r}")
+            rest = rest[2:]
+        match rest:
+            case []:
+                _only(head, "GET")
+                return _json(200, _metadata(name, model))
+            case ["ready"]:
+                _only(head, "GET")
+                return _json(200 if ready else 503, {"name": name, "ready": ready})
+            case ["infer"]:
+                _only(head, "POST")
+                return self._infer(head, body, name, batcher)
+            case _:
+                raise Refused(404, f"model {name!r} has no {'/'.join(rest)[:60]!r}")
+
+    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher) -> Reply:
+        request = decode_request(body, json_length(head.headers.get(JSON_LENGTH_HEADER.lower())), self._limits)
+        model = batcher.model
+        known = {spec.name for spec in model.outputs}
+        for output in request.outputs:
+            if output.name not in known:
+                raise InputError("name", f"model {name!r} has no output {output.name!r}")
+        _check_inputs(model, request)
+        outputs = batcher.run(request.inputs)
+        wanted = [output.name for output in request.outputs] or [spec.name for spec in model.outputs]
+        try:
+            answer = encode_response(
+                {output: outputs[output] for output in wanted},
+                model_name=name,
+                model_version=model.version,
+                request_id=request.id,
+                binary={output for output in wanted if request.wants_binary(output)},
+            )
+        except InputError as error:  # not the caller's fault: the model's output cannot be put into JSON
+            raise Refused(500, f"{error}; ask for binary data") from None
+        return Reply(200, answer)
+
+
+def _only(head: Head, method: str) -> None:
+    if head.start[0] != method and not (method == "GET" and head.start[0] == "HEAD"):
+        raise Refused(405, f"use {method} here")
+
+
+def _segments(head: Head) -> list[str]:
+    return [unquote(part) for part in head.start[1].partition("?")[0].strip("/").split("/")]
+
+
+def _json(status: int, document: Mapping[str, Any]) -> Reply:
+    return Reply(status, Body((orjson.dumps(document),)))
+
+
+def _metadata(name: str, model: ServedModel) -> dict[str, Any]:
+    return {
+        "name": name,
+        "versions": [model.version],
+        "platform": model.platform,
+        "inputs": [_spec(spec) for spec in model.inputs],
+        "outputs": [_spec(spec) for spec in model.outputs],
+    }
+
+
+def _spec(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def _check_inputs(model: ServedModel, request: InferRequest) -> None:
+    """Hold the inputs against the model's specs.
+
+    Raises:
+        InputError: one is missing, unknown, or of another type or shape; or the batch is empty, too large or uneven.
+    """
+    specs = {spec.name: spec for spec in model.inputs}
+    for name in request.inputs:
+        if name not in specs:
+            raise InputError("name", f"model {model.name!r} has no input {name!r}; it takes {', '.join(specs)}")
+    for name, spec in specs.items():
+        array = request.inputs.get(name)
+        if array is None:
+            raise InputError("name", f"input {spec} is missing")
+        if array.dtype != spec.dtype or not spec.accepts(array.shape):
+            raise InputError("shape", f"model {model.name!r} takes {spec}, not {array.dtype} {list(array.shape)}")
+    rows = {len(array) for array in request.inputs.values()}
+    if len(rows) != 1:
+        raise InputError("shape", f"the inputs have different batch sizes: {sorted(rows)}")
+    if not 1 <= min(rows) <= model.max_batch:
+        raise InputError("shape", f"model {model.name!r} takes batches of 1 to {model.max_batch}, not {min(rows)}")

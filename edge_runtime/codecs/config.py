@@ -28,6 +28,11 @@ else:
     )
 
 
+def is_text(config: CodecConfig) -> bool:
+    """Whether messages of a codec are text, in which no line end can stand."""
+    return config.type == "json" or (config.type == "senml" and config.encoding == "json")
+
+
 def load_codec(config: CodecConfig, channels: Sequence[Channel], *, rate_hz: float = 0.0) -> Codec:
     """Make the codec that a configuration asks for; no other one is imported.
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from edge_runtime.clock import Clock
-from edge_runtime.codecs.config import CodecConfig
+from edge_runtime.codecs.config import CodecConfig, is_text
 from edge_runtime.codecs.json import JsonConfig
-from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.decoding import Decoder
@@ -65,7 +64,7 @@ class SerialConfig:
             raise ValueError("baud must be 50 to 20,000,000")
         if not 1 <= self.max_bytes <= 2**24:
             raise ValueError("max_bytes must be 1 to 2**24")
-        if self.framing == "lines" and not self.is_text:
+        if self.framing == "lines" and not is_text(self.codec):
             raise ValueError(f"codec {self.codec.type} is binary, and a line end may stand inside it; use framing cobs")
         if (self.framing == "fixed") != bool(self.frame_bytes) or (self.framing == "fixed") != bool(self.marker):
             raise ValueError("framing fixed, and it alone, needs frame_bytes and marker")
@@ -79,16 +78,9 @@ class SerialConfig:
             raise ValueError(f"marker must be bytes in hexadecimal such as '55aa', got '{self.marker}'") from None
 
     @property
-    def is_text(self) -> bool:
-        """Whether messages cannot hold a line end."""
-        return isinstance(self.codec, JsonConfig) or (
-            isinstance(self.codec, SenmlConfig) and self.codec.encoding == "json"
-        )
-
-    @property
     def by_lines(self) -> bool:
         """Whether messages are lines."""
-        return self.framing == "lines" or (self.framing == "auto" and self.is_text)
+        return self.framing == "lines" or (self.framing == "auto" and is_text(self.codec))
 
 
 class SerialSource(DeviceStream):

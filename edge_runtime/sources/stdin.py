@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.codecs.config import CodecConfig
+from edge_runtime.codecs.config import CodecConfig, is_text
 from edge_runtime.codecs.json import JsonConfig
-from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.loop import Loop
 from edge_runtime.sources import Deliver
@@ -43,22 +42,15 @@ class StdinConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.max_bytes <= 2**30:
             raise ValueError("max_bytes must be 1 to 2**30")
-        if self.framing == "lines" and not self.is_text:
+        if self.framing == "lines" and not is_text(self.codec):
             raise ValueError(
                 f"codec {self.codec.type} is binary, and a line end may stand inside it; use framing length"
             )
 
     @property
-    def is_text(self) -> bool:
-        """Whether messages cannot hold a line end."""
-        return isinstance(self.codec, JsonConfig) or (
-            isinstance(self.codec, SenmlConfig) and self.codec.encoding == "json"
-        )
-
-    @property
     def by_lines(self) -> bool:
         """Whether messages are lines."""
-        return self.framing == "lines" or (self.framing == "auto" and self.is_text)
+        return self.framing == "lines" or (self.framing == "auto" and is_text(self.codec))
 
 
 class StdinSource:

@@ -260,7 +260,7 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph, names=False) if tflite else slim(clean(graph)).SerializeToString(deterministic=True),
+        model=convert(graph, compact=True) if tflite else slim(clean(graph)).SerializeToString(deterministic=True),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

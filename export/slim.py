@@ -4,7 +4,8 @@ In a network of some thousand numbers, names, settings and quantisation steps ta
 is left out here a reader restores by the definition of ONNX: attributes at their defaults, zero points of 0, names of
 nodes. Equal constants are stored once. A bias stored as integers needs a step per output beside it; onnxruntime makes
 the integers from the plain numbers when it loads the file (since 1.21), and a bias is only stored so where that gives
-the same integers again.
+the same integers again. Float weights that are whole numbers, or exact in half precision, as the tables of a front end
+can be, are stored in a quarter or half of their width, and widened again when the file is loaded.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from export.narrow import narrowed
 from export.quantize.graph import Array, Net, attributes
 
 _LISTS = {"dilations": 1, "pads": 0, "strides": 1}
@@ -46,6 +48,7 @@ def slim(model: onnx.ModelProto) -> onnx.ModelProto:
         _drop_defaults(node, net)
     _share_constants(net)
     net.index()
+    _narrow_weights(net)
     net.drop_unread_constants()
     for tensor in net.graph.initializer:
         _pack(tensor)
@@ -135,6 +138,23 @@ def _share_constants(net: Net) -> None:
         same[tensor.name] = first.setdefault(bare.SerializeToString(deterministic=True), tensor.name)
     for node in net.graph.node:
         node.input[:] = [same.get(name, name) for name in node.input]
+
+
+def _narrow_weights(net: Net) -> None:
+    """Weights in fewer bits where those hold them exactly; every reader folds the cast of a constant when it loads."""
+    casts = {}
+    for node in net.graph.node:
+        if node.op_type not in {"Conv", "Gemm", "MatMul"} or not net.is_constant(node.input[1]):
+            continue
+        name = node.input[1]
+        if name not in casts and (narrow := narrowed(net.constant(name))) is not None:
+            stored = net.store(f"{name}_narrow", narrow)
+            casts[name] = helper.make_node("Cast", [stored], [f"{name}_wide"], to=onnx.TensorProto.FLOAT)
+        if name in casts:
+            node.input[1] = casts[name].output[0]
+    for cast in reversed(casts.values()):
+        net.graph.node.insert(0, cast)
+    net.index()
 
 
 def _pack(tensor: onnx.TensorProto) -> None:

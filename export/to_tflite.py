@@ -39,7 +39,7 @@ from export.tflite.prepare import prepare
 _Writer = Callable[[Graph, onnx.NodeProto], None]
 
 
-def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32", names: bool = True) -> bytes:
+def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32", compact: bool = False) -> bytes:
     """Write an ONNX graph as a TensorFlow Lite file.
 
     Args:
@@ -47,8 +47,9 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
             activations are int8 (not uint8), quantised weights int8 with zero point 0.
         io: type of the file's inputs and outputs. ``int8`` leaves the QuantizeLinear at the start and the
             DequantizeLinear at the end to the caller, and needs the graph to have them there.
-        names: of the tensors between inputs and outputs. Engines do without; quantisers of TensorFlow Lite files and
-            people who look for a layer do not. They take a tenth of a small network's file.
+        compact: for engines alone: no names between inputs and outputs, and constants that a narrower type holds
+            exactly are stored in it. Quantisers of TensorFlow Lite files, and people who look for a layer, want the
+            names, which take a tenth of a small network's file.
 
     Returns:
         The file's bytes; the same for the same graph. Inputs and outputs keep their names and their order.
@@ -57,7 +58,7 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
         UnsupportedNodeError: names the first node that cannot be written.
         ConfigError: the graph is not of the form described above.
     """
-    graph = Graph(prepare(model))
+    graph = Graph(prepare(model), compact=compact)
     inputs = {info.name: _entry(graph, info.name, io) for info in graph.onnx.input}
     for node in graph.onnx.node:
         if node.output[0] not in graph.written:
@@ -70,7 +71,7 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
     if graph.open_axes:
         for name, index in inputs.items():
             graph.file.open_axis(index, graph.open_axes[name])
-    return graph.file.pack(inputs, outputs, names=names)
+    return graph.file.pack(inputs, outputs, names=not compact)
 
 
 def _entry(graph: Graph, name: str, io: Literal["float32", "int8"]) -> int:

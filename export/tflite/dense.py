@@ -35,7 +35,7 @@ def parameters(
     arranged, name = np.ascontiguousarray(arranged), f"{node.output[0]}:bias"
     if weights.scale is None or value.quantization is None:
         return (
-            graph.file.constant(node.input[1], arranged),
+            graph.floats(node.input[1], arranged),
             graph.file.constant(name, weights.bias.astype(np.float32)),
         )
     # The format fixes the bias's step: input step times weight step. ONNX stores it the same way, so this only

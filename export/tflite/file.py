@@ -26,7 +26,10 @@ TYPES = {
     np.dtype(np.int64): schema.TensorType.INT64,
     np.dtype(np.bool_): schema.TensorType.BOOL,
 }
-"""The element types that are written, by their number in the schema."""
+"""The element types that operators compute with, by their number in the schema."""
+
+_STORED = TYPES | {np.dtype(np.float16): schema.TensorType.FLOAT16}
+"""Those, and the one that only constants have."""
 
 _LAST_ONE_BYTE_CODE = 127
 """Readers older than schema 3a know operators by one signed byte; above it they read this placeholder."""
@@ -261,7 +264,7 @@ def _tensor(packing: Packing, tensor: _Tensor, name: str) -> int:
     if tensor.open_axis is not None:
         open_sizes = [-1 if axis == tensor.open_axis else size for axis, size in enumerate(tensor.shape)]
         fields["ShapeSignature"] = _integers(packing, open_sizes)
-    return packing.table("Tensor", **fields, Type=TYPES[tensor.dtype])
+    return packing.table("Tensor", **fields, Type=_STORED[tensor.dtype])
 
 
 def _operator(packing: Packing, operator: _Operator) -> int:

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from edge_runtime.errors import ConfigError
+from export.narrow import narrowed
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import TYPES, Quantization, TfliteFile
 from export.tflite.prepare import Prepared
@@ -36,9 +38,10 @@ class Graph:
 
     Args:
         prepared: see `export.tflite.prepare`.
+        compact: store weights in fewer bits where those hold them exactly.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, *, compact: bool = False) -> None:
         self.onnx = prepared.graph
         self.opset = prepared.opset
         self.constants = prepared.constants
@@ -48,6 +51,8 @@ class Graph:
         """Outputs of nodes that an earlier node has taken over, and that the walk skips."""
         self.producers = {name: node for node in self.onnx.node for name in node.output}
         self.open_axes = dict(prepared.open_axes)
+        self._compact = compact
+        self._widened: dict[int, int] = {}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.onnx.node:
             for name in node.input:
@@ -404,6 +409,21 @@ class Graph:
     def integers(self, numbers: Sequence[int], name: str) -> int:
         """A constant int32 vector."""
         return self.file.constant(name, np.array(numbers, np.int32))
+
+    def floats(self, name: str, array: npt.NDArray[np.float32]) -> int:
+        """Constant weights in float; a compact file stores them in fewer bits where those hold them exactly.
+
+        Readers widen a constant once, when they load the file.
+        """
+        stored = narrowed(array) if self._compact else None
+        if stored is None:
+            return self.file.constant(name, array)
+        one = Quantization.of(1.0, 0) if stored.dtype == np.int8 else None
+        source = self.file.constant(f"{name}:narrow", stored, one)
+        if source not in self._widened:
+            self._widened[source] = self.file.tensor(name, array.shape, np.float32)
+            self.file.operator("DEQUANTIZE", [source], [self._widened[source]], options="DequantizeOptions")
+        return self._widened[source]
 
     def write_reshape(self, source: int, target: int, place: int | None) -> None:
         """Append a RESHAPE that leaves the axis at `place` open, so that the caller may resize the batch."""

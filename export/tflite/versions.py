@@ -37,11 +37,13 @@ _INT8 = {
 _BOOL = {"GATHER": 3, "REVERSE_V2": 2, "STRIDED_SLICE": 3, "TRANSPOSE": 3}
 _INT64 = {"ADD": 4, "MUL": 5, "SUB": 4}
 _INT32 = {"ABS": 5, "SIGN": 2, "SPLIT": 3}
+_FLOAT16 = {"DEQUANTIZE": 3}
 _BY_TYPE = {
     np.dtype(np.int8): _INT8,
     np.dtype(np.bool_): _BOOL,
     np.dtype(np.int64): _INT64,
     np.dtype(np.int32): _INT32,
+    np.dtype(np.float16): _FLOAT16,
 }
 
 _MANY_AXES = {"PAD": 4, "PADV2": 4, "SLICE": 5, "STRIDED_SLICE": 4, "TRANSPOSE": 4}

@@ -116,7 +116,7 @@ def test_an_integer_file_loses_a_third() -> None:
 
 def test_the_tensorflow_lite_file_is_the_same() -> None:
     model = quantised(activations="int8")
-    assert convert(slim(model), names=False) == convert(model, names=False)
+    assert convert(slim(model), compact=True) == convert(model, compact=True)
 
 
 def test_equal_constants_are_stored_once_however_they_were_written() -> None:

@@ -121,7 +121,7 @@ def test_answers_do_not_depend_on_names(quantised: bool) -> None:
     model = clean(device_net())
     if quantised:
         model = clean(quantize(model, x, Scheme(activations="int8")))
-    named, bare = convert(model), convert(model, names=False)
+    named, bare = convert(model), convert(model, compact=True)
     assert len(bare) < 0.97 * len(named)
     np.testing.assert_array_equal(tflite_answers(bare, x), tflite_answers(named, x))
     np.testing.assert_array_equal(tflite_answers(bare, x, batch=16), tflite_answers(named, x, batch=16))

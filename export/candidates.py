@@ -19,6 +19,7 @@ from export.quantize.layers import layers
 from export.quantize.mixed import Kept, Sensitivity, fit_mixed, sensitivities, sqnr_db
 from export.quantize.ranges import Ranges, choose, collect
 from export.quantize.scheme import OPERATORS
+from export.quantize.shield import shield
 from export.quantize.write import prepare, write
 from export.recipe import QuantiseRecipe
 from export.slim import slim
@@ -260,7 +261,7 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph, compact=True) if tflite else slim(clean(graph)).SerializeToString(deterministic=True),
+        model=convert(graph, compact=True) if tflite else slim(shield(clean(graph))).SerializeToString(),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

@@ -147,6 +147,7 @@ def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int, jetpack: str) -> tup
             name=name,
             engine="onnxruntime",
             providers={"TensorrtExecutionProvider": options, "CUDAExecutionProvider": cuda},
+            caching=("trt_engine_cache_enable", "trt_timing_cache_enable"),
             precisions=precisions,
             schemes=("s8s8",),
             install=_WHEEL,

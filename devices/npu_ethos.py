@@ -39,6 +39,7 @@ def _choice(name: str, library: str, options: dict[str, str], compiled: str = ""
         name=name,
         engine="litert",
         providers={library: options},
+        caching=("allowed_cache_mode",),
         precisions=("int8",),
         compiled=compiled,
         install='pip install "edge-runtime[tflite]"',

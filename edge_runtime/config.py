@@ -70,8 +70,11 @@ class ModelConfig:
     """Whether something else answers when the engine fails (docs/decisions/0010-failover.md)."""
     fallbacks: tuple[str, ...] = ()
     """Variants that may stand in for the first, in this order; empty takes all that run here, by cost."""
-    accelerators: dict[str, dict[str, str]] = field(default_factory=dict)
-    """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU."""
+    accelerators: dict[str, dict[str, str]] | None = None
+    """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU. None
+    takes what `edge-runtime tune` found to be worth it on this machine; an empty table is the CPU alone."""
+    compiled: Path | None = None
+    """Folder for what accelerators compile; None: ``watch.edge.compiled`` beside ``watch.edge``."""
     isolate: Isolate = "accelerators"
     """What runs in a process of its own, so that it may hang or die; that costs a round trip for each call."""
     deadline_ms: float = 5000.0
@@ -95,6 +98,10 @@ class ModelConfig:
             raise ValueError("deadline_ms must be 10 to 600,000")
         if self.check_interval_s < 0:
             raise ValueError("check_interval_s must not be negative")
+        if self.accelerators and self.failover == "off":
+            raise ValueError(
+                "accelerators need failover = 'on', since the CPU stands in when they fail; leave one of them out"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -300,6 +300,9 @@ class Lineup:
         """
         self._loop = loop
         self._say = say
+        if self.rung is not None and self.rung.accelerators:
+            others = ", ".join(rung.name for rung in self.rungs[self._current + 1 :])
+            log.info("model: %s answers; what stands in: %s", self.rung.name, others)
         for place in self._places:
             if place.trouble:
                 self._retry_later(place)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from edge_runtime.accelerators import automatic
 from edge_runtime.bundle import Bundle, Floats, engine_for, load_engine, refusals, replay, verify_golden
 from edge_runtime.clock import Clock
 from edge_runtime.engine import Engine, EngineOptions
@@ -56,10 +57,11 @@ def rungs_of(
 ) -> list[Rung]:
     """The line-up of a bundle on this machine.
 
-    The accelerators, if there are any, then the first variant on the CPU; then the others that run here, in the order
-    that this machine's own figures give. What failed when they were taken comes last, and not never: it has to prove
-    itself again before it answers, and an answer that is late is better than none. Where nothing was measured, the
-    ones that cost no more than the first come in the manifest's order of preference, the rest by cost.
+    The accelerators that are configured with the first variant, or the one that has won here with the variant that it
+    won with (`edge_runtime.accelerators`); then the first variant on the CPU; then the others that run here, in the
+    order that this machine's own figures give. What failed when they were taken comes last, and not never: it has to
+    prove itself again before it answers, and an answer that is late is better than none. Where nothing was measured,
+    the ones that cost no more than the first come in the manifest's order of preference, the rest by cost.
 
     Args:
         bundle: an open bundle.
@@ -98,6 +100,8 @@ def rungs_of(
         )
 
     accelerated = [rung(first, config.accelerators, None)] if config.accelerators else []
+    if (won := automatic(bundle, tuning, config)) is not None:
+        accelerated = [rung(won.variant, won.providers, won.setting)]
     return [*accelerated, *(rung(variant, {}, settings.get(variant.name)) for variant in (first, *others))]
 
 

@@ -5,8 +5,8 @@ in every engine that is installed, and on every accelerator that the board's pro
 its golden vectors, then all by turns in a child process (`edge_runtime.timing`). The figures are kept in a small JSON
 file (`edge_runtime.tuning`), under a key made of the machine, the versions of all that computes, and the bundle's
 contents: another board, an upgraded engine or a new bundle finds nothing there and is measured anew. The file only ever
-chooses among what the bundle holds and what proves itself again at load, so whoever may write it can make a device
-slower, and nothing worse.
+chooses among what the bundle holds, what is installed and what the machine's own profile names, and what it chooses
+proves itself again at load, so whoever may write it can make a device slower, and nothing worse.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +43,8 @@ _FEWEST_ROUNDS: Final = 9
 """Turns of each below which measuring is not worth its time: the interval of a ratio needs six."""
 _CALLS_PER_TURN: Final = 5
 """The shortest turn: three timed calls after two that warm up (`edge_runtime.timing.race`)."""
+_ROUND_TRIPS: Final = 300
+"""A tenth of a second, and a median that a busy machine moves little."""
 
 
 class _Candidate(NamedTuple):
@@ -53,7 +55,9 @@ class _Candidate(NamedTuple):
     accelerator: str = ""
     providers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     stated: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-    """The same without the folder for what is compiled, which is gone afterwards."""
+    """The same without the folder for what is compiled."""
+    cache: Path | None = None
+    """That folder, where it stays."""
 
     @property
     def name(self) -> str:
@@ -68,6 +72,7 @@ def tune(
     probe_timeout_s: float = PROBE_TIMEOUT_S,
     machine: Machine | None = None,
     profile: Profile | None = None,
+    compiled: Path | None = None,
     clock: Clock | None = None,
 ) -> Tuning:
     """Prove and time every variant of a bundle in every engine installed, and on accelerators.
@@ -80,6 +85,7 @@ def tune(
         machine: this one; None looks.
         profile: whose accelerators are tried too, with the fewest threads; compiling for them may take minutes. None
             leaves them out.
+        compiled: folder in which what they compile is kept for who runs the bundle; None keeps nothing.
         clock: wall and monotonic time.
 
     Raises:
@@ -98,9 +104,10 @@ def tune(
     timings: dict[tuple[str, int], list[Timing]] = {}
     with ExitStack() as stack:
         if profile is not None:
-            # What is compiled while it is proven is there when it is timed.
-            cache = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edge-runtime-tune-")))
-            candidates += _accelerated(bundle, profile, cache, refused)
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edge-runtime-tune-")))
+            accelerated = _accelerated(bundle, profile, compiled, scratch, refused)
+            stack.callback(_discard, accelerated, refused)
+            candidates += accelerated
         for still, candidate in zip(reversed(range(len(candidates))), candidates, strict=True):
             report = _prove(bundle, candidate, probe_timeout_s, until - clock.monotonic(), clock)
             if report.ok:
@@ -136,6 +143,7 @@ def tune(
         measured=datetime.fromtimestamp(clock.wall(), UTC).date().isoformat(),
         figures=figures,
         refused=refused,
+        round_trip_us=_round_trip_us(bundle, clock) if any(figure.accelerator for figure in figures) else 0.0,
     )
 
 
@@ -156,9 +164,15 @@ def _candidates(bundle: Bundle) -> tuple[list[_Candidate], dict[str, str]]:
     return candidates, refused
 
 
-def _accelerated(bundle: Bundle, profile: Profile, cache: Path, refused: dict[str, str]) -> list[_Candidate]:
-    """The variants on the accelerators that would take them; those that cannot are refused with what is missing."""
+def _accelerated(
+    bundle: Bundle, profile: Profile, compiled: Path | None, scratch: Path, refused: dict[str, str]
+) -> list[_Candidate]:
+    """The variants on the accelerators that would take them; those that cannot are refused with what is missing.
+
+    What is compiled while one is proven is there when it is timed, and in `compiled` also when it is run.
+    """
     from edge_runtime import engines  # noqa: PLC0415
+    from edge_runtime.accelerators import kept  # noqa: PLC0415
     from edge_runtime.bundle import refusals  # noqa: PLC0415
     from edge_runtime.devices.loading import choices_for  # noqa: PLC0415
 
@@ -169,14 +183,29 @@ def _accelerated(bundle: Bundle, profile: Profile, cache: Path, refused: dict[st
         for choice in choices_for(profile, variant.format, variant.precision, variant.scheme):
             if not choice.accelerated:
                 continue
-            candidate = _Candidate(variant, choice.engine, choice.name, choice.options(cache), choice.options(None))
+            candidate = _Candidate(variant, choice.engine, choice.name, stated=choice.options(None))
             if choice.compiled:
                 refused[candidate.name] = f"it runs what has been through {choice.compiled} alone"
             elif not engines.find(choice.engine).importable():
                 refused[candidate.name] = f"{choice.engine} is not installed; {choice.install}"
             else:
-                found.append(candidate)
+                cache = kept(compiled, bundle, variant.name, choice) if compiled and choice.compiles else None
+                if cache is None:
+                    (scratch / str(len(found))).mkdir()  # one for each: libraries cannot tell variants apart
+                providers = choice.options(cache or scratch / str(len(found)))
+                found.append(candidate._replace(providers=providers, cache=cache))
     return found
+
+
+def _discard(candidates: Sequence[_Candidate], refused: Mapping[str, str]) -> None:
+    """What was compiled for nothing goes."""
+    from edge_runtime.accelerators import discard  # noqa: PLC0415
+
+    for candidate in candidates:
+        if candidate.cache is not None and candidate.name in refused:
+            discard(candidate.cache)
+            with suppress(OSError):  # others are kept there
+                candidate.cache.parent.rmdir()
 
 
 def _listed(refused: Mapping[str, str]) -> str:
@@ -310,6 +339,33 @@ def _figure(candidate: _Candidate, threads: int, timings: Sequence[Timing]) -> F
         accelerator=candidate.accelerator,
         providers={name: dict(options) for name, options in candidate.stated.items()},
     )
+
+
+def _round_trip_us(bundle: Bundle, clock: Clock) -> float:
+    """What it costs more to ask an engine in a process of its own for a window, where accelerators run.
+
+    By an engine that computes next to nothing, asked there and here by turns; the median of each.
+    """
+    from edge_runtime.engine import EngineOptions  # noqa: PLC0415 - numpy
+    from edge_runtime.engines import null  # noqa: PLC0415
+    from edge_runtime.worker import WorkerEngine  # noqa: PLC0415
+
+    windows, answers = bundle.golden(bundle.manifest.variants[0].name)
+    window, options = windows[:1], EngineOptions()
+    model = null.describe(window.shape[1:], answers.shape[1])
+    here = null.load(model, options, {})
+    there = WorkerEngine("null", model, options, deadline_s=PROBE_TIMEOUT_S, load_timeout_s=PROBE_TIMEOUT_S)
+    took: list[float] = []
+    took_apart: list[float] = []
+    try:
+        for _ in range(_ROUND_TRIPS):
+            for engine, times in ((here, took), (there, took_apart)):
+                started = clock.monotonic()
+                engine.run(window)
+                times.append(clock.monotonic() - started)
+    finally:
+        there.close()
+    return round(max(0.0, statistics.median(took_apart) - statistics.median(took)) * 1e6, 3)
 
 
 # -- at the start of an application ----------------------------------------------------------------------------------

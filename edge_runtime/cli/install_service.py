@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import grp
 import os
 import sys
@@ -59,9 +60,12 @@ def run(options: argparse.Namespace) -> int:
     """Make the unit, write or print it, and say what to do next."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime import service  # noqa: PLC0415
+    from edge_runtime.accelerators import expected  # noqa: PLC0415
 
     file = options.config.absolute()
     app = configuration.load(file)
+    # One that has won here needs its device nodes as much as one that is configured.
+    app = dataclasses.replace(app, model=dataclasses.replace(app.model, accelerators=expected(app.model)))
     try:
         wanted = service.ServiceConfig(
             app=file,

@@ -76,12 +76,14 @@ def run(options: argparse.Namespace) -> int:
         rehearsal=options.check,
     )
     if options.check:
+        rung = app.lineup.rung if app.lineup is not None else None
         app.close()
         found = {
             "model": app.model.manifest.model,
             "signature": app.model.bundle.signature,
             "variant": app.model.variant.name,
             "engine": app.model.engine.name,
+            "answers": rung.name if rung is not None else app.model.variant.name,
             "sources": len(config.source),
             "sinks": len(config.sink),
             "cloud": config.cloud.url if config.cloud else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import orjson
 from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
 
 if TYPE_CHECKING:
-    from edge_runtime.tuning import Tuning
+    from edge_runtime.tuning import Figure, Gain, Tuning
 
 _MOST_THREADS = 8
 """Sensor models are small: more threads than that only wait for each other."""
@@ -30,8 +31,9 @@ def add(commands: Any) -> None:
             "Time every variant of a bundle in every engine that is installed and on the accelerators that this board "
             "has, by turns, after each has reproduced its golden vectors; in child processes, so that one that crashes "
             "costs itself alone. What was measured is remembered beside the bundle, for this machine, these versions "
-            "and this bundle, and `run` takes the fastest on the processor from then on. Takes some seconds, minutes "
-            "where an accelerator compiles; Ctrl-C ends it at once, and nothing is remembered."
+            "and this bundle, and `run` takes the fastest from then on: on the processor, or on an accelerator that "
+            "saves at least half of its time. Takes some seconds, minutes where an accelerator compiles; Ctrl-C ends "
+            "it at once, and nothing is remembered."
         ),
         epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
     )
@@ -49,6 +51,12 @@ def add(commands: Any) -> None:
         metavar="FILE.json",
         help="what remembers; name it under [model] as tuned (default: BUNDLE.tuned.json)",
     )
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        metavar="FOLDER",
+        help="what accelerators compile; name it under [model] as compiled (default: BUNDLE.compiled)",
+    )
     add_trusted(parser)
     parser.add_argument("--forget", action="store_true", help="strike out what is remembered, and measure nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
@@ -57,7 +65,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
-    from edge_runtime import tuning as remembered  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime import accelerators  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime import tuning as remembered  # noqa: PLC0415
     from edge_runtime.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.devices import this_device  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
@@ -66,10 +75,12 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.tune import tune  # noqa: PLC0415
 
     path: Path = options.file or remembered.file_for(options.bundle)
+    compiled: Path = options.compiled or accelerators.folder_for(options.bundle)
     trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
     with open_bundle(options.bundle, trusted=trusted) as bundle:
         machine = this_machine()
         if options.forget:
+            accelerators.discard(accelerators.compiled_of(compiled, bundle))
             try:
                 found = remembered.forget(bundle, path, machine)
             except OSError as error:
@@ -81,7 +92,10 @@ def run(options: argparse.Namespace) -> int:
             return 0
         profile = this_device()
         threads = options.threads or [count for count in profile.thread_counts if count <= _MOST_THREADS]
-        tuning = tune(bundle, threads=threads, machine=machine, profile=profile)
+        tuning = tune(bundle, threads=threads, machine=machine, profile=profile, compiled=compiled)
+        if not options.compiled:
+            with contextlib.suppress(OSError):  # made, and nothing came of it
+                compiled.rmdir()
         why = ""
         try:
             remembered.remember(tuning, bundle, path, machine)
@@ -94,18 +108,26 @@ def run(options: argparse.Namespace) -> int:
         if not why:
             print(f"remembered in {path}")
     if why:
-        chosen = tuning.choose()
+        figure, gain = _choice(tuning)
+        wanted = f'variant = "{figure.variant}"' + (f" and {_switch(figure)}" if gain and gain.worth else "")
         print(
             f"edge-runtime: not remembered, since {path} cannot be written ({why}); "
-            f'set variant = "{chosen.variant}" under [model], or name a file by --file and tuned',
+            f"set {wanted} under [model], or name a file by --file and tuned",
             file=sys.stderr,
         )
     return 0
 
 
+def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:
+    """What `run` answers with, as long as its configuration does not say otherwise; the best of the accelerators."""
+    best = next(iter(tuning.gains()), None)
+    return best.figure if best and best.worth else tuning.choose(), best
+
+
 def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:
+    figure, _ = _choice(tuning)
     return asdict(tuning) | {
-        "choice": tuning.setting()._asdict(),
+        "choice": figure.setting(1)._asdict() | {"accelerator": figure.accelerator or None},
         "remembered": None if why else str(path),
     }
 
@@ -125,7 +147,6 @@ def _lines(tuning: Tuning) -> list[str]:
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [f"refused {name}: {reason}" for name, reason in tuning.refused.items()]
     chosen = tuning.choose()
-    lines.append(f"fastest here: {chosen.variant} on {chosen.engine}")
     most = max(figure.threads for figure in tuning.figures)
     wide = tuning.choose(most)
     if wide.threads > chosen.threads:
@@ -134,13 +155,37 @@ def _lines(tuning: Tuning) -> list[str]:
             f"with threads = {wide.threads} under [model]: {wide.variant} on {wide.engine}, "
             f"{faster:.1f} times as fast for {dearer:.1f} times the processor time"
         )
-    for gain in tuning.gains()[:1]:
-        fast = gain.figure
-        lines.append(
-            f"with accelerators = {_toml(fast.providers)} under [model]: {fast.variant} on {fast.place}, "
-            f"{chosen.p50_us / fast.p50_us:.1f} times as fast"
-        )
-    return lines
+    return [*lines, *_verdict(tuning)]
+
+
+def _verdict(tuning: Tuning) -> list[str]:
+    """What `run` will take, and why."""
+    figure, gain = _choice(tuning)
+    if gain is None or gain.processor is None:
+        return [f"run takes {_named(figure)}, the fastest here"]
+    told = f"{_named(gain.figure)}: {gain.us:.1f} us a window"
+    if tuning.round_trip_us:
+        told += f", {tuning.round_trip_us:.1f} of them for the way to a process of its own and back,"
+    told += f" against {gain.processor_us:.1f} us"
+    processor = _named(gain.processor)
+    if gain.worth:
+        return [
+            f"run takes {told} for {processor}, which stands in",
+            "to leave it to the processor: accelerators = {} under [model]",
+        ]
+    return [
+        f"run takes {processor}, the fastest on the processor",
+        f"not {told}: it would have to save half of that to be worth its power and memory",
+        f'to have it all the same: variant = "{gain.figure.variant}" and {_switch(gain.figure)} under [model]',
+    ]
+
+
+def _named(figure: Figure) -> str:
+    return f"{figure.variant} on {figure.place}"
+
+
+def _switch(figure: Figure) -> str:
+    return f"accelerators = {_toml(figure.providers)}"
 
 
 def _toml(table: Mapping[str, Any]) -> str:

@@ -172,6 +172,8 @@ class EngineChoice:
         engine: name of an engine of `edge_runtime.engines`.
         providers: execution providers, or paths of delegate libraries, with their options, in order of preference;
             empty for the engine's own CPU kernels. Values may hold `CACHE`.
+        caching: names of options that are left out where there is no folder for `CACHE`: with them alone, a library
+            would keep compiled models in the folder that it happens to run in, and believe what it finds there.
         precisions: of variants worth giving to it, as manifests name them; others it refuses or runs no faster.
         schemes: of int8 variants that it takes, as manifests name them; empty means any.
         compiled: what a model must have gone through before this choice runs any of it, for example
@@ -184,6 +186,7 @@ class EngineChoice:
     name: str
     engine: str
     providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    caching: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ("fp32", "fp16", "int8", "mixed")
     schemes: tuple[str, ...] = ()
     compiled: str = ""
@@ -195,6 +198,11 @@ class EngineChoice:
     def accelerated(self) -> bool:
         """Whether it asks for more than the engine's own CPU kernels."""
         return bool(self.providers)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it can keep what it compiles in a folder."""
+        return any(CACHE in value for options in self.providers.values() for value in options.values())
 
     def takes(self, precision: str, scheme: str = "") -> bool:
         """Whether a variant of this precision and scheme is worth giving to it."""
@@ -213,7 +221,7 @@ class EngineChoice:
             provider: {
                 key: value.replace(CACHE, str(cache))
                 for key, value in options.items()
-                if cache is not None or CACHE not in value
+                if cache is not None or (CACHE not in value and key not in self.caching)
             }
             for provider, options in self.providers.items()
         }

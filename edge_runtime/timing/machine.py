@@ -16,7 +16,11 @@ FLAGS = (
 )  # fmt: skip
 """Processor flags, as Linux names them, that decide which kernels an engine takes for floats and for int8."""
 
-_PACKAGES = ("numpy", "onnxruntime", "ai-edge-litert", "tflite-runtime")
+_PACKAGES = (
+    "numpy", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn", "onnxruntime-vitisai",
+    "ai-edge-litert", "tflite-runtime",
+)  # fmt: skip
+"""All that computes; onnxruntime's builds for accelerators are distributions of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,11 @@ def test_tensorrt_gets_a_cache_half_precision_int8_and_a_share_of_the_memory(tmp
 
 
 def test_without_a_folder_no_engine_is_kept_and_nothing_is_written(tmp_path: Path) -> None:
-    (tensorrt, *_) = found(tmp_path, "jetson-orin-nano").choices
-    assert not [key for key in tensorrt.options(None)["TensorrtExecutionProvider"] if key.endswith("_path")]
+    """Broken once: the paths were gone and ``trt_engine_cache_enable`` was not, which keeps them where it runs."""
+    (tensorrt, cuda, *_) = found(tmp_path, "jetson-orin-nano").choices
+    assert tensorrt.compiles
+    assert not cuda.compiles
+    assert not [key for key in tensorrt.options(None)["TensorrtExecutionProvider"] if "_cache_" in key]
 
 
 def test_only_symmetric_int8_goes_to_tensorrt_and_none_to_a_nano(tmp_path: Path) -> None:

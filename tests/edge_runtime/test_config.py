@@ -163,6 +163,8 @@ _SAMPLE_VALUES = {
     "threshold",
     "trusted_keys",
     "tuned",
+    "accelerators",
+    "compiled",
     "limit_degc",
     "max_power_w",
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_runtime import accelerators
 from edge_runtime.cli import main
 from edge_runtime.service import MARK
 
@@ -81,3 +82,15 @@ def test_wrong_values_are_one_line_and_code_2(file: Path, capsys: pytest.Capture
     assert main(["install-service", str(file), "--memory", "much", "--print"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("won", [True, False])
+def test_an_accelerator_that_has_won_here_gets_its_device_nodes(
+    won: bool, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "expected", lambda _model: {"CUDAExecutionProvider": {}} if won else {})
+    assert main(["install-service", str(file), "--print"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ("DevicePolicy=auto" in lines) == won
+    assert ("SupplementaryGroups=video render" in lines) == won
+    assert ("PrivateDevices=yes" in lines) != won

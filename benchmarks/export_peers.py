@@ -43,6 +43,7 @@ from export.quantize.isa import detect
 from export.quantize.ranges import calibrate
 from export.quantize.write import prepare, write
 from export.search import SLOWER, Limits, choose, compressed_size
+from export.slim import slim
 from export.to_tflite import convert
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -84,14 +85,15 @@ def ours(model: onnx.ModelProto, calibration: Array) -> Iterator[Entry]:
     """What our toolchain makes of a float model: every format and scheme that this machine could want."""
     fp32 = prepare(clean(model))
     yield Entry(name="onnx-fp32", model=_onnx(model), format="onnx", ours=True)
-    yield Entry(name="tflite-fp32", model=convert(clean(model)), format="tflite", ours=True)
+    yield Entry(name="tflite-fp32", model=convert(clean(model), compact=True), format="tflite", ours=True)
     ranges = calibrate(fp32, calibration, "minmax")
     for per_channel in (True, False):
         mark = "" if per_channel else "-tensor"
         # TensorFlow Lite's kernels widen before they add: 8 bits are exact there on every processor.
         scheme = Scheme(activations="int8", weight_bits=8, per_channel=per_channel)
         quantized = write(correct(fp32, ranges, scheme, calibration), ranges, scheme)
-        yield Entry(name=f"tflite-int8{mark}", model=convert(clean(quantized)), format="tflite", ours=True)
+        integers = convert(clean(quantized), compact=True)
+        yield Entry(name=f"tflite-int8{mark}", model=integers, format="tflite", ours=True)
         bits: Literal[7, 8] = 7 if detect().saturates else 8
         scheme = replace(scheme, activations="uint8", weight_bits=bits)
         quantized = write(correct(fp32, ranges, scheme, calibration), ranges, scheme)
@@ -99,7 +101,7 @@ def ours(model: onnx.ModelProto, calibration: Array) -> Iterator[Entry]:
 
 
 def _onnx(model: onnx.ModelProto) -> bytes:
-    return bytes(clean(model).SerializeToString(deterministic=True))
+    return bytes(slim(clean(model)).SerializeToString(deterministic=True))
 
 
 def theirs(model: onnx.ModelProto, calibration: Array, folder: Path) -> Iterator[Entry | str]:

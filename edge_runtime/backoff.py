@@ -15,12 +15,13 @@ from enum import Enum
 
 from edge_runtime.clock import Clock
 
-_MAX_EXPONENT = 32  # 2**32 is far past every cap; keeps the power from growing without end
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How long to wait before attempt n + 1: uniform in [0, min(cap, base * 2**n)], or what the server asked for.
+    """How long to wait after failure n: uniform in [0, min(cap, base * growth**(n - 1))], or what the server asked for.
+
+    After t seconds of failing the ceiling is about ``2 * (growth - 1) * t + base``: a growth of 2 waits up to twice as
+    long as the outage has lasted, one of 1.25 up to half as long.
 
     Raises:
         ValueError: a value makes no sense.
@@ -28,14 +29,15 @@ class Retry:
 
     base_s: float = 0.5
     cap_s: float = 60.0
+    growth: float = 2.0
     retry_after_cap_s: float = 600.0
     """A server's wish is honoured up to here: one absurd `Retry-After` must not park the queue for a year."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.base_s <= self.cap_s or self.retry_after_cap_s < 0:
+        if not 0 < self.base_s <= self.cap_s or self.retry_after_cap_s < 0 or not 1 <= self.growth < math.inf:
             raise ValueError(
-                f"retry: need 0 < base_s <= cap_s and retry_after_cap_s >= 0, got {self.base_s}, {self.cap_s}, "
-                f"{self.retry_after_cap_s}"
+                "retry: need 0 < base_s <= cap_s, growth >= 1 and retry_after_cap_s >= 0, got "
+                f"{self.base_s}, {self.cap_s}, {self.growth}, {self.retry_after_cap_s}"
             )
 
     def delay(self, failures: int, retry_after_s: float | None, rng: random.Random) -> float:
@@ -47,12 +49,22 @@ class Retry:
                 is added to it, so that a thousand devices told "30" do not come back in the same second.
             rng: where the jitter comes from.
         """
-        ceiling = min(self.cap_s, self.base_s * 2.0 ** min(max(failures, 1) - 1, _MAX_EXPONENT))
+        steps = max(failures, 1) - 1
+        if steps * math.log(self.growth) >= math.log(self.cap_s / self.base_s):
+            ceiling = self.cap_s  # the power may be past what a float holds
+        else:
+            ceiling = self.base_s * self.growth**steps
         jittered = rng.uniform(0.0, ceiling)
         if retry_after_s is None:
             return jittered
         asked = min(max(retry_after_s, 0.0), self.retry_after_cap_s)
         return max(jittered, asked + rng.uniform(0.0, self.base_s))
+
+
+RECONNECT = Retry(growth=1.25)
+"""For what everything waits for, the cloud or the broker: found within half of the time that it was away, or some two
+seconds, nineteen times in twenty; at most a minute, and half a minute on average, between attempts in a long outage.
+docs/decisions/0014-reconnecting.md has the figures."""
 
 
 def parse_retry_after(value: str, now: float) -> float | None:

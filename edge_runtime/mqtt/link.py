@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from edge_runtime._version import __version__
-from edge_runtime.backoff import Retry
+from edge_runtime.backoff import RECONNECT, Retry
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
@@ -66,7 +66,7 @@ class Link:
         self.config = config
         self.name = name
         self._metrics = metrics
-        self._retry = retry or Retry()
+        self._retry = retry or RECONNECT
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._secrets = config.secrets()
         self._address = config.address()

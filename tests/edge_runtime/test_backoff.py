@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.backoff import BreakerState, CircuitBreaker, Retry, parse_retry_after
+from edge_runtime.backoff import RECONNECT, BreakerState, CircuitBreaker, Retry, parse_retry_after
 from edge_runtime.clock import SimulatedClock
 
 
@@ -39,7 +40,7 @@ def test_what_the_server_asks_for_is_a_lower_bound_with_jitter() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    for wrong in ({"base_s": 0.0}, {"base_s": 9.0, "cap_s": 8.0}, {"retry_after_cap_s": -1.0}):
+    for wrong in ({"base_s": 0.0}, {"base_s": 9.0, "cap_s": 8.0}, {"retry_after_cap_s": -1.0}, {"growth": 0.9}):
         with pytest.raises(ValueError, match="retry"):
             Retry(**wrong)
 
@@ -222,3 +223,47 @@ def test_a_server_that_says_how_long_is_believed_at_the_first_failure() -> None:
     it.failure(30.0)
     assert state(it) is BreakerState.OPEN
     assert it.wait_s() >= 30.0
+
+
+def found_after(retry: Retry, away_s: float, seed: int) -> float:
+    """Seconds from the end of an outage until a breaker lets work through again."""
+    clock = SimulatedClock()
+    began = clock.monotonic()
+    it = CircuitBreaker(
+        threshold=1,
+        retry=retry,
+        clock=clock,
+        probe=lambda: clock.monotonic() - began >= away_s,
+        rng=random.Random(seed),
+    )
+    assert it.allow()
+    it.failure()
+    while not it.allow():
+        clock.advance(it.wait_s())
+    return clock.monotonic() - began - away_s
+
+
+@pytest.mark.parametrize(("away_s", "goal_s"), [(1.0, 2.0), (5.0, 2.6), (30.0, 15.0), (300.0, 60.0)])
+def test_after_an_outage_work_goes_on_within_about_half_of_it(away_s: float, goal_s: float) -> None:
+    """In 19 of 20 outages; docs/decisions/0014-reconnecting.md has the figures of a thousand.
+
+    Mutation that this finds: a growth of 2, with which five seconds become ten more.
+    """
+    delays = sorted(found_after(RECONNECT, away_s, seed) for seed in range(300))
+    assert delays[int(0.95 * len(delays))] <= goal_s * 1.1
+    assert delays[-1] <= RECONNECT.cap_s
+
+
+def test_a_long_outage_is_not_asked_about_more_often_than_every_half_minute() -> None:
+    """After the first minutes, in which it is asked about a few dozen times. Mutation: a growth of 1."""
+    rng = random.Random(1)
+    waits = [RECONNECT.delay(failures, None, rng) for failures in range(1, 400)]
+    assert max(waits) <= 60
+    assert 28 < sum(waits[25:]) / len(waits[25:]) < 32
+    assert sum(1 for passed in itertools.accumulate(waits) if passed < 300) < 40
+
+
+def test_no_number_of_failures_is_too_many() -> None:
+    for growth in (1.0, 1.25, 2.0, 1e6):
+        retry = Retry(base_s=0.5, cap_s=60, growth=growth)
+        assert retry.delay(10**9, None, random.Random(3)) <= 60

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime.backoff import Retry
+from edge_runtime.backoff import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.escalate import EscalationConfig, Escalator
 from edge_runtime.loop import Loop
@@ -68,7 +68,7 @@ class Device:
             publish=self._publish,
             metrics=self.metrics,
             clock=clock,
-            retry=Retry(base_s=0.5, cap_s=60.0),
+            retry=RECONNECT,
         )
         self.escalator._rng = self.escalator._breaker._rng = rng
 

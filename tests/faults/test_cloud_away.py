@@ -14,7 +14,7 @@ import random
 import time
 from pathlib import Path
 
-from edge_runtime.backoff import Retry
+from edge_runtime.backoff import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.message import Correction
 from tests.edge_runtime.test_escalate import FakeCloud
@@ -88,7 +88,7 @@ def test_a_day_without_the_cloud_costs_nothing_but_disk(
     assert all(answered[:number]), "lost"
     assert set(answered[:number]) == {1}, "asked again without a crash"
     assert max(grown_away, grown) <= FLAT_BYTES, (grown_away, grown)
-    assert noticed_s <= Retry().cap_s + 1.0
+    assert noticed_s <= RECONNECT.cap_s + 1.0
     assert backlog / drained_s >= 20 * RATE_HZ
     assert backlog / cpu_s >= 20 * RATE_HZ
     waits.sort()

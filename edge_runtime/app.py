@@ -19,7 +19,7 @@ import orjson
 from edge_runtime import rungs
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
 from edge_runtime.loop import Loop
@@ -105,6 +105,7 @@ class App:
             self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
             self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *more_sinks]
             self.outbox = self._outbox(stack)
+            self._budget_known = False  # what an earlier run spent has been read, and may be written over
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.escalator = self._escalator(stack)
             self.pipeline = Pipeline(
@@ -159,10 +160,9 @@ class App:
         config = self.config.outbox
         if config is None or self.config.cloud is None:
             return None
-        if not config.path.parent.is_dir():
-            raise ConfigError(f"outbox.path: the folder {config.path.parent} does not exist; make it")
-        from edge_runtime.store import Outbox  # noqa: PLC0415 - SQLite, only where there is a cloud
+        from edge_runtime.store import Outbox, placing  # noqa: PLC0415 - SQLite, only where there is a cloud
 
+        placing.check(config.path, "outbox.path")
         outbox = Outbox(config, self.clock)
         stack.callback(outbox.close)
         return outbox
@@ -171,10 +171,10 @@ class App:
         config = self.config.journal
         if config is None or self.config.durability != "reading":
             return None
-        if not config.path.parent.is_dir():
-            raise ConfigError(f"journal.path: the folder {config.path.parent} does not exist; make it")
         from edge_runtime.journal import Journal  # noqa: PLC0415 - SQLite, only where readings are written down
+        from edge_runtime.store import placing  # noqa: PLC0415
 
+        placing.check(config.path, "journal.path")
         journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
         stack.callback(journal.close)
         return journal
@@ -196,6 +196,7 @@ class App:
             publish=self._publish,
             metrics=self.metrics,
             clock=self.clock,
+            say=self._say_what_is_kept,
         )
 
     def _governor(self, stack: ExitStack) -> Governor | None:
@@ -234,12 +235,10 @@ class App:
             Whether everything was handed over within `drain_timeout_s`.
 
         Raises:
-            EdgeError: a source or sink cannot be opened, and waiting would not help.
+            EdgeError: a source, sink or store cannot be opened, and waiting would not help.
         """
         try:
-            if self.outbox is not None:
-                self.outbox.open()
-                self._restore_budget()
+            self._open_outbox()
             self.loop.each_turn(self.pipeline.end_turn)
             for sink in self.sinks:
                 sink.open(self.loop)
@@ -315,6 +314,10 @@ class App:
         level, reason = status["level"], status["reason"]
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
+    def _say_what_is_kept(self, trouble: str) -> None:
+        for link in self._links.values():
+            link.tell("outbox", {"accepting": not trouble, "trouble": trouble})
+
     def _show_signs_of_life(self) -> None:
         """From the loop, so that one that hangs shows none and is started anew."""
         if self._notifier.interval_s:
@@ -384,10 +387,24 @@ class App:
         if self.governor is not None:
             self.governor.follow(lineup)
 
-    # -- the budget outlives a restart -------------------------------------------------------------------------------
+    # -- the outbox, and the budget that outlives a restart in it ----------------------------------------------------
 
-    def _restore_budget(self) -> None:
-        if self.outbox is not None and (saved := self.outbox.get_state("budget")) is not None:
+    def _open_outbox(self) -> None:
+        """Whatever ails its disk ends nothing: answers are given, and hard cases counted, until it can be opened."""
+        if self.outbox is None or self.escalator is None:
+            return
+        try:
+            self.outbox.open()
+            self._restore_budget(self.outbox.get_state("budget"))
+        except (StoreInUse, StoreUnusable):
+            raise
+        except StoreError as error:
+            self.escalator.begin_without_outbox(error)
+            self.escalator.recall("budget", self._restore_budget)
+
+    def _restore_budget(self, saved: bytes | None) -> None:
+        self._budget_known = True
+        if saved is not None:
             self.budget.restore(orjson.loads(saved))
 
     def _save_budget_regularly(self) -> None:
@@ -395,7 +412,7 @@ class App:
         self.loop.call_later(SAVE_BUDGET_S, self._save_budget_regularly)
 
     def _save_budget(self) -> None:
-        if self.escalator is not None:
+        if self.escalator is not None and self._budget_known:
             self.escalator.remember("budget", orjson.dumps(self.budget.state()))
 
 

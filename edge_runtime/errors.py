@@ -14,6 +14,7 @@
     ├─ EngineError                 fall back to the next engine, then stop
     ├─ StoreError                  the outbox
     │   ├─ StoreInUse              another process has it open; ask that one, or stop it
+    │   ├─ StoreUnusable           its path or permissions are wrong; waiting does not help
     │   ├─ StoreFull               apply the configured policy
     │   └─ StoreCorrupt            set the file aside, start a new one, say so
     ├─ CloudError
@@ -99,6 +100,10 @@ class StoreError(EdgeError):
 
 class StoreInUse(StoreError):  # noqa: N818 - a state, not a mistake
     """Another process owns the outbox."""
+
+
+class StoreUnusable(StoreError):  # noqa: N818 - a state, not a mistake
+    """What stands at the path, or who may use it, is wrong: a person has to change that. No fault of the disk's."""
 
 
 class StoreFull(StoreError):  # noqa: N818 - a state, named as the policy that answers it

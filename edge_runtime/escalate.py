@@ -1,7 +1,8 @@
 """Hard cases on their way: into the outbox, to the cloud, and back as corrections.
 
-Two threads that mostly wait. The *committer* owns all writes: whatever has been offered meanwhile becomes one
-transaction (group commit), and only then does the loop hear that it is safe. The *forwarder* takes cases from the
+Two threads that mostly wait. The *committer* writes down what the loop hands over: whatever has been offered meanwhile
+becomes one transaction (group commit), and only then does the loop hear that it is safe; while the disk does not take
+it, cases are counted as dropped instead (`edge_runtime.committer`). The *forwarder* takes cases from the
 outbox, asks the cloud for many at once, and passes the answers to the loop to publish; a case leaves the outbox when
 its correction is with the sinks, so a crash in between repeats the question, with the same id, and loses nothing.
 """
@@ -12,8 +13,7 @@ import logging
 import queue
 import random
 import threading
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, Protocol
@@ -21,9 +21,10 @@ from typing import Literal, Protocol
 import numpy as np
 import orjson
 
-from edge_runtime.backoff import BreakerState, CircuitBreaker, Retry
+from edge_runtime.backoff import RECONNECT, BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
+from edge_runtime.committer import Committer, Then
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
@@ -32,7 +33,6 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.pipeline import Done, Hard
 from edge_runtime.store import HardCase, Outbox, requests
-from edge_runtime.store.rows import groups
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,9 @@ _TRUSTED_ATTEMPTS = 3
 
 _LOOK_AGAIN_S = 1.0
 """How often the outbox is asked for retries that have come due, and an operator's wishes are looked for."""
+
+_TROUBLE_S = 5.0
+"""How long the forwarder leaves an outbox alone that it could not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,12 @@ class _Remember:
     value: bytes
 
 
+@dataclass(slots=True)
+class _Recall:
+    name: str
+    then: Then
+
+
 class _Stop:
     pass
 
@@ -121,6 +130,7 @@ class Escalator:
         metrics: receives counts; the latency of corrections goes to the stage ``cloud``.
         clock: wall clock for stamps, monotonic for waiting.
         retry: back-off between failed attempts.
+        say: called on the loop when the outbox begins to fail, with why, and when it works again, with nothing.
     """
 
     def __init__(
@@ -135,6 +145,7 @@ class Escalator:
         metrics: Metrics,
         clock: Clock,
         retry: Retry | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self._config = config
         self._outbox = outbox
@@ -145,15 +156,24 @@ class Escalator:
         self._clock = clock
         self._labels = config.labels or manifest.output.labels
         self._shape = (len(manifest.input.channels), manifest.input.history)
-        self._retry = retry or Retry()
+        self._retry = retry or RECONNECT
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
         # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
         self._breaker = CircuitBreaker(threshold=1, retry=self._retry, clock=clock, probe=self._probe, rng=self._rng)
-        self._offered: queue.SimpleQueue[_Put | _Settled | _Remember | _Stop] = queue.SimpleQueue()
-        self._unsettled: list[str] = []  # answered, and still in the outbox; the committer alone touches it
+        self._offered: queue.SimpleQueue[_Put | _Settled | _Remember | _Recall | _Stop] = queue.SimpleQueue()
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
         self._work = threading.Event()
         self._stopping = threading.Event()
+        self._say = say
+        self._committer = Committer(
+            outbox,
+            attempts=config.commit_attempts,
+            metrics=metrics,
+            clock=clock,
+            stopping=self._stopping,
+            say=self._say_trouble,
+        )
+        self._unreadable = ""  # what was last said of an outbox that the forwarder could not read
         self._publishing = threading.Semaphore(64)
         self._alone: set[str] = set()  # ids whose batch was refused: asked one by one, to find the bad one
         self._good_answers = 0
@@ -174,12 +194,17 @@ class Escalator:
         for thread in self._threads:
             thread.start()
 
+    def begin_without_outbox(self, error: StoreError) -> None:
+        """Before `start`: it could not be opened, for a reason that may pass."""
+        self._committer.begin_failing(error)
+
     # -- on the loop's thread ----------------------------------------------------------------------------------------
 
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take hard cases (see `edge_runtime.pipeline.Escalation`)."""
-        if self._pending + len(cases) > self._config.max_pending:
-            self._metrics.dropped["outbox_busy"] += len(cases)
+        """Take hard cases (see `edge_runtime.pipeline.Escalation`); what cannot be kept is counted before `done`."""
+        busy = self._pending + len(cases) > self._config.max_pending
+        if busy or self._committer.trouble:
+            self._metrics.dropped["outbox_error" if self._committer.trouble else "outbox_busy"] += len(cases)
             for case in cases:
                 case.prediction.route = "local"  # no correction will come
             if done is not None:
@@ -192,6 +217,16 @@ class Escalator:
     def remember(self, name: str, value: bytes) -> None:
         """Write a small value down beside the cases, for the next start; a failure costs no more than the value."""
         self._offered.put(_Remember(name, value))
+
+    def recall(self, name: str, then: Then) -> None:
+        """Read a small value that was written down, as soon as the outbox works; `then` is called on the loop."""
+        self._offered.put(_Recall(name, lambda value: self._loop.call_soon_threadsafe(lambda: then(value))))
+
+    def _say_trouble(self, trouble: str) -> None:
+        if self._say is not None:
+            say = self._say
+            self._loop.call_soon_threadsafe(lambda: say(trouble))
+        self._work.set()
 
     def _case(self, hard: Hard, wall: float) -> HardCase:
         p = hard.prediction
@@ -207,7 +242,9 @@ class Escalator:
             meta=orjson.dumps(meta),
         )
 
-    def _committed(self, puts: list[_Put]) -> None:
+    def _committed(self, puts: list[_Put], dropped: int) -> None:
+        if dropped:
+            self._metrics.dropped["outbox_error"] += dropped  # here: this thread counts those refused at once, too
         for put in puts:
             self._pending -= len(put.cases)
             if put.done is not None:
@@ -237,8 +274,10 @@ class Escalator:
 
     def _commit_some(self, wait_s: float) -> bool:
         """Write down together what has been offered meanwhile, waiting for it at most so long; False at the end."""
-        jobs: list[_Put | _Settled | _Remember | _Stop] = []
+        jobs: list[_Put | _Settled | _Remember | _Recall | _Stop] = []
         try:
+            if self._committer.trouble:
+                wait_s = min(wait_s, self._committer.wait_s())
             jobs.append(self._offered.get(timeout=wait_s))
             while True:
                 jobs.append(self._offered.get_nowait())
@@ -247,72 +286,40 @@ class Escalator:
         puts = [job for job in jobs if isinstance(job, _Put)]
         settled = [id_ for job in jobs if isinstance(job, _Settled) for id_ in job.ids]
         if puts:
-            self._commit([case for put in puts for case in put.cases])
-            self._loop.call_soon_threadsafe(lambda: self._committed(puts))
-        if settled or self._unsettled:
-            self._settle(settled)
+            dropped = self._committer.put([case for put in puts for case in put.cases])
+            self._loop.call_soon_threadsafe(lambda: self._committed(puts, dropped))
+        self._committer.look()
+        for id_ in self._committer.settle(settled):
+            self._failures.pop(id_, None)
+            self._alone.discard(id_)
         for job in jobs:
             if isinstance(job, _Remember):
-                self._write_down(job)
+                self._committer.remember(job.name, job.value)
+            elif isinstance(job, _Recall):
+                self._committer.recall(job.name, job.then)
         if any(isinstance(job, _Stop) for job in jobs):
             return False
         if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
             self._work.set()
         return True
 
-    def _commit(self, cases: list[HardCase]) -> None:
-        left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group
-        for attempt in range(1, self._config.commit_attempts + 1):
-            try:
-                while left:
-                    result = self._outbox.put(left[0])
-                    left.popleft()
-                    for reason in result.refused.values():
-                        self._metrics.dropped[f"outbox_{reason}"] += 1
-                    self._metrics.dropped["outbox_evicted"] += len(result.evicted)
-            except StoreError as error:
-                n = sum(map(len, left))
-                log.warning("outbox: commit of %d hard cases failed (attempt %d): %s", n, attempt, error)
-                self._stopping.wait(0.1 * attempt)
-            else:
-                return
-        self._metrics.dropped["outbox_error"] += sum(map(len, left))
-
-    def _settle(self, ids: list[str]) -> None:
-        failed_before = bool(self._unsettled)
-        self._unsettled += ids
-        try:
-            self._outbox.delivered(self._unsettled)
-        except StoreError as error:
-            # They stay in flight, so that nobody asks for them again, until the disk takes it. After a crash they are
-            # asked for again, with the same ids: a repeat, not a loss.
-            if not failed_before:
-                log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._unsettled), error)
-            return
-        for id_ in self._unsettled:
-            self._failures.pop(id_, None)
-            self._alone.discard(id_)
-        self._unsettled = []
-
-    def _write_down(self, job: _Remember) -> None:
-        try:
-            self._outbox.put_state(job.name, job.value)
-        except StoreError as error:
-            log.warning("outbox: the %s could not be saved: %s", job.name, error)
-
     # -- the forwarder -----------------------------------------------------------------------------------------------
 
     def _forward_forever(self) -> None:
         while not self._stopping.is_set():
+            patience_s = _LOOK_AGAIN_S
             try:
                 worked = self._forward_some()
+                self._unreadable = ""
             except StoreError as error:
-                if not self._stopping.is_set():  # else it was closed while the cloud made us wait
+                # Not when it was closed while the cloud made us wait, and not when it has been said already.
+                if not self._stopping.is_set() and str(error) not in {self._unreadable, self._committer.trouble}:
                     log.warning("outbox: %s", error)
-                worked = False
+                self._unreadable = str(error)
+                worked, patience_s = False, _TROUBLE_S
             if not worked:
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
-                self._work.wait(max(0.05, min(_LOOK_AGAIN_S, self._breaker.wait_s() or _LOOK_AGAIN_S)))
+                self._work.wait(max(0.05, min(patience_s, self._breaker.wait_s() or patience_s)))
                 self._work.clear()
 
     def _forward_some(self) -> bool:

@@ -6,8 +6,8 @@ that they lead to, a *snapshot* of that state takes their place. Starting again 
 after it through the windower, and answer again what had not been answered safely, under the same ids.
 
 If the disk fails or is full, readings are acknowledged without it, loudly: an answer now comes before a promise for
-later. The first write that works is a snapshot, and the promise holds again. Why it is so:
-docs/decisions/0011-durability.md.
+later. The first write that works is a snapshot, and the promise holds again. The same goes for a start on such a disk,
+and what the run before has left is read before anything is written over it. docs/decisions/0011-durability.md says why.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import StoreError
+from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.journal import JournalFile, Turn
+from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.window import KeyState, SegmentState, Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)
 
 Done = Callable[[], None]
+Late = Callable[[list[Window], Done], None]
+"""Answers windows that were found late; the second is to be called when they are safe."""
 
 _SIZE: Final = struct.Struct("<I")
 _COMPACT_BYTES: Final = 1 << 20
@@ -77,6 +79,10 @@ class _Commit:
     """Of a snapshot; empty for a turn."""
 
 
+class _TakenOver:
+    """The loop holds what the run before has left: it may be written over now."""
+
+
 class _Stop:
     pass
 
@@ -103,6 +109,8 @@ class Journal:
         self._metrics = metrics
         self._clock = clock
         self._contract = ""
+        self._spec: InputContract | None = None
+        self._late: Late | None = None
         self._window_config = WindowConfig()
         self._readings: list[Reading] = []
         self._done: list[Done] = []
@@ -114,73 +122,117 @@ class Journal:
         self._broken = False
         self._again_at = 0.0
         self._hole = False  # the thread's
-        self._jobs: queue.SimpleQueue[_Commit | _Stop] = queue.SimpleQueue()
+        self._inherits = False  # the thread's, once it runs: the loop does not hold yet what the run before has left
+        self._read = False  # and whether it is on its way there
+        self._jobs: queue.SimpleQueue[_Commit | _TakenOver | _Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._commit_forever, name="journal", daemon=True)
 
     # -- before and after --------------------------------------------------------------------------------------------
 
-    def recover(self, contract: InputContract, config: WindowConfig, windower: Windower) -> tuple[list[Window], Done]:
+    def recover(
+        self, contract: InputContract, config: WindowConfig, windower: Windower, late: Late
+    ) -> tuple[list[Window], Done]:
         """Bring a windower to where the run before was, and begin to write.
+
+        If the disk fails or is full, that comes later: the windows that the run before completed and may not have
+        answered are handed over then, and those that it had only begun are given up.
 
         Args:
             contract: what a window is; what was written for another one is of no use.
             config: how samples are ordered, likewise.
             windower: fresh; goes on where the one before ended.
+            late: takes windows that could not be read at once; called between turns.
 
         Returns:
             Windows that the run before completed and may not have answered safely, and what to call when they are.
 
         Raises:
-            StoreError: the file cannot be read. One that cannot be written to is no reason not to start.
+            StoreInUse, StoreUnusable: the file is somebody else's, or its path or permissions are wrong. A disk that
+                fails, or cannot be written to, is no reason not to start.
         """
         self._window_config = config
-        self._contract = self._name(contract)
-        left = self._file.read()
-        self._seq = left.seq
+        self._spec, self._contract = contract, self._name(contract)
+        self._late = late
+        try:
+            left = self._file.read()
+        except (StoreInUse, StoreUnusable):
+            raise
+        except StoreError as error:
+            self._inherits = True
+            self._show(error)
+            self._again_at = self._clock.monotonic() + _AGAIN_S
+            self._thread.start()
+            return [], lambda: None
+        metrics = self._metrics
+        counts, dropped = metrics.counts.copy(), metrics.dropped.copy()
+        windows, readings, settled = self._take_over(left, windower)
+        for counter, before in ((metrics.counts, counts), (metrics.dropped, dropped)):
+            counter.clear()  # counted by the run before, all but the windows that this one answers
+            counter.update(before)
+        self._count(windows, readings)
+        self._metrics.gauges["journal_durable"] = 1.0
+        self._thread.start()
+        self._offer_snapshot(windower)
+        return windows, settled
+
+    def _take_over(self, left: Recovered, windower: Windower) -> tuple[list[Window], int, Done]:
+        """Let a fresh windower take over; returns windows to answer, the readings replayed, and what to call then."""
+        self._seq = max(self._seq, left.seq)
         windows: list[Window] = []
+        readings = 0
         if left.contract == self._contract:
-            windows = self._replay(left.snapshot, left.turns, left.settled, windower)
+            windows, readings = self._replay(left, windower)
         elif left.snapshot or left.turns:
             log.warning("the journal %s was written for other windows and begins anew", self._config.path)
         self._seq += 1
         seq = self._seq
         if windows:
             self._open[seq] = windows  # as if a turn had completed them now
-        self._metrics.gauges["journal_durable"] = 1.0
-        self._thread.start()
-        self._offer_snapshot(windower)
-        return windows, lambda: self._settle(seq)
+        return windows, readings, lambda: self._settle(seq)
 
-    def _replay(self, snapshot: bytes, turns: Sequence[Turn], settled: int, windower: Windower) -> list[Window]:
-        held, states = _decode_snapshot(snapshot)
+    def _replay(self, left: Recovered, windower: Windower) -> tuple[list[Window], int]:
+        held, states = _decode_snapshot(left.snapshot)
         windower.restore(states)
         received = self._clock.monotonic()
-        windows = [window._replace(received=received) for seq, window in held if seq > settled]
+        windows = [window._replace(received=received) for seq, window in held if seq > left.settled]
         readings = 0
-        counts, dropped = self._metrics.counts.copy(), self._metrics.dropped.copy()
-        for turn in turns:
+        for turn in left.turns:
             replayed = _decode_readings(turn.body)
             readings += len(replayed)
             completed = windower.push(replayed, received)
-            if turn.seq > settled:
+            if turn.seq > left.settled:
                 windows += completed
-        # Counted by the run before, all but the windows that this one answers.
-        self._metrics.counts.clear()
-        self._metrics.counts.update(counts)
-        self._metrics.dropped.clear()
-        self._metrics.dropped.update(dropped)
-        self._metrics.counts["windows_total"] += len(windows)
-        self._metrics.counts["replayed_readings_total"] += readings
         log.info(
             "journal: %d keys, %d readings and %d windows go on where the run before ended",
             len(windower), readings, len(windows),
         )  # fmt: skip
-        return windows
+        return windows, readings
+
+    def _count(self, windows: Sequence[Window], readings: int) -> None:
+        self._metrics.counts["windows_total"] += len(windows)
+        self._metrics.counts["replayed_readings_total"] += readings
+
+    def _inherit(self, left: Recovered) -> None:
+        """What the run before has left could be read at last; this one has begun anew meanwhile."""
+        if self._spec is None or self._late is None:
+            return
+        begun = Windower(self._spec, self._window_config, Metrics())  # its own counts: the run before has counted them
+        windows, readings, settled = self._take_over(left, begun)
+        self._count(windows, readings)
+        self._metrics.counts["window_restarts_total"] += len(begun)
+        log.warning(
+            "journal: the run before is read late; %d finished windows are answered, those begun of %d keys are not",
+            len(windows), len(begun),
+        )  # fmt: skip
+        if windows:
+            self._late(windows, settled)
+        self._jobs.put(_TakenOver())
+        self._again_at = 0.0  # a snapshot, at the end of this turn
 
     def change(self, contract: InputContract, windower: Windower) -> None:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
-        self._contract = self._name(contract)
+        self._spec, self._contract = contract, self._name(contract)
         self._open.clear()
         self._offer_snapshot(windower)
 
@@ -278,21 +330,24 @@ class Journal:
             counts["journal_skipped_total"] += sum(commit.readings for commit in commits)
         broken = error is not None or (self._broken and not any(commit.contract for commit in commits))
         if broken != self._broken:
-            self._broken = broken
-            self._metrics.gauges["journal_durable"] = float(not broken)
-            if broken:
-                log.error("readings are acknowledged without being written down: %s", error)
-            else:
-                log.info("journal: readings are written down again")
+            self._show(error)
         for commit in commits:
             for done in commit.done:
                 done()
+
+    def _show(self, error: StoreError | None) -> None:
+        self._broken = error is not None
+        self._metrics.gauges["journal_durable"] = float(not self._broken)
+        if self._broken:
+            log.error("readings are acknowledged without being written down: %s", error)
+        else:
+            log.info("journal: readings are written down again")
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _commit_forever(self) -> None:
         while True:
-            jobs: list[_Commit | _Stop] = [self._jobs.get()]
+            jobs: list[_Commit | _TakenOver | _Stop] = [self._jobs.get()]
             if self._config.commit_wait_ms:
                 self._stopping.wait(self._config.commit_wait_ms / 1e3)
             try:
@@ -302,6 +357,9 @@ class Journal:
                 pass
             group: list[_Commit] = []
             for job in jobs:
+                if isinstance(job, _TakenOver):
+                    self._inherits = False
+                    continue
                 if isinstance(job, _Stop):
                     continue
                 if job.contract:  # takes the place of what waits before it, and is a transaction of its own
@@ -318,6 +376,10 @@ class Journal:
     def _commit(self, group: list[_Commit]) -> None:
         """Write them. After rows that could not be written none may follow: only a snapshot has no hole before it."""
         failure: StoreError | None = None
+        if self._inherits:
+            failure = self._read_late()
+            self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
+            return
         if self._hole and not group[-1].contract:
             failure = StoreError("readings before these are not written down; a snapshot comes first")
             self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
@@ -335,6 +397,17 @@ class Journal:
                 self._stopping.wait(0.05 * (attempt + 1))
         self._hole = failure is not None
         self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
+
+    def _read_late(self) -> StoreError:
+        """Read what the run before has left, and hand it to the loop; until it has it, nothing is written over it."""
+        if not self._read:
+            try:
+                left = self._file.read()
+            except StoreError as error:
+                return error
+            self._read = True
+            self._loop.call_soon_threadsafe(lambda: self._inherit(left))
+        return StoreError("what the run before has left comes first")
 
 
 # -- what the rows hold ------------------------------------------------------------------------------------------------

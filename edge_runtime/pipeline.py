@@ -158,12 +158,14 @@ class Pipeline:
         """Go on where the run before ended, as far as a journal has it; its last windows are answered in this turn.
 
         Raises:
-            StoreError: the journal cannot be read.
+            StoreError: the journal's file is somebody else's, or its path or permissions are wrong.
         """
         if self._journal is not None:
-            windows, settled = self._journal.recover(contract, config, self._windower)
-            self._ready += windows
-            self._waiting.append(settled)
+            self._answer_first(*self._journal.recover(contract, config, self._windower, self._answer_first))
+
+    def _answer_first(self, windows: list[Window], settled: Done) -> None:
+        self._ready += windows
+        self._waiting.append(settled)
 
     def save(self, timeout_s: float) -> None:
         """Let the journal keep what was begun, after the last turn."""

@@ -6,6 +6,7 @@
     outbox     Outbox: put, take, settle, dead letters
     rows       the statements behind them
     session    one open file: lock, transactions, healing after errors
+    placing    paths that can never be a store's
     opening    creation, checks, upgrade
     salvage    what happens to a damaged file
     snapshot   looking into an outbox that somebody else owns

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from edge_runtime.errors import StoreError, StoreFull, StoreInUse
-from edge_runtime.store.opening import close_quietly, give_up, sync_folder
+from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
+from edge_runtime.store.opening import close_quietly, explain, give_up, sync_folder
 from edge_runtime.store.schema import Connect, Connection, connect_sqlite
 
 log = logging.getLogger(__name__)
@@ -91,22 +91,31 @@ class JournalFile:
         """What the run before has left. A file that is damaged is set aside, and nothing of it is left.
 
         Raises:
-            StoreError: the folder is missing, or somebody else has the file.
+            StoreInUse, StoreUnusable: somebody else has the file, or it is somebody else's; its folder is missing or
+                forbidden.
+            StoreError: the disk is full, read-only or failing; that may pass.
         """
         try:
-            return self._read(self._open())
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            try:
+                return self._read(self._open())
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                self._abandon()
+                if isinstance(error, sqlite3.OperationalError):
+                    raise self._explain(error) from error
+                return self._set_aside(error)
+        except OSError as error:
             self._abandon()
-            if isinstance(error, sqlite3.OperationalError):
-                raise self._explain(error) from error
-            aside = self._path.with_name(f"{self._path.name}.damaged")
-            for suffix in ("", "-wal"):
-                source = self._path.with_name(self._path.name + suffix)
-                if source.exists():
-                    source.replace(aside.with_name(aside.name + suffix))
-            sync_folder(self._path.parent)
-            log.error("the journal is damaged (%s), what it held is lost; the file is %s", error, aside)  # noqa: TRY400 - one line
-            return Recovered("", b"", 0, [], 0, 1)
+            raise explain(error, f"the journal {self._path}") from error
+
+    def _set_aside(self, damage: Exception) -> Recovered:
+        aside = self._path.with_name(f"{self._path.name}.damaged")
+        for suffix in ("", "-wal"):
+            source = self._path.with_name(self._path.name + suffix)
+            if source.exists():
+                source.replace(aside.with_name(aside.name + suffix))
+        sync_folder(self._path.parent)
+        log.error("the journal is damaged (%s), what it held is lost; the file is %s", damage, aside)
+        return Recovered("", b"", 0, [], 0, 1)
 
     def append(self, turns: Sequence[Turn], settled: int) -> None:
         """Make turns durable.
@@ -151,20 +160,22 @@ class JournalFile:
             raise self._explain(error) from error
         except OSError as error:
             self._abandon()
-            raise StoreError(f"cannot use the journal {self._path}: {error.strerror}; check its disk") from error
+            raise explain(error, f"the journal {self._path}") from error
 
     def _open(self) -> Connection:
         if self._owner is None:
             self._owner = self._lock()
         if self._db is None:
-            if not self._path.exists():
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            new = not self._path.exists()
+            # For writing: SQLite would open one that it may only read, and fail later.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0), 0o600))
+            if new:
                 sync_folder(self._path.parent)
             self._db = db = self._connect(self._path)
             db.execute("PRAGMA locking_mode = EXCLUSIVE")
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise StoreError(f"the file system of the journal {self._path} allows no write-ahead log")
+                raise StoreUnusable(f"the file system of the journal {self._path} allows no write-ahead log")
             db.execute("PRAGMA synchronous = FULL")
             db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             db.execute(f"PRAGMA max_page_count = {self._max_bytes // PAGE_BYTES}")
@@ -173,7 +184,7 @@ class JournalFile:
             (ours,) = db.execute("PRAGMA application_id").fetchone()
             if ours != APPLICATION_ID:
                 if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                    raise StoreError(f"{self._path} is somebody else's database, not a journal; choose another path")
+                    raise StoreUnusable(f"{self._path} is somebody else's database, not a journal; choose another path")
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES:
                     db.execute(statement)
@@ -202,11 +213,10 @@ class JournalFile:
     def _lock(self) -> int:
         """A lock file, as the outbox has one (`edge_runtime.store.opening.lock`)."""
         if not self._path.parent.is_dir():
-            raise StoreError(f"the journal's folder {self._path.parent} does not exist; create it or change the path")
-        try:
-            descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(f"cannot lock the journal {self._path}: {error.strerror}; check its folder") from error
+            raise StoreUnusable(
+                f"the journal's folder {self._path.parent} does not exist; create it or change the path"
+            )
+        descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

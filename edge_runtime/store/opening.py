@@ -7,12 +7,13 @@ Beside ``outbox.db`` there may lie ``-wal`` (SQLite's log), ``.lock`` (held whil
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
 from pathlib import Path
 
-from edge_runtime.errors import StoreError, StoreInUse
+from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import (
     APPLICATION_ID,
@@ -27,6 +28,32 @@ from edge_runtime.store.schema import (
 
 _COPY_BYTES = 1 << 20
 
+_NOT_THE_DISK = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM),
+    }
+)
+"""What a person has to change: a wrong path, or somebody else's file. Everything else is the disk's and may pass: no
+space, a quota, I/O errors, and EROFS too, since Linux makes a failing card read-only (a unit that forbids writing there
+says the same, and is told apart by nobody)."""
+
+
+def explain(error: OSError, what: str) -> StoreError:
+    """What the system's refusal means for a store.
+
+    Args:
+        error: of a call on the store's file or folder.
+        what: the store, for the message, such as ``the outbox /data/outbox.db``.
+    """
+    if error.errno in _NOT_THE_DISK:
+        return StoreUnusable(f"cannot use {what}: {error.strerror}; check its path, owner and permissions")
+    if error.errno == errno.EROFS:
+        return StoreError(
+            f"cannot use {what}: its file system is read-only; a failing card does that, or how it is mounted"
+        )
+    return StoreError(f"cannot use {what}: {error.strerror}; check its disk")
+
 
 def lock(path: Path) -> int:
     """Become the only owner of the outbox at `path`.
@@ -39,14 +66,12 @@ def lock(path: Path) -> int:
 
     Raises:
         StoreInUse: somebody else owns the outbox.
-        StoreError: the folder is missing or cannot be written to.
+        StoreUnusable: the folder is missing, or may not be written to.
+        OSError: the disk is full, read-only or failing.
     """
     if not path.parent.is_dir():
-        raise StoreError(f"the outbox's folder {path.parent} does not exist; create it or change the path")
-    try:
-        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreError(f"cannot lock the outbox {path}: {error.strerror}; check the folder's permissions") from error
+        raise StoreUnusable(f"the outbox's folder {path.parent} does not exist; create it or change the path")
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -78,7 +103,7 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
 
     Raises:
         Damaged: the file is ours, but not as we wrote it. Some damage shows as a sqlite3.DatabaseError instead.
-        StoreError: the file is somebody else's, or from a newer version.
+        StoreUnusable: the file is somebody else's, or from a newer version.
         sqlite3.Error, OSError: the disk is full, read-only or failing.
     """
     path = config.path
@@ -121,7 +146,7 @@ def _configure(db: Connection, config: OutboxConfig) -> None:
     db.execute("PRAGMA auto_vacuum = NONE")
     mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise StoreError(f"the outbox's file system allows no write-ahead log (got {mode!r}); use a local disk")
+        raise StoreUnusable(f"the outbox's file system allows no write-ahead log (got {mode!r}); use a local disk")
     db.execute("PRAGMA synchronous = FULL")  # NORMAL loses acknowledged rows at a power cut, up to the last checkpoint
     db.execute(f"PRAGMA wal_autocheckpoint = {config.checkpoint_pages}")
     db.execute(f"PRAGMA journal_size_limit = {config.checkpoint_pages * PAGE_BYTES}")
@@ -155,7 +180,7 @@ def _rewrite_log(path: Path) -> None:
 
 def _check_header(path: Path) -> None:
     """Refuse a header with which SQLite would misread the rest, or call the file read-only or unsupported for ever."""
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # for writing: SQLite would open one that it may only read, and fail later
         header = file.read(100)
     if not header or path.with_name(path.name + "-journal").exists():
         return  # creation was interrupted: SQLite rolls it back by itself
@@ -180,11 +205,11 @@ _FIXED = (
 
 
 def _refuse_a_strangers(path: Path, db: Connection) -> None:
-    """StoreError for a database that is not an outbox; nothing has been written to it yet."""
+    """StoreUnusable for a database that is not an outbox; nothing has been written to it yet."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     (owner,) = db.execute("PRAGMA application_id").fetchone()
     if tables and "ledger" not in tables and owner != APPLICATION_ID:
-        raise StoreError(f"{path} is somebody else's database; give the outbox a file of its own")
+        raise StoreUnusable(f"{path} is somebody else's database; give the outbox a file of its own")
 
 
 def _create_or_upgrade(path: Path, db: Connection) -> None:
@@ -197,7 +222,7 @@ def _create_or_upgrade(path: Path, db: Connection) -> None:
         if row is None or row[0] != version or owner != APPLICATION_ID:
             raise Damaged("header and ledger disagree about owner or schema")
     if version > len(UPGRADES):
-        raise StoreError(
+        raise StoreUnusable(
             f"{path} has schema {version}, this version knows up to {len(UPGRADES)}; install the newer edge-runtime"
         )
     if version == len(UPGRADES):

@@ -111,7 +111,8 @@ class Outbox:
         """Open the file now.
 
         Raises:
-            StoreError: the folder is missing, the file is in use, somebody else's, or cannot be opened; it says which.
+            StoreInUse, StoreUnusable: the file is in use or somebody else's, its folder is missing or forbidden.
+            StoreError: the disk is full, read-only or failing; that may pass.
         """
         self._file.run(lambda _: None)
 

@@ -80,6 +80,7 @@ class Session:
         Raises:
             StoreFull: the disk is full.
             StoreCorrupt: the file is damaged and could not be replaced.
+            StoreInUse, StoreUnusable: somebody else's file, a wrong path or wrong permissions: waiting does not help.
             StoreError: the file cannot be used; the message says why.
         """
         with self.lock:
@@ -137,9 +138,7 @@ class Session:
             raise self._explain(error) from error
         except OSError as error:
             self._abandon()
-            raise StoreError(
-                f"cannot use the outbox {self._config.path}: {error.strerror}; check its disk and permissions"
-            ) from error
+            raise opening.explain(error, f"the outbox {self._config.path}") from error
 
     def _open(self) -> Connection:
         if self._closed:

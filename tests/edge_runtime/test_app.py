@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import orjson
 import pytest
 
 from edge_runtime import app as app_module
+from edge_runtime import committer, escalate
 from edge_runtime.app import App, stopped_by_signals
-from edge_runtime.clock import SimulatedClock
+from edge_runtime.clock import Clock, SimulatedClock
 from edge_runtime.config import AppConfig, parse
-from edge_runtime.errors import ConfigError, StoreError
+from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.store import Outbox, OutboxConfig
+from edge_runtime.store.schema import connect_sqlite
+from tests.edge_runtime.store.outboxes import Failing
 from tests.integration.running import PATIENCE_S, answers, streams, write_recording
 from tests.integration.running import load_model as loaded
 from tests.models import tiny_bundle
@@ -176,6 +181,84 @@ def test_the_outbox_is_opened_when_it_runs_and_not_before(folder: Path, silent_c
         App(settings, model=loaded(folder / "watch.edge", "onnx-fp32")).close()  # while another one runs
         with pytest.raises(StoreError, match="in use"):
             App(settings, model=loaded(folder / "watch.edge", "onnx-fp32")).run()
+
+
+class Disk:
+    """Of the outboxes that applications make: fails as long as it is told to, and is tried again soon."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.faults = {"": sqlite3.SQLITE_FULL}
+        monkeypatch.setattr("edge_runtime.store.Outbox", self._make)
+        monkeypatch.setattr(committer, "AGAIN_S", (0.01, 0.05))
+        monkeypatch.setattr(escalate, "_LOOK_AGAIN_S", 0.02)
+
+    def _make(self, config: OutboxConfig, clock: Clock) -> Outbox:
+        return Outbox(config, clock, connect=lambda path: Failing(connect_sqlite(path), self.faults))
+
+
+def test_a_full_disk_at_the_start_costs_hard_cases_and_no_answers(
+    folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mutation that this finds: `App.run` that lets every StoreError out."""
+    Disk(monkeypatch)
+    app = App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
+    assert app.run() is True
+    found = answers(folder / "answers.jsonl")
+    assert len(found) == app.metrics.counts["hard_total"] == app.metrics.dropped["outbox_error"] > 0
+    assert {(answer["route"], answer["hard"]) for answer in found} == {("local", True)}, "nothing promised"
+    assert app.metrics.gauges["outbox_accepting"] == 0.0
+    assert caplog.text.count("hard cases are dropped and counted until the disk takes them") == 1
+
+
+def test_once_the_disk_is_well_it_goes_on_where_the_run_before_was(
+    folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Backlog and budget both. Mutation that this finds: a budget that is saved before it was restored."""
+    first = App(config(folder, cloud=silent_cloud.url, drain=0.5), model=loaded(folder / "watch.edge", "onnx-fp32"))
+    first.run()
+    left = first.budget.state()["calls"]
+    disk = Disk(monkeypatch)
+    monkeypatch.setattr(app_module, "SAVE_BUDGET_S", 0.05)
+    settings = config(folder, cloud=silent_cloud.url, drain=0.5, speed=ENDLESS)
+    app = App(settings, model=loaded(folder / "watch.edge", "onnx-fp32"))
+    full = app.budget.state()["calls"]
+    assert left < full - 20
+    told: list[float] = []
+    silent_cloud.asked.clear()
+
+    def watch() -> None:
+        told.append(app.budget.state()["calls"])
+        if len(told) == 10:
+            disk.faults.clear()
+        if silent_cloud.asked.is_set() and told[-1] < full - 15:
+            app.stop()
+        app.loop.call_later(0.02, watch)
+
+    app.loop.call_soon(watch)
+    in_vain = threading.Timer(PATIENCE_S, app.stop)
+    in_vain.start()
+    app.run()
+    in_vain.cancel()
+    assert silent_cloud.asked.is_set(), "the backlog goes out"
+    assert min(told[:9]) > full - 10, "nothing is known of the run before"
+    assert told[-1] < full - 15
+    assert app.metrics.gauges["outbox_accepting"] == 1.0
+    with Outbox(OutboxConfig(path=folder / "outbox.db"), SimulatedClock()) as outbox:
+        assert orjson.loads(outbox.get_state("budget") or b"")["calls"] < full - 15
+
+
+def test_a_path_that_no_disk_can_mend_ends_it(folder: Path, silent_cloud: SilentCloud) -> None:
+    (folder / "outbox.db").mkdir()
+    with pytest.raises(ConfigError, match="is a folder; name a file in it"):
+        App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
+    (folder / "outbox.db").rmdir()
+    other = sqlite3.connect(folder / "outbox.db")
+    other.execute("CREATE TABLE letters (text)")
+    other.commit()
+    other.close()
+    app = App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
+    with pytest.raises(StoreUnusable, match="somebody else's database"):
+        app.run()
 
 
 def test_what_was_spent_is_remembered_over_a_restart(folder: Path, silent_cloud: SilentCloud) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
 from edge_runtime.pipeline import Hard
 from edge_runtime.store import HardCase, Outbox, OutboxConfig, PutResult, requests
+from edge_runtime.store.schema import connect_sqlite
+from tests.edge_runtime.store.outboxes import Failing
 from tests.edge_runtime.test_pipeline import manifest
 
 Answer = Callable[[Array], dict[str, Array]]
@@ -71,13 +74,18 @@ class FakeCloud(CloudClient):
 
 
 class Rig:
-    def __init__(self, path: Path, config: EscalationConfig | None = None, outbox: OutboxConfig | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: EscalationConfig | None = None,
+        outbox: OutboxConfig | Outbox | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.loop, self.metrics, self.cloud = Loop(), Metrics(), FakeCloud()
         self.corrections: list[Correction] = []
         self.hold_publishing = False
         self.held: list[Callable[[], None]] = []
-        self.outbox = Outbox(outbox or OutboxConfig(path=path), SystemClock())
-        self.outbox.open()
+        self.outbox = outbox if isinstance(outbox, Outbox) else Outbox(outbox or OutboxConfig(path=path), SystemClock())
         self.escalator = Escalator(
             config=config or EscalationConfig(),
             manifest=manifest(),
@@ -88,7 +96,12 @@ class Rig:
             metrics=self.metrics,
             clock=SystemClock(),
             retry=Retry(base_s=0.02, cap_s=0.1),
+            say=say,
         )
+        try:
+            self.outbox.open()
+        except StoreError as error:
+            self.escalator.begin_without_outbox(error)
 
     def publish(self, corrections: Sequence[Correction], done: Callable[[], None]) -> None:
         self.corrections += corrections
@@ -330,14 +343,59 @@ def test_a_disk_that_refuses_costs_the_cases_and_not_the_stream(rig: Rig, monkey
         raise StoreError("no space left on device")
 
     monkeypatch.setattr(rig.outbox, "put", full)
-    done: list[bool] = []
+    failing(rig, monkeypatch, "put_state")
+    done: list[int] = []
     rig.escalator.start()
-    rig.escalator.offer([case(1), case(2)], lambda: done.append(True))
+    rig.escalator.offer([case(1), case(2)], lambda: done.append(rig.metrics.dropped["outbox_error"]))
     rig.until(lambda: done)
-    assert rig.metrics.dropped["outbox_error"] == 2
+    assert done == [2], "acknowledged when they are counted, and not before"
+    refused = case(3)
+    rig.escalator.offer([refused], lambda: done.append(rig.metrics.dropped["outbox_error"]))
+    assert done == [2, 3], "nothing is waited for while it is known to fail"
+    assert refused.prediction.route == "local", "no correction is promised"
     monkeypatch.undo()
-    rig.escalator.offer([case(3)], None)
+    rig.until(lambda: rig.metrics.gauges["outbox_accepting"])
+    rig.escalator.offer([case(4)], None)
     rig.until(lambda: rig.corrections)
+
+
+def test_it_begins_without_an_outbox_and_takes_up_what_waits_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backlog of an earlier run goes out first, under its ids; what came meanwhile is counted.
+
+    Mutations that this finds: `offer` that waits for the disk; `begin_without_outbox` that tells nobody.
+    """
+    first = Rig(tmp_path / "outbox.db")
+    first.cloud.down = True
+    first.escalator.start()
+    first.escalator.offer([case(1), case(2)], None)
+    first.until(first.escalator.drained)
+    first.close()
+    monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
+    said: list[str] = []
+    faults = {"": sqlite3.SQLITE_IOERR_WRITE}
+    rig = Rig(
+        tmp_path / "outbox.db",
+        outbox=Outbox(
+            OutboxConfig(path=tmp_path / "outbox.db"), SystemClock(), lambda path: Failing(connect_sqlite(path), faults)
+        ),
+        say=said.append,
+    )
+    rig.escalator.start()
+    done: list[bool] = []
+    rig.escalator.offer([case(3)], lambda: done.append(True))
+    assert done == [True]
+    rig.until(lambda: said)
+    assert "check its disk" in said[0]
+    faults.clear()
+    rig.until(lambda: len(rig.corrections) == 2 and len(said) == 2)
+    assert said[1] == ""
+    rig.escalator.offer([case(4)], None)
+    rig.until(lambda: len(rig.corrections) == 3 and rig.settled())
+    assert sorted(c.id for c in rig.corrections) == ["k@1", "k@2", "k@4"]
+    assert rig.metrics.dropped["outbox_error"] == 1
+    rig.close()
 
 
 def test_a_group_that_was_committed_before_the_disk_failed_is_not_counted_as_dropped(

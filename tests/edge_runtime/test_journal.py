@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import sqlite3
 import time
@@ -17,13 +19,13 @@ from hypothesis import strategies as st
 from edge_runtime import journal as journal_module
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
-from edge_runtime.errors import ConfigError, StoreError, StoreFull
+from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable
 from edge_runtime.journal import Journal, JournalConfig, _decode_snapshot, _encode_snapshot
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.journal import JournalFile, Turn
+from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.window import Window, WindowConfig, Windower
 
 PATIENCE_S = 60.0
@@ -111,9 +113,14 @@ class Bench:
             file=file,
         )
         self.acknowledged = 0
-        recovered, settle = self.journal.recover(self.spec, WindowConfig(), self.windower)
+        self.late: list[Window] = []
+        recovered, settle = self.journal.recover(self.spec, WindowConfig(), self.windower, self.take_late)
         self.open: list[tuple[list[Window], Callable[[], object] | None]] = [(recovered, settle)]
         self.recovered = recovered
+
+    def take_late(self, windows: list[Window], settle: Callable[[], object]) -> None:
+        self.late += windows
+        self.open.append((windows, settle))
 
     def turn(self, *readings: Reading) -> list[Window]:
         windows = []
@@ -307,6 +314,109 @@ def test_a_full_disk_stops_nothing_is_said_and_heals_with_a_snapshot(
     whole = Windower(contract())
     whole.push(readings[:70])
     same(after.windower.push(readings[70:]), whole.push(readings[70:]))
+
+
+class Unreadable(JournalFile):
+    """A disk from which nothing can be read, nor written to it, for as long as the test says."""
+
+    dead = True
+
+    def read(self) -> Recovered:
+        if self.dead:
+            raise StoreError("disk I/O error")
+        return super().read()
+
+    def replace(self, *arguments: object) -> None:
+        if self.dead:
+            raise StoreError("disk I/O error")
+        super().replace(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_start_on_a_failing_disk_answers_and_reads_what_was_left_before_it_writes(
+    benches: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the run before finished and did not answer safely is answered; what it had begun costs those windows.
+
+    Mutations that this finds: a start that ends with the error; a snapshot that is written before the file is read.
+    """
+    monkeypatch.setattr(journal_module, "_AGAIN_S", 0.0)
+    readings = stream(5, 90)
+    first = benches(tmp_path)
+    unanswered = first.turn(*readings[:40])
+    assert unanswered
+    folder = first.crash(tmp_path / "after")
+    file = Unreadable(folder / "journal.db", 2**20)
+    second = benches(folder, file)
+    assert second.recovered == []
+    assert second.metrics.gauges["journal_durable"] == 0.0
+    for reading in readings[40:60]:
+        second.turn(reading)
+        second.wait()
+    assert second.acknowledged == 20, "the stream goes on"
+    assert second.metrics.counts["journal_skipped_total"] == 20
+    assert caplog.text.count("acknowledged without being written down") == 1
+    assert second.late == []
+    file.dead = False
+    for reading in readings[60:70]:
+        second.turn(reading)
+        second.wait()
+    same(second.late, unanswered)
+    assert second.metrics.counts["window_restarts_total"] == 2
+    assert second.metrics.gauges["journal_durable"] == 1.0
+    for reading in readings[70:80]:
+        second.turn(reading)
+    second.settle()
+    third = benches(second.crash(tmp_path / "at last"))
+    whole = Windower(contract())
+    whole.push(readings[40:80])
+    same(third.windower.push(readings[80:]), whole.push(readings[80:]))
+
+
+def test_windows_that_were_read_late_are_kept_until_they_are_answered(
+    benches: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second crash before that costs nothing either. Mutation: `_take_over` that leaves them out of `_open`."""
+    monkeypatch.setattr(journal_module, "_AGAIN_S", 0.0)
+    first = benches(tmp_path)
+    unanswered = first.turn(*stream(5, 40))
+    folder = first.crash(tmp_path / "after")
+    file = Unreadable(folder / "journal.db", 2**20)
+    second = benches(folder, file)
+    file.dead = False
+    until = time.monotonic() + PATIENCE_S
+    while second.metrics.gauges["journal_durable"] == 0.0:
+        assert time.monotonic() < until
+        second.turn()
+        second.wait()
+    same(second.late, unanswered)
+    third = benches(second.crash(tmp_path / "at last"))
+    same(third.recovered, unanswered)
+
+
+def test_a_disk_that_is_full_or_fails_is_no_reason_not_to_start_and_a_wrong_path_is(tmp_path: Path) -> None:
+    """Mutation that this finds: an OSError that leaves `JournalFile.read` as it is."""
+    path = tmp_path / "journal.db"
+
+    def disk(code: int) -> Callable[[Path], sqlite3.Connection]:
+        def fail(_: Path) -> sqlite3.Connection:
+            raise OSError(code, os.strerror(code))
+
+        return fail
+
+    for code, kind in (
+        (errno.ENOSPC, StoreError), (errno.EIO, StoreError), (errno.EROFS, StoreError), (errno.EACCES, StoreUnusable),
+    ):  # fmt: skip
+        file = JournalFile(path, 2**20, disk(code))
+        with pytest.raises(StoreError) as caught:
+            file.read()
+        assert type(caught.value) is kind, code
+        file.close()
+    path.unlink()
+    path.mkdir()
+    file = JournalFile(path, 2**20)
+    with pytest.raises(StoreUnusable, match="directory; check its path"):
+        file.read()
+    file.close()
 
 
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:

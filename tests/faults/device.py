@@ -64,9 +64,13 @@ class Device:
         try:
             yield
         finally:
-            if self._tracer is not None:
-                self._tracer.terminate()  # strace lets go of it
-            self._detached()
+            self.heal()
+
+    def heal(self) -> None:
+        """Its system calls fail no more, and it goes on running."""
+        if self._tracer is not None:
+            self._tracer.terminate()  # strace lets go of it
+        self._detached()
 
     def _attach(self, fault: Fault) -> None:
         self._tracer = subprocess.Popen(

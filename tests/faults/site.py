@@ -19,7 +19,6 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.escalate import EscalationConfig
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.broker_session import Session
@@ -102,6 +101,8 @@ class Site:
         self.history = History()
         self.corrected: dict[str, int] = {}
         self.answered: set[str] = set()
+        self.refused: set[str] = set()
+        """Hard, and published as final: the device has said that there will be no correction."""
         self._max_bytes = max_bytes
         self._sent = 0
         self._ids: dict[bytes, str] = {}
@@ -226,6 +227,8 @@ class Site:
                 self.corrected[answer["id"]] = self.corrected.get(answer["id"], 0) + 1
             else:
                 self.answered.add(answer["id"])
+                if answer["hard"] and answer["route"] == "local":
+                    self.refused.add(answer["id"])
 
     def answers_read(self) -> set[str]:
         """Ids of the device's own answers, after reading on."""
@@ -269,10 +272,9 @@ class Site:
         return counts, ids
 
     def said_dropped(self) -> int:
-        """Cases that some device has said it could not commit and dropped."""
+        """Cases that some device has promised a correction for, could not commit, and has said that it dropped."""
         said = (self.folder / "device.err").read_text("utf-8", "replace")
-        last = EscalationConfig().commit_attempts
-        return sum(map(int, re.findall(rf"commit of (\d+) hard cases failed \(attempt {last}\)", said)))
+        return sum(map(int, re.findall(r"outbox: (\d+) hard cases are dropped", said)))
 
     def check(self, where: object, *, damaged: bool = False) -> Verdict:
         """After a kill: whatever was acknowledged is corrected, or waits in the outbox, which is whole."""

@@ -4,12 +4,14 @@ What could not be committed although it was tried (`EscalationConfig.commit_atte
 else is missing, and nothing that was committed before.
 
 Mutations that were seen to fail here: not counting what a failed commit drops (``outbox_error`` in
-`Escalator._commit`); forgetting answered cases that could not be taken out (``self._unsettled`` in
-`Escalator._settle`).
+`Escalator._committed`) or what is refused while it fails (in `Escalator.offer`); forgetting answered cases that could
+not be taken out (`Committer.settle`); an application that ends when its outbox cannot be opened (`App._open_outbox`);
+never trying again (`Committer.look`).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -56,6 +58,7 @@ def end(site: Site, device: Device) -> int:
     dropped = {reason: count for reason, count in device.figures()["dropped"].items() if count}
     assert set(dropped) <= {"outbox_error", "outbox_full", "outbox_busy"}, dropped
     assert len(missing) <= sum(dropped.values()), (dropped, len(missing))
+    assert missing >= site.refused - site.corrected.keys()
     return len(missing)
 
 
@@ -89,10 +92,58 @@ def test_a_disk_that_fails_for_long_does_not_stop_it(memory: Path, note: Note) -
         for error in ("ENOSPC", "EIO"):
             with device.failing(Fault("pwrite64,fdatasync,fsync", f"error={error}", "1+")):
                 site.feed(4)
-        took = recovery(site, device)
+        took, fed = recovery(site, device)
         dropped = end(site, device)
-    assert dropped == 8
+    assert dropped == 8 + fed - 1
     note("R4", f"8 readings while every write fails: all answered, 8 dropped and counted; whole {took:.1f} s after")
+
+
+@pytest.mark.parametrize(
+    ("calls", "error"), [("pwrite64,ftruncate", "ENOSPC"), ("pwrite64,ftruncate,fdatasync,fsync", "EIO")]
+)
+def test_a_start_on_a_failing_disk_answers_and_takes_up_the_backlog_once_it_is_well(
+    memory: Path, note: Note, calls: str, error: str
+) -> None:
+    """An earlier life has left cases in the outbox; this one cannot open it, or cannot write to it."""
+    with Devices() as devices, Site(memory, max_bytes=SMALL) as site:
+        with devices.start(memory) as device:
+            until(lambda: connected(device), device.errors)
+            site.cloud.stop()
+            site.feed(3)
+            device.stop()
+            assert device.wait() == 0, device.errors()
+        site.cloud.start()
+        assert not site.history.delivered
+        with devices.start(memory, Fault(calls, f"error={error}", "1+")) as device:
+            site.feed(4)
+            assert device.running(), device.errors()
+            device.heal()
+            took, fed = recovery(site, device)
+            dropped = end(site, device)
+    assert dropped == 4 + fed - 1
+    note(
+        "R4",
+        f"a start with {error}: 4 readings answered, dropped and counted, 3 of before sent; whole {took:.1f} s after",
+    )
+
+
+def test_a_start_on_a_full_disk_answers_and_accepts_once_there_is_room(
+    tmp_path: Path, tiny_disk: Path, note: Note
+) -> None:
+    """Real ENOSPC, with no outbox yet."""
+    with Devices() as devices, Site(tmp_path, disk=tiny_disk) as site:
+        rubbish = tiny_disk / "rubbish"
+        free = os.statvfs(tiny_disk)
+        rubbish.write_bytes(bytes(free.f_bavail * free.f_bsize))
+        with devices.start(tmp_path) as device:
+            until(lambda: connected(device), device.errors)
+            site.feed(5)
+            assert device.running(), device.errors()
+            rubbish.unlink()
+            took, fed = recovery(site, device)
+            dropped = end(site, device)
+    assert dropped == 5 + fed - 1
+    note("R4", f"a start on a full file system: 5 readings answered, dropped and counted; whole {took:.1f} s after")
 
 
 @pytest.fixture
@@ -122,6 +173,7 @@ def test_a_full_disk_refuses_cases_and_never_readings(tmp_path: Path, tiny_disk:
                 rubbish.write_bytes(bytes(max(0, free.f_bavail - 8) * free.f_bsize))
                 site.feed(60, at_once=20)
                 rubbish.unlink()
+                accepted_again(site, device)
                 site.feed(20, at_once=20)
             before = len(site.history.delivered)
             site.cloud.start()
@@ -147,9 +199,20 @@ def test_an_outbox_at_its_limit_refuses_cases_and_never_readings(memory: Path, n
     note("R4", f"outbox of 256 KiB full: {dropped} of 802 cases refused and counted, all answered, 0 lost")
 
 
-def recovery(site: Site, device: Device) -> float:
-    """Seconds until a fresh reading has reached the cloud."""
+def accepted_again(site: Site, device: Device) -> tuple[str, int]:
+    """Publish readings until the case of one is not refused; returns its id, and how many it took."""
+    for fed in itertools.count(1):
+        (latest,) = site.publish(1)
+        until(lambda latest=latest: latest in site.answers_read(), device.errors)  # type: ignore[misc]
+        if latest not in site.refused:
+            return latest, fed
+    raise AssertionError
+
+
+def recovery(site: Site, device: Device) -> tuple[float, int]:
+    """Seconds until a case is accepted, which has then reached the cloud; and how many readings it took."""
     began = time.monotonic()
-    (fresh,) = site.publish(1)
-    until(lambda: fresh in site.history.delivered, device.errors)
-    return time.monotonic() - began
+    accepted, fed = accepted_again(site, device)
+    took = time.monotonic() - began
+    until(lambda: accepted in site.history.delivered, device.errors)
+    return took, fed

@@ -97,7 +97,8 @@ def test_all_faults_at_once_and_then_quiet(memory: Path, rng: random.Random, tie
         counts, inside = site.outbox_copy()
         site.read_answers()
         verdict = site.history.verdict()
-        gone = verdict.attempts.keys() - site.corrected.keys()
+        gone = verdict.attempts.keys() - site.corrected.keys() - site.refused
+        refused = site.refused - site.corrected.keys()
         said = site.said_dropped()
     assert not inside
     assert not verdict.unexpected
@@ -107,5 +108,6 @@ def test_all_faults_at_once_and_then_quiet(memory: Path, rng: random.Random, tie
     note(
         "R15",
         f"{seconds} s of faults ({happened}), {len(verdict.attempts):,} readings: 0 lost, {len(gone)} dropped and "
-        f"reported after disk errors, {verdict.duplicated.total()} repeats; drained, and a fresh one went through",
+        f"reported after disk errors, {len(refused)} refused at once, {verdict.duplicated.total()} repeats; drained, "
+        "and a fresh one went through",
     )

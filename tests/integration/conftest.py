@@ -31,9 +31,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits between attempts that a test can sit out; the code that waits is the same."""
 
-    def short() -> Retry:
-        return Retry(base_s=0.01, cap_s=0.08)
-
-    monkeypatch.setattr(escalate, "Retry", short)
+    short = Retry(base_s=0.01, cap_s=0.08)
+    monkeypatch.setattr(escalate, "RECONNECT", short)
     monkeypatch.setattr(escalate, "_LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr(link, "Retry", short)
+    monkeypatch.setattr(link, "RECONNECT", short)

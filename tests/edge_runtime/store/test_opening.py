@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.errors import StoreError
-from edge_runtime.store import Outbox, OutboxConfig
+from edge_runtime.errors import ConfigError, StoreError, StoreInUse, StoreUnusable
+from edge_runtime.store import Outbox, OutboxConfig, placing
 from edge_runtime.store import schema as store_schema
 from tests.edge_runtime.store.outboxes import (
     EVERYTHING,
@@ -106,6 +108,92 @@ def test_an_older_file_is_upgraded_and_a_newer_one_refused(
     db.close()
     with pytest.raises(StoreError, match="schema 2, this version knows up to 1; install the newer"):
         make(tmp_path, clock).open()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [
+        (errno.ENOSPC, StoreError, "No space left on device; check its disk"),
+        (errno.EDQUOT, StoreError, "check its disk"),
+        (errno.EIO, StoreError, "check its disk"),
+        (errno.EROFS, StoreError, "read-only; a failing card does that"),
+        (errno.ENODEV, StoreError, "check its disk"),
+        (errno.EACCES, StoreUnusable, "owner and permissions"),
+        (errno.EPERM, StoreUnusable, "owner and permissions"),
+        (errno.ENOTDIR, StoreUnusable, "check its path"),
+    ],
+)
+@pytest.mark.parametrize("where", ["the lock", "the folder", "the file"])
+def test_a_disk_that_may_heal_is_told_apart_from_what_a_person_has_to_change(
+    tmp_path: Path, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch,
+    where: str, code: int, kind: type[StoreError], says: str,
+) -> None:  # fmt: skip
+    """Wherever the system says it. Mutation that this finds: any of the codes on the other side."""
+    called = {"the lock": f"{tmp_path}/outbox.db.lock", "the folder": tmp_path, "the file": tmp_path / "outbox.db"}
+    real = os.open
+
+    def refuse(path: Any, *arguments: Any, **more: Any) -> int:
+        if path == called[where]:
+            raise OSError(code, os.strerror(code))
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    outbox = make(tmp_path, clock)
+    with pytest.raises(StoreError, match=says) as caught:
+        outbox.open()
+    assert type(caught.value) is kind
+    monkeypatch.undo()
+    assert outbox.put(cases(1)).accepted  # and mended
+    outbox.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_somebody_elses_file_is_not_taken_for_a_failing_disk(tmp_path: Path, clock: SimulatedClock) -> None:
+    make_and_close(tmp_path, clock)
+    (tmp_path / "outbox.db").chmod(0o400)
+    with pytest.raises(StoreUnusable, match="owner and permissions"):
+        make_and_close(tmp_path, clock)
+
+
+def test_what_waiting_cannot_mend_has_an_error_of_its_own(tmp_path: Path, clock: SimulatedClock) -> None:
+    with pytest.raises(StoreUnusable, match="does not exist"):
+        make_and_close(tmp_path / "nowhere", clock)
+    with make(tmp_path, clock), pytest.raises(StoreInUse):
+        make_and_close(tmp_path, clock)
+    other = tmp_path / "other"
+    (other / "outbox.db").mkdir(parents=True)
+    with pytest.raises(StoreUnusable, match="directory; check its path"):
+        make_and_close(other, clock)
+
+
+def test_a_path_at_which_no_store_can_be_is_refused_before_anything_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for path, says in (
+        (tmp_path / "nowhere" / "outbox.db", "nowhere does not exist; make it"),
+        (tmp_path / "file" / "outbox.db", "file is a file and not a folder"),
+        (tmp_path / "file" / "deeper" / "outbox.db", "file is a file and not a folder"),
+        (tmp_path, "is a folder; name a file in it"),
+        (tmp_path / ("x" * 300) / "outbox.db", "File name too long"),
+    ):
+        with pytest.raises(ConfigError, match=f"^outbox.path: .*{says}"):
+            placing.check(path, "outbox.path")
+    placing.check(tmp_path / "outbox.db", "outbox.path")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match="may not write to the folder"):
+        placing.check(tmp_path / "outbox.db", "outbox.path")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_disk_that_does_not_answer_is_no_wrong_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that is read-only. Mutation that this finds: `placing.check` that takes every error for a wrong path."""
+
+    def fail(_: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "is_dir", fail)
+    placing.check(tmp_path / "outbox.db", "outbox.path")
 
 
 def test_a_closed_outbox_says_so(tmp_path: Path, clock: SimulatedClock) -> None:

@@ -1,0 +1,173 @@
+"""Writes hard cases down, and knows when it cannot: a disk that is full, failing or read-only stops nothing else.
+
+::
+
+    well ── a group fails `attempts` times, or the outbox does not open at the start ──► failing
+     ▲                                                                                     │
+     └──── a small durable write works, tried after 0.1 s, 0.2 s, 0.4 s ... every 5 s ◄─────┘
+
+While it fails, nothing is accepted: whoever has cases is told so (`Committer.trouble`) and counts them as dropped;
+those on their way are dropped and counted too. What was accepted before waits on the disk, and goes on where it was
+when the disk works again. Why it is so: docs/decisions/0005-outbox-on-sqlite.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Final
+
+from edge_runtime.clock import Clock
+from edge_runtime.errors import StoreError
+from edge_runtime.metrics import Metrics
+from edge_runtime.store import HardCase, Outbox
+from edge_runtime.store.rows import groups
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = (0.1, 5.0)
+"""First and longest wait before a disk that failed is tried again; doubled each time. No jitter: it is our own disk."""
+
+Then = Callable[[bytes | None], None]
+
+
+class Committer:
+    """The only one who writes to the outbox what the loop hands over. One thread; `trouble` may be read by any.
+
+    Args:
+        outbox: where cases go; may be unopened, and fail to open.
+        attempts: tries of a group before its cases are dropped; between them a moment for the disk.
+        metrics: receives the gauge ``outbox_accepting``, and why cases were not accepted or left for others.
+        clock: for waiting.
+        stopping: ends the waits.
+        say: told when the outbox begins to fail, with why, and when it works again, with nothing.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        attempts: int,
+        metrics: Metrics,
+        clock: Clock,
+        stopping: Event,
+        say: Callable[[str], None],
+    ) -> None:
+        self._outbox = outbox
+        self._attempts = attempts
+        self._metrics = metrics
+        self._clock = clock
+        self._stopping = stopping
+        self._say = say
+        self._failures = 0  # since cases were last written down: a disk that is nearly full may take the smallest write
+        self._again_at = 0.0
+        self._unsettled: list[str] = []  # answered, and still in the outbox
+        self._unsettled_said = False
+        self._recalls: list[tuple[str, Then]] = []
+        self.trouble = ""
+        """Why nothing is accepted now; empty while it works."""
+        metrics.gauges["outbox_accepting"] = 1.0
+
+    def begin_failing(self, error: StoreError) -> None:
+        """Nothing can be written down for now: drop what comes, and try again until it works."""
+        self.trouble = str(error)
+        self._wait_longer()
+        self._metrics.gauges["outbox_accepting"] = 0.0
+        log.error("hard cases are dropped and counted until the disk takes them: %s", error)
+        self._say(self.trouble)
+
+    def put(self, cases: Sequence[HardCase]) -> int:
+        """Write cases down; returns how many were not, because the disk does not take them."""
+        left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group
+        for attempt in range(1, self._attempts + 1):
+            if self.trouble:
+                break
+            try:
+                while left:
+                    result = self._outbox.put(left[0])
+                    left.popleft()
+                    for reason in result.refused.values():
+                        self._metrics.dropped[f"outbox_{reason}"] += 1
+                    self._metrics.dropped["outbox_evicted"] += len(result.evicted)
+            except StoreError as error:
+                log.debug("outbox: commit failed (attempt %d): %s", attempt, error)
+                if attempt == self._attempts:
+                    self.begin_failing(error)
+                else:
+                    self._stopping.wait(0.1 * attempt)
+            else:
+                self._failures = 0
+                return 0
+        dropped = sum(map(len, left))
+        log.warning("outbox: %d hard cases are dropped: %s", dropped, self.trouble)
+        return dropped
+
+    def settle(self, ids: Sequence[str]) -> list[str]:
+        """Take answered cases out of the outbox, now or as soon as the disk takes it; returns those that are out.
+
+        Until then they stay in flight, so that nobody asks for them again. After a crash they are asked for again, with
+        the same ids: a repeat, not a loss.
+        """
+        self._unsettled += ids
+        if not self._unsettled or self.trouble:
+            return []
+        try:
+            self._outbox.delivered(self._unsettled)
+        except StoreError as error:
+            if not self._unsettled_said:
+                log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._unsettled), error)
+            self._unsettled_said = True
+            return []
+        settled, self._unsettled = self._unsettled, []
+        self._unsettled_said = False
+        return settled
+
+    def remember(self, name: str, value: bytes) -> None:
+        """Keep a small value; a failure costs no more than the value."""
+        if self.trouble:
+            return
+        try:
+            self._outbox.put_state(name, value)
+        except StoreError as error:
+            log.warning("outbox: the %s could not be saved: %s", name, error)
+
+    def recall(self, name: str, then: Then) -> None:
+        """Read a small value, as soon as the outbox works."""
+        self._recalls.append((name, then))
+
+    def wait_s(self) -> float:
+        """Seconds until `look` is worth calling, while the disk fails; 0 when it is now."""
+        return max(0.0, self._again_at - self._clock.monotonic())
+
+    def look(self) -> None:
+        """Try whether the disk works again, when it is time; to be called now and then."""
+        if self.trouble and self.wait_s() == 0:
+            try:
+                self._outbox.put_state("tried", b"")  # a write: a disk may be readable, and full
+            except StoreError as error:
+                log.debug("outbox: still %s", error)
+                self._wait_longer()
+                return
+            self.trouble = ""
+            self._metrics.gauges["outbox_accepting"] = 1.0
+            log.warning("outbox: the disk works again, hard cases are accepted")
+            self._say("")
+        if self._recalls and not self.trouble:
+            self._answer_recalls()
+
+    def _answer_recalls(self) -> None:
+        recalls, self._recalls = self._recalls, []
+        for name, then in recalls:
+            try:
+                value = self._outbox.get_state(name)
+            except StoreError:
+                self._recalls.append((name, then))
+            else:
+                then(value)
+
+    def _wait_longer(self) -> None:
+        first, longest = AGAIN_S
+        self._again_at = self._clock.monotonic() + min(longest, first * 2.0 ** min(self._failures, 16))
+        self._failures += 1

@@ -14,18 +14,16 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
+from edge_runtime import child_process
 from edge_runtime.engine import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EdgeError, EngineError, InputError
-from edge_runtime.probe import ended
 
 if TYPE_CHECKING:
     from edge_runtime.engines.providers import Placement
@@ -106,12 +104,10 @@ class WorkerEngine:
         self._end(kill=False)
 
     def _start(self, fd: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)}
-        program = f"from edge_runtime import worker; worker.child({fd})"
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
-                [sys.executable, "-P", "-s", "-c", program],
-                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[fd],
+                child_process.command(f"from edge_runtime import worker; worker.child({fd})"),
+                env=child_process.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[fd],
             )  # fmt: skip
         except OSError as error:
             self._socket.close()
@@ -170,7 +166,7 @@ class WorkerEngine:
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
-        return ended(code)
+        return child_process.ended(code)
 
 
 def _spec(plain: Mapping[str, Any]) -> TensorSpec:

@@ -1,18 +1,11 @@
 """Models timed in a child process: one that takes its process with it costs that candidate and nothing else.
 
-The child is given everything over a pipe and answers with one JSON object. It is a fresh interpreter, so what it
-says of memory is the device's bill: Python, numpy, one engine, one model.
+The child (`edge_runtime.child_process`) is a fresh interpreter, so what it says of memory is the device's bill: Python,
+numpy, one engine, one model.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import struct
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,14 +13,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from edge_runtime import child_process
 from edge_runtime.clock import SystemClock
-from edge_runtime.errors import EdgeError, EngineError
+from edge_runtime.errors import EngineError
 from edge_runtime.timing.race import Contender, Plan, Timing, race
 
-MEMORY_BYTES = 4 * 2**30
-"""Of address space for each model, most of which an engine never touches."""
-
-_HEADER = struct.Struct("<Q")
 _TRIAL = Plan(rounds=1, block_s=0.001, warm_up=0)
 
 
@@ -82,70 +72,32 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
             "inputs": [{"dtype": array.dtype.str, "shape": array.shape} for array in arrays],
         })  # fmt: skip
         blobs += [contender.model, *(array.tobytes() for array in arrays)]
-    # CUDA and its like map far more than they use.
     boundless = any(contender.providers for contender in contenders)
-    bounds = {"timeout_s": timeout_s, "memory_bytes": sys.maxsize if boundless else MEMORY_BYTES * len(contenders)}
-    head = json.dumps({**job, **bounds, "contenders": entries}).encode()
-    message = b"".join((_HEADER.pack(len(head)), head, *blobs))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)}
-    command = [sys.executable, "-P", "-s", "-c", "from edge_runtime.timing import child; child.main()"]
     try:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-    except OSError as error:
-        raise EngineError(f"cannot start a child process to time a model in: {error.strerror}") from error
-    with process:
-        try:
-            answer, noise = process.communicate(message, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            return {"reason": f"it did not end within {timeout_s:g} s in a child process"}
-        except BaseException:
-            process.kill()
+        return child_process.ask(
+            "from edge_runtime.timing import child; child.main()",
+            {**job, "contenders": entries},
+            blobs,
+            what="it",
+            timeout_s=timeout_s,
+            memory_bytes=None if boundless else child_process.MEMORY_BYTES * len(contenders),
+        )
+    except EngineError as error:
+        if error.how == "raised":  # nothing was tried
             raise
-    return _outcome(process.returncode, answer, noise)
-
-
-def _outcome(code: int, answer: bytes, noise: bytes) -> dict[str, Any]:
-    if code == 0:
-        with contextlib.suppress(ValueError):
-            outcome = json.loads(answer)
-            if isinstance(outcome, dict):
-                return outcome
-    try:
-        how = f"of {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    except ValueError:
-        how = f"of signal {-code}"
-    lines = [line.strip() for line in noise.decode("utf-8", "replace").splitlines() if line.strip()]
-    last = f" ({lines[-1][:200]})" if lines else ""
-    return {"reason": f"it ended a child process {how}{last}"}
+        return {"reason": str(error)}
 
 
 def main() -> NoReturn:
-    """The other side. Ends without the interpreter's clean-up, in which engines have been seen to crash."""
-    answer = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints must not get into the answer
-    outcome: dict[str, Any]
-    try:
-        outcome = _attempt()
-    except (EdgeError, MemoryError, ValueError, TypeError) as error:
-        outcome = {"reason": " ".join(str(error).split()) or type(error).__name__}
-    with os.fdopen(answer, "wb") as file:
-        file.write(json.dumps(outcome).encode())
-    os._exit(0)
+    """The other side."""
+    child_process.answer(_attempt)
 
 
-def _attempt() -> dict[str, Any]:
-    data = sys.stdin.buffer.read()
-    (size,) = _HEADER.unpack_from(data)
-    place = _HEADER.size + size
-    job = json.loads(data[_HEADER.size : place])
-    _limit(job["timeout_s"], job["memory_bytes"])
+def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
+    place = 0
     contenders = []
     for entry in job["contenders"]:
-        model, place = data[place : place + entry["size"]], place + entry["size"]
+        model, place = bytes(data[place : place + entry["size"]]), place + entry["size"]
         arrays = []
         for spec in entry["inputs"]:
             shape = tuple(spec["shape"])
@@ -184,14 +136,3 @@ def _peak_rss_kb() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
-
-
-def _limit(timeout_s: float, memory_bytes: int) -> None:
-    """Bounds that hold even when the parent is gone; no core dump of somebody's model."""
-    import resource  # noqa: PLC0415 - POSIX only, and only the child needs it
-
-    for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory_bytes)):
-        _, hard = resource.getrlimit(what)
-        if value < sys.maxsize:
-            resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-    signal.alarm(max(1, round(timeout_s)) + 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import archive, engines, npy, probe
+from edge_runtime import archive, child_process, engines, npy, probe
 from edge_runtime.bundle import Bundle, load_engine, open_bundle
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
@@ -192,7 +192,7 @@ def test_the_child_leaves_no_core_and_is_bounded(bundle: Bundle, stub: _Stub, tm
     assert "enough" in report.reason
     limits, alarm = ast.literal_eval(seen.read_text())
     assert limits[0] == 0
-    assert limits[1] == probe.MEMORY_BYTES
+    assert limits[1] == child_process.MEMORY_BYTES
     assert limits[2] == 8 * (os.cpu_count() or 1)
     assert 0 < alarm <= 8
 

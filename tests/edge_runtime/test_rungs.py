@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import probe, rungs
+from edge_runtime import child_process, probe, rungs
 from edge_runtime.bundle import load_engine, open_bundle
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
@@ -223,7 +223,7 @@ def test_memory_is_bounded_on_the_processor_alone(
         "import resource\nraise ImportError(f'bound {resource.getrlimit(resource.RLIMIT_AS)[0]}.')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(EngineError, match=f"bound {probe.MEMORY_BYTES}"):
+    with pytest.raises(EngineError, match=f"bound {child_process.MEMORY_BYTES}"):
         up._load(plain)
     free = resource.getrlimit(resource.RLIMIT_AS)[0]
     with pytest.raises(EngineError, match=f"bound {free}"):

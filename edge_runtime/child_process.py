@@ -1,0 +1,148 @@
+"""A job for a child process: sent over a pipe, bounded, and answered with one JSON object.
+
+For what may end the process that does it, which no Python code can catch. The child is a fresh interpreter with the
+path of this one. It opens nothing that this process has open, is bounded in memory, processor time and wall time even
+when this process is gone, and leaves no core dump of somebody's model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from edge_runtime.errors import BundleError, EdgeError, EngineError
+
+MEMORY_BYTES: Final = 4 * 2**30
+"""Of address space for a model, most of which an engine never touches; twenty times what loading a small model maps
+(0.2 GB). Not for accelerators: CUDA and its like map far more than they use."""
+
+_HEADER: Final = struct.Struct("<Q")
+
+
+def command(program: str) -> list[str]:
+    """What starts an interpreter like this one with a line of Python."""
+    return [sys.executable, "-P", "-s", "-c", program]
+
+
+def environment() -> dict[str, str]:
+    """This process's own, and its path."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)}
+
+
+def ask(
+    program: str,
+    job: Mapping[str, Any],
+    data: Sequence[bytes],
+    *,
+    what: str,
+    timeout_s: float,
+    memory_bytes: int | None,
+) -> dict[str, Any]:
+    """Have a job done.
+
+    Args:
+        program: a line of Python that ends in `answer`.
+        job: plain values that become JSON.
+        data: bytes that go with it.
+        what: is done, for messages.
+        timeout_s: wall time after which the child is killed.
+        memory_bytes: address space that it may use; None is any.
+
+    Returns:
+        What it answered; with a ``reason``, one line, where it refused the job, and then with the ``outcome`` ``wrong``
+        (a BundleError) or ``refused``.
+
+    Raises:
+        EngineError: no child can be started, or it hung or died; `EngineError.how` tells which.
+    """
+    head = json.dumps({**job, "timeout_s": timeout_s, "memory_bytes": memory_bytes}).encode()
+    message = b"".join((_HEADER.pack(len(head)), head, *data))
+    try:
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
+            command(program), env=environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    except OSError as error:
+        raise EngineError(f"cannot start a child process to try a model in: {error.strerror}") from error
+    with process:
+        try:
+            told, noise = process.communicate(message, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise EngineError(f"{what} did not end within {timeout_s:g} s in a child process", how="hung") from None
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode == 0:
+        with contextlib.suppress(ValueError):
+            outcome = json.loads(told)
+            if isinstance(outcome, dict):
+                return outcome
+    if process.returncode == -signal.SIGALRM:  # its own alarm, set in case this process should be gone
+        raise EngineError(f"{what} did not end in time in a child process", how="hung")
+    lines = [line.strip() for line in noise.decode("utf-8", "replace").splitlines() if line.strip()]
+    last = f" ({lines[-1][:200]})" if lines else ""
+    raise EngineError(f"{what} ended a child process {ended(process.returncode)}{last}", how="died")
+
+
+def ended(code: int) -> str:
+    """How a process ended, for people: ``of SIGSEGV``, ``with exit code 1``."""
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"of {signal.Signals(-code).name}"
+    except ValueError:
+        return f"of signal {-code}"
+
+
+# -- the other side ----------------------------------------------------------------------------------------------------
+
+
+def answer(work: Callable[[dict[str, Any], memoryview], dict[str, Any]]) -> NoReturn:
+    """Do the job that stands on standard input, answer on standard output, and end.
+
+    Without the interpreter's clean-up, which costs time, and in which engines have been seen to crash.
+
+    Args:
+        work: takes the job and its data, under the limits, and gives what becomes JSON.
+    """
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints must not get into the answer
+    outcome: dict[str, Any]
+    try:
+        data = memoryview(sys.stdin.buffer.read())
+        (size,) = _HEADER.unpack_from(data)
+        job = json.loads(bytes(data[_HEADER.size : _HEADER.size + size]))
+        _limit(job["timeout_s"], job["memory_bytes"])
+        outcome = work(job, data[_HEADER.size + size :])
+    except (EdgeError, MemoryError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        outcome = {"outcome": "wrong" if isinstance(error, BundleError) else "refused", "reason": reason}
+    with os.fdopen(out, "wb") as file:
+        file.write(json.dumps(outcome).encode())
+    os._exit(0)
+
+
+def _limit(timeout_s: float, memory_bytes: int | None) -> None:
+    import resource  # noqa: PLC0415 - POSIX only, and only the child needs it
+
+    def lower(what: int, value: int) -> None:
+        _, hard = resource.getrlimit(what)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(what, (value, value))
+
+    lower(resource.RLIMIT_CORE, 0)
+    if memory_bytes is not None:
+        lower(resource.RLIMIT_AS, memory_bytes)
+    seconds = max(1, round(timeout_s)) + 1
+    lower(resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1))
+    signal.alarm(seconds)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
-from export.data import Float32, Windows
-from export.learn import spread
+from export.data import Float32, Windows, spread
 from export.pack import VariantSource, in_halves, pack
 from export.recipe import Recipe
 from export.sign import SigningKey

@@ -166,6 +166,15 @@ def cut_windows(dataset: Dataset, *, samples: int, hop: int, context: int | None
     )
 
 
+def spread(count: int, wanted: int) -> Int64:
+    """At most `wanted` of so many places, evenly, the first and the last among them.
+
+    >>> spread(7, 3).tolist()
+    [0, 3, 6]
+    """
+    return np.linspace(0, count - 1, min(count, wanted)).astype(np.int64)
+
+
 def leave_one_group_out(dataset: Dataset) -> list[tuple[str, Dataset, Dataset]]:
     """Every split that leaves one group out.
 

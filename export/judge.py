@@ -30,6 +30,8 @@ from edge_runtime.errors import ConfigError
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.integer[Any]]
 
+REFERENCE = "onnx-fp32"
+"""Name of the unquantised student, which the other candidates are compared with."""
 RESAMPLES = 2000
 _Z = 1.959963984540054  # two-sided 95 % of the normal distribution
 
@@ -76,7 +78,7 @@ def judge(
     labels: Integers,
     groups: Sequence[str] | npt.NDArray[Any] | None = None,
     *,
-    reference: str = "onnx-fp32",
+    reference: str = REFERENCE,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> tuple[Judged, ...]:

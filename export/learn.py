@@ -30,15 +30,13 @@ from export.judge import judge
 from export.networks import Calibrated, build_network
 from export.recipe import Recipe, TrainingRecipe
 from export.sampling import PlaceSampler, Variation
-from export.steps import Steps
+from export.steps import Say, Steps
 from export.teacher import OnnxTeacher, TorchTeacher
 from export.teacher import Teacher as Answering
 from export.temperature import ends_in_softmax, with_softmax, with_temperature
 from export.to_onnx import to_onnx
 from export.train import Training, answer, fit_labels, start
 from export.weights import load_weights, save_weights
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,11 +367,6 @@ def training(recipe: TrainingRecipe) -> Training:
         weight_decay=recipe.weight_decay,
         label_smoothing=recipe.label_smoothing,
     )
-
-
-def spread(count: int, wanted: int) -> Int64:
-    """At most `wanted` of so many places, evenly."""
-    return np.linspace(0, count - 1, min(count, wanted)).astype(np.int64)
 
 
 def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:

@@ -16,6 +16,8 @@ from edge_runtime import engines
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, InputError
 from edge_runtime.timing import Contender, Measurement, Plan, measure
+from export.data import spread
+from export.judge import REFERENCE
 from export.pack import VariantSource
 
 Floats = npt.NDArray[np.float32]
@@ -28,7 +30,7 @@ def measure_candidates(
     candidates: Sequence[VariantSource],
     windows: Floats,
     *,
-    reference: str = "onnx-fp32",
+    reference: str = REFERENCE,
     threads: Sequence[int] | None = None,
     plan: Plan | None = None,
     chosen_engines: Mapping[str, str] | None = None,
@@ -55,13 +57,13 @@ def measure_candidates(
         raise ConfigError(f"two candidates are called {repeated[0]}")
     if not len(windows):
         raise ConfigError("candidates need windows to be timed on")
-    spread = np.linspace(0, len(windows) - 1, min(WINDOWS, len(windows))).astype(np.int64)
+    few = windows[spread(len(windows), WINDOWS)]
     contenders = [
         Contender(
             name=candidate.name,
             engine=(chosen_engines or {}).get(candidate.name) or best_engine(candidate),
             model=candidate.model,
-            inputs=(arrange(windows[spread], candidate),),
+            inputs=(arrange(few, candidate),),
         )
         for candidate in candidates
     ]

@@ -17,7 +17,7 @@ from edge_runtime.bundle import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
 from edge_runtime.timing import Timing
-from export.judge import Judged
+from export.judge import REFERENCE, Judged
 from export.pack import VariantSource
 
 SLOWER = 1.02
@@ -104,7 +104,7 @@ def choose(
     judged: Iterable[Judged],
     limits: Limits,
     *,
-    reference: str = "onnx-fp32",
+    reference: str = REFERENCE,
     target: str | None = None,
     hazards: Mapping[str, str] | None = None,
     failed: Mapping[str, str] | None = None,

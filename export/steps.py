@@ -18,6 +18,9 @@ import orjson
 
 from edge_runtime.clock import Clock
 
+Say = Callable[[str], None]
+"""Is told what happens, a line at a time."""
+
 
 def digest(value: Any) -> str:
     """SHA-256 of a value made of dataclasses, mappings, lists, texts and numbers, as hexadecimal."""
@@ -51,7 +54,7 @@ class Steps:
         clock: measures how long steps take.
     """
 
-    def __init__(self, folder: Path, versions: Mapping[str, str], say: Callable[[str], None], clock: Clock) -> None:
+    def __init__(self, folder: Path, versions: Mapping[str, str], say: Say, clock: Clock) -> None:
         self.folder = folder
         self.versions = dict(versions)
         self._say = say

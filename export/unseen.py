@@ -12,9 +12,8 @@ from edge_runtime.manifest import GateSpec
 from export.baseline import random_forest
 from export.bundles import TEACHER
 from export.calibrate import gate_curve, gate_figures, scores
-from export.data import Float32, Int64, Windows
+from export.data import Float32, Int64, Windows, spread
 from export.judge import judge
-from export.learn import spread
 from export.measure import answers
 from export.pack import VariantSource
 

@@ -12,7 +12,7 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.recordings import RecordingLayout, iter_readings
 from edge_runtime.window import Windower
 from export.card.spec import Card
-from export.data import Float32
+from export.data import Float32, spread
 
 WINDOWS = 8
 
@@ -46,8 +46,7 @@ def recorded_windows(card: Card, files: Sequence[Path], layout: RecordingLayout 
             f"{', '.join(map(str, files))}: not one window of {contract.window} samples at {contract.rate_hz:g} Hz "
             "without a gap; give a longer recording, or look at the rate and max_gap_s"
         )
-    chosen = np.linspace(0, len(found) - 1, min(WINDOWS, len(found))).astype(np.int64)
-    windows = np.stack([found[i] for i in chosen.tolist()])
+    windows = np.stack([found[i] for i in spread(len(found), WINDOWS).tolist()])
     _check_units(card, windows)
     return windows
 

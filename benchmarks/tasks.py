@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Goal, Report
+from benchmarks.report import Cell, Goal, Report
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.timing import this_machine
 from export.cli import main as edge_export
@@ -73,90 +73,141 @@ def replayed(report: Mapping[str, Any], out: Path) -> float:
 
 
 def summary(task: Task, report: Mapping[str, Any], seconds: float, counted: float) -> Report:
-    """One task as a table with its goals."""
-    test, metric = report["test"], report["metric"]
-    judged, device = test["judged"], test["device"]
-    table = Report(
+    """One task as a table with its goals.
+
+    Args:
+        task: which.
+        report: what its build wrote as ``report.json``.
+        seconds: that the build took.
+        counted: accuracy of the packed bundle when it was replayed.
+    """
+    return Report(
         f"{task.name}: test groups {', '.join(report['groups']['test'])}, {report['windows']['test']} windows",
         ("who", "accuracy %", "95 %", "macro F1 %", "bytes", "zlib bytes", "us", "times faster"),
+        rows=_rows(report),
+        goals=[
+            *_against_teacher(report),
+            *_forwarding(report),
+            Goal(
+                "points between the report and the replayed bundle",
+                abs(100 * (counted - report["test"]["judged"][report["test"]["device"]]["accuracy"])),
+                0,
+                at_most=True,
+            ),
+            Goal("minutes to build", seconds / 60, MINUTES, at_most=True),
+            *_quantisation(report),
+            *_streaming(report),
+        ],
+        notes=_notes(report),
     )
-    files = {each["name"]: each for each in report["candidates"]}
-    timed = report["against_teacher"]
-    sizes = {"teacher": (report["teacher"]["bytes"], report["teacher"]["zlib_bytes"])}
-    sizes |= {name: (each["size"], each["zlib_size"]) for name, each in files.items()}
+
+
+def _rows(report: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
+    """Who was judged on test groups, and what each costs."""
+    judged, device, timed = report["test"]["judged"], report["test"]["device"], report["against_teacher"]
+    files = _files(report)
+    sizes = {name: (each["size"], each["zlib_size"]) for name, each in files.items()}
+    sizes["teacher"] = (report["teacher"]["bytes"], report["teacher"]["zlib_bytes"])
+    rows: list[tuple[Cell, ...]] = []
     for name in ("random-forest", "teacher", *files):
         if name not in judged:
             continue
         one = judged[name]
-        size = sizes.get(name, (None, None))
-        table.rows.append(
+        rows.append(
             (
                 f"{name} (ships)" if name == device else name,
                 100 * one["accuracy"],
                 f"{100 * one['low']:.1f} to {100 * one['high']:.1f}",
                 100 * one["macro_f1"],
-                *size,
+                *sizes.get(name, (None, None)),
                 timed[name]["p50_us"] if name in timed else None,
                 timed[name]["times_faster"] if name in timed else None,
             )
         )
+    return rows
+
+
+def _files(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The device's candidates by name."""
+    return {each["name"]: each for each in report["candidates"]}
+
+
+def _against_teacher(report: Mapping[str, Any]) -> list[Goal]:
+    """What is left of the teacher in the device's bundle."""
+    judged, device, metric = report["test"]["judged"], report["test"]["device"], report["metric"]
     bundles = report["bundles"]
     teacher = next(size for name, size in bundles.items() if "teacher" in name)
     own = bundles[f"{report['recipe']}-{platform.machine()}.edge"]
-    teacher_score, own_score = judged["teacher"][metric], judged[device][metric]
-    gate = test["gate"]
-    at_ten = max((point for point in test["curve"] if point["forwarded"] <= 0.1), key=lambda p: p["forwarded"])
-    integers = [each for name, each in files.items() if "int8" in name and name in judged]
-    table.goals = [
+    score = judged[device][metric]
+    return [
         Goal("times smaller than the teacher, bundles on disk", teacher["bytes"] / own["bytes"], 50),
         Goal("times smaller, bundles after zlib", teacher["zlib_bytes"] / own["zlib_bytes"], 50),
-        Goal("times faster than the teacher, one core", timed[device]["times_faster"], 10),
-        Goal(f"share of the teacher's {metric} kept, %", 100 * own_score / teacher_score, 99),
-        Goal(f"points of {metric} above the plain baseline", 100 * (own_score - judged["random-forest"][metric]), 0),
+        Goal("times faster than the teacher, one core", report["against_teacher"][device]["times_faster"], 10),
+        Goal(f"share of the teacher's {metric} kept, %", 100 * score / judged["teacher"][metric], 99),
+        Goal(f"points of {metric} above the plain baseline", 100 * (score - judged["random-forest"][metric]), 0),
+    ]
+
+
+def _forwarding(report: Mapping[str, Any]) -> list[Goal]:
+    """What the cloud adds, and how often it is asked."""
+    test = report["test"]
+    at_ten = max((point for point in test["curve"] if point["forwarded"] <= 0.1), key=lambda p: p["forwarded"])
+    return [
         Goal(
             "points of accuracy with the cloud taking at most 10 %, against the teacher",
-            100 * (at_ten["combined_accuracy"] - judged["teacher"]["accuracy"]),
+            100 * (at_ten["combined_accuracy"] - test["judged"]["teacher"]["accuracy"]),
             -0.2,
         ),
-        Goal("share forwarded by the bundle's own threshold, %", 100 * gate["forwarded"], 10, at_most=True),
-        Goal(
-            "points between the report and the replayed bundle",
-            abs(100 * (counted - judged[device]["accuracy"])),
-            0,
-            at_most=True,
-        ),
-        Goal("minutes to build", seconds / 60, MINUTES, at_most=True),
+        Goal("share forwarded by the bundle's own threshold, %", 100 * test["gate"]["forwarded"], 10, at_most=True),
     ]
-    for each in integers:
+
+
+def _quantisation(report: Mapping[str, Any]) -> list[Goal]:
+    """What integers save and cost, by file."""
+    judged, metric, files = report["test"]["judged"], report["metric"], _files(report)
+    goals: list[Goal] = []
+    for name, each in files.items():
+        if "int8" not in name or name not in judged:
+            continue
         fp32 = files[f"{each['format']}-fp32"]
-        table.goals += [
-            Goal(f"{each['name']}: % smaller than fp32", 100 * (1 - each["size"] / fp32["size"]), 50),
+        goals += [
+            Goal(f"{name}: % smaller than fp32", 100 * (1 - each["size"] / fp32["size"]), 50),
             Goal(
-                f"{each['name']}: points of {metric} lost against fp32",
-                100 * (judged[fp32["name"]][metric] - judged[each["name"]][metric]),
+                f"{name}: points of {metric} lost against fp32",
+                100 * (judged[fp32["name"]][metric] - judged[name][metric]),
                 0.5,
                 at_most=True,
             ),
         ]
-    if streaming := report["streaming"]:
-        table.goals += [
-            Goal(
-                f"streaming at {100 * streaming['overlap']:.0f} % overlap: times less CPU", streaming["times_less"], 5
-            ),
-            Goal("streaming: largest difference", streaming["max_abs_diff"], 1e-4, at_most=True),
-        ]
-    kept = report["quantisation"]["kept_in_float"]
-    table.notes = [
-        f"student {report['student']['parameters']:,} parameters, {report['student']['macs']:,} multiply-accumulates; "
-        f"quantised by {report['quantisation']['ranges']}"
-        + (f"; in float: {', '.join(one['layer'] for one in kept)}" if kept else ""),
+    return goals
+
+
+def _streaming(report: Mapping[str, Any]) -> list[Goal]:
+    """What state between updates saves; nothing where the recipe asks for no stateful graph."""
+    streaming = report["streaming"]
+    if not streaming:
+        return []
+    return [
+        Goal(f"streaming at {100 * streaming['overlap']:.0f} % overlap: times less CPU", streaming["times_less"], 5),
+        Goal("streaming: largest difference", streaming["max_abs_diff"], 1e-4, at_most=True),
     ]
-    table.notes.append(
-        f"gate: {report['gate']['score']} below {report['gate']['threshold']:.4f}; with the cloud "
-        f"{100 * gate['combined_accuracy']:.2f} % right, {100 * gate['forwarded']:.2f} % forwarded"
+
+
+def _notes(report: Mapping[str, Any]) -> list[str]:
+    student, quantisation = report["student"], report["quantisation"]
+    gate, forwarding = report["gate"], report["test"]["gate"]
+    made = (
+        f"student {student['parameters']:,} parameters, {student['macs']:,} multiply-accumulates; "
+        f"quantised by {quantisation['ranges']}"
     )
-    table.notes += [f"{target} ships {', '.join(chosen['shipped'])}" for target, chosen in report["choice"].items()]
-    return table
+    if kept := quantisation["kept_in_float"]:
+        made += f"; in float: {', '.join(one['layer'] for one in kept)}"
+    gated = (
+        f"gate: {gate['score']} below {gate['threshold']:.4f}; with the cloud "
+        f"{100 * forwarding['combined_accuracy']:.2f} % right, {100 * forwarding['forwarded']:.2f} % forwarded"
+    )
+    ships = [f"{target} ships {', '.join(chosen['shipped'])}" for target, chosen in report["choice"].items()]
+    return [made, gated, *ships]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -181,9 +181,6 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         if path == Path("/"):
             raise ConfigError("a folder that is written to is the root of the disk; give outbox and answers their own")
     groups = groups_of(app, config.groups)
-    start_s = 2 * app.model.load_timeout_s + app.model.tune_at_start_s + 2 * _SLACK_S
-    everything = [*paths.read, *paths.written, config.python, config.python.resolve()]
-    command = [str(config.python), "-P", "-m", "edge_runtime", "run", str(config.app)]
     lines = [
         MARK,
         f"# {' '.join(str(config.app).split())}; change that file and make this one again, or override parts of it by:",
@@ -197,22 +194,10 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         "StartLimitBurst=10",
         "",
         "[Service]",
-        "Type=notify",
-        "NotifyAccess=main",
-        f"ExecStart={' '.join(_word(word) for word in command)}",
-        f"WorkingDirectory={_whole(config.app.parent)}",
-        f"User={config.user}",
-        *([f"SupplementaryGroups={' '.join(groups)}"] if groups else []),
-        "Environment=PYTHONDONTWRITEBYTECODE=1",
+        *_process(config, groups),
         "",
         "# It is started anew when it fails or hangs, unless its configuration is wrong (exit code 2).",
-        f"WatchdogSec={config.watchdog_s}",
-        "Restart=on-failure",
-        "RestartSec=2",
-        "RestartPreventExitStatus=2",
-        f"TimeoutStartSec={start_s:.0f}",
-        f"TimeoutStopSec={app.drain_timeout_s + _SLACK_S:.0f}",
-        "KillMode=mixed",
+        *_restarts(app, config),
         "",
         f"MemoryMax={config.memory_max}",
         f"CPUQuota={config.cpu_percent or 100 * app.model.threads}%",
@@ -220,6 +205,50 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         "LimitCORE=0",
         "",
         "# The disk is read-only but for what the configuration names.",
+        *_disk(app, config, paths),
+        "",
+        *_devices(app, groups),
+        "",
+        *_kernel(app),
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _process(config: ServiceConfig, groups: Sequence[str]) -> list[str]:
+    """What runs, where, and as whom."""
+    command = [str(config.python), "-P", "-m", "edge_runtime", "run", str(config.app)]
+    return [
+        "Type=notify",
+        "NotifyAccess=main",
+        f"ExecStart={' '.join(_word(word) for word in command)}",
+        f"WorkingDirectory={_whole(config.app.parent)}",
+        f"User={config.user}",
+        *([f"SupplementaryGroups={' '.join(groups)}"] if groups else []),
+        "Environment=PYTHONDONTWRITEBYTECODE=1",
+    ]
+
+
+def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
+    """When it counts as hung or failed, and what then."""
+    start_s = 2 * app.model.load_timeout_s + app.model.tune_at_start_s + 2 * _SLACK_S
+    return [
+        f"WatchdogSec={config.watchdog_s}",
+        "Restart=on-failure",
+        "RestartSec=2",
+        "RestartPreventExitStatus=2",
+        f"TimeoutStartSec={start_s:.0f}",
+        f"TimeoutStopSec={app.drain_timeout_s + _SLACK_S:.0f}",
+        "KillMode=mixed",
+    ]
+
+
+def _disk(app: AppConfig, config: ServiceConfig, paths: Paths) -> list[str]:
+    """Which files it may read and write."""
+    everything = [*paths.read, *paths.written, config.python, config.python.resolve()]
+    return [
         "ProtectSystem=strict",
         f"ProtectHome={'read-only' if _any_below(everything, _HOMES) else 'yes'}",
         *([] if _any_below(everything, _TEMPORARY) else ["PrivateTmp=yes"]),
@@ -228,9 +257,23 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         # Buffers and rates of sensors are set through sysfs; the files' own permissions still hold.
         *(["ReadWritePaths=-/sys/devices"] if any(source.type == "iio" for source in app.source) else []),
         "UMask=0077",
-        "",
-        *_devices(app, groups),
-        "",
+    ]
+
+
+def _devices(app: AppConfig, groups: Sequence[str]) -> list[str]:
+    """Which device nodes it may open."""
+    if app.model.accelerators:
+        # Their nodes are the vendor's (nvhost, nvmap, apex, hailo): file permissions and groups alone decide.
+        return ["DevicePolicy=auto"]
+    nodes = [node for group in groups for node in (GROUPS[group].nodes if group in GROUPS else ())]
+    if not nodes:
+        return ["PrivateDevices=yes", "DevicePolicy=closed"]
+    return ["DevicePolicy=closed", *(f"DeviceAllow={node} rw" for node in nodes)]
+
+
+def _kernel(app: AppConfig) -> list[str]:
+    """What it may ask of the kernel: no more than an ordinary service."""
+    return [
         "NoNewPrivileges=yes",
         "CapabilityBoundingSet=",
         "AmbientCapabilities=",
@@ -254,22 +297,7 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         "SystemCallFilter=@system-service",
         "SystemCallFilter=~@privileged",
         "SystemCallErrorNumber=EPERM",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _devices(app: AppConfig, groups: Sequence[str]) -> list[str]:
-    """Which device nodes it may open."""
-    if app.model.accelerators:
-        # Their nodes are the vendor's (nvhost, nvmap, apex, hailo): file permissions and groups alone decide.
-        return ["DevicePolicy=auto"]
-    nodes = [node for group in groups for node in (GROUPS[group].nodes if group in GROUPS else ())]
-    if not nodes:
-        return ["PrivateDevices=yes", "DevicePolicy=closed"]
-    return ["DevicePolicy=closed", *(f"DeviceAllow={node} rw" for node in nodes)]
 
 
 def hints(app: AppConfig, config: ServiceConfig, known_groups: Sequence[str]) -> list[str]:

@@ -15,7 +15,18 @@ Pool = Literal["mean", "max", "mean_max", "last"]
 """How the features of all frames become one vector; ``last`` takes the newest frame's, for causal networks."""
 
 
-def _check(name: str, *, width: float, depth: int, kernel: int, reduction: int, dropout: float) -> None:
+def _check_sized(name: str, family: SeparableCnn1d | Tcn | ResNet1d | InceptionTime) -> None:
+    _check(
+        name,
+        width=family.width,
+        depth=family.depth,
+        kernel=family.kernel,
+        reduction=family.reduction,
+        dropout=family.dropout,
+    )
+
+
+def _check(name: str, *, width: float, depth: int, dropout: float, kernel: int = 1, reduction: int = 1) -> None:
     if width <= 0 or depth < 1 or kernel < 1:
         raise ConfigError(f"{name}: width {width}, depth {depth}, kernel {kernel}; all must be above 0")
     if reduction < 1 or reduction & (reduction - 1) or reduction > 2 ** (depth + 1):
@@ -50,14 +61,7 @@ class SeparableCnn1d:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(
-            "separable-cnn-1d",
-            width=self.width,
-            depth=self.depth,
-            kernel=self.kernel,
-            reduction=self.reduction,
-            dropout=self.dropout,
-        )
+        _check_sized("separable-cnn-1d", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +127,7 @@ class Tcn:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(
-            "tcn",
-            width=self.width,
-            depth=self.depth,
-            kernel=self.kernel,
-            reduction=self.reduction,
-            dropout=self.dropout,
-        )
+        _check_sized("tcn", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +173,7 @@ class Mlp:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        _check("mlp", width=self.width, depth=self.depth, kernel=1, reduction=1, dropout=self.dropout)
+        _check("mlp", width=self.width, depth=self.depth, dropout=self.dropout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,14 +202,7 @@ class ResNet1d:
     dropout: float = 0.3
 
     def __post_init__(self) -> None:
-        _check(
-            "resnet-1d",
-            width=self.width,
-            depth=self.depth,
-            kernel=self.kernel,
-            reduction=self.reduction,
-            dropout=self.dropout,
-        )
+        _check_sized("resnet-1d", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,14 +228,7 @@ class InceptionTime:
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        _check(
-            "inception-time",
-            width=self.width,
-            depth=self.depth,
-            kernel=self.kernel,
-            reduction=self.reduction,
-            dropout=self.dropout,
-        )
+        _check_sized("inception-time", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +252,7 @@ class ResNet2d:
     dropout: float = 0.3
 
     def __post_init__(self) -> None:
-        _check("resnet-2d", width=self.width, depth=self.depth, kernel=1, reduction=1, dropout=self.dropout)
+        _check("resnet-2d", width=self.width, depth=self.depth, dropout=self.dropout)
 
 
 Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp

@@ -1,4 +1,4 @@
-"""What must hold before calibration: an hour of search on windows of the wrong unit is an hour lost."""
+"""What must hold before calibration: an hour of search on windows that cannot set ranges is an hour lost."""
 
 from __future__ import annotations
 
@@ -60,46 +60,6 @@ def check_model(model: onnx.ModelProto, windows: Float32 | None = None) -> None:
         asked = " x ".join("any" if size is None else str(size) for size in expected)
         given = " x ".join(str(size) for size in windows.shape[1:])
         raise ConfigError(f"the model takes windows of {asked}, and those for calibration are {given}")
-
-
-def check_same_units(
-    training: Float32, calibration: Float32, *, channels: Sequence[str] | None = None, factor: float = 5.0
-) -> None:
-    """Refuse calibration windows whose channels are far larger or smaller than in training.
-
-    Compared is each channel's spread: the root mean square of its distance from the training windows' median. The
-    usual mistakes are far outside the default factor: g for m/s2 (9.8), degrees for radians (57), milli (1000),
-    counts for volts.
-
-    Args:
-        training: (n, channels, samples) windows trained on.
-        calibration: (m, channels, samples) windows that will set ranges.
-        channels: names for the message.
-        factor: largest ratio, either way, that still counts as the same unit.
-
-    Raises:
-        ConfigError: channel counts differ, or a channel's ratio is out of bounds; it names channel and ratio.
-    """
-    check_windows(training, channels=channels)
-    check_windows(calibration, channels=channels)
-    if training.shape[1] != calibration.shape[1]:
-        raise ConfigError(
-            f"training windows have {training.shape[1]} channels and those for calibration {calibration.shape[1]}"
-        )
-    for channel in range(training.shape[1]):
-        center = float(np.median(training[:, channel]))
-        before, after = (
-            float(np.sqrt(np.mean(np.square(windows[:, channel].astype(np.float64) - center))))
-            for windows in (training, calibration)
-        )
-        if before == after:
-            continue
-        ratio = after / before if before > 0 else float("inf")
-        if not 1 / factor <= ratio <= factor:
-            raise ConfigError(
-                f"channel {_name(channel, channels)} spreads {ratio:.3g} times as far in the calibration windows as in "
-                "training's; wrong unit?"
-            )
 
 
 def _name(channel: int, channels: Sequence[str] | None) -> str:

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from edge_runtime.errors import ConfigError
 from export.quantize import Scheme, quantize
-from export.quantize.checks import check_model, check_same_units, check_windows
+from export.quantize.checks import check_model, check_windows
 from tests.export.graphs import device_net, windows
 
 NAMES = ("ax", "ay", "gz")
@@ -46,35 +46,3 @@ def test_windows_of_another_shape_are_refused() -> None:
         check_model(device_net(), windows(8, 3, 41))
     with pytest.raises(ConfigError, match="3 x 40"):
         check_model(device_net(), windows(8, 40))
-
-
-def test_a_channel_in_another_unit_is_named_with_its_ratio() -> None:
-    training = windows(64, 3, 40)
-    same = windows(40, 3, 40, seed=5)
-    check_same_units(training, same, channels=NAMES)
-    in_degrees = same.copy()
-    in_degrees[:, 2] *= 57.3
-    with pytest.raises(ConfigError, match=r"channel 'gz' spreads \d+(\.\d)? times as far .*wrong unit\?"):
-        check_same_units(training, in_degrees, channels=NAMES)
-    with pytest.raises(ConfigError, match=r"channel 0 spreads 0\.0"):
-        check_same_units(training, (same / 50).astype(np.float32))
-
-
-def test_an_offset_is_another_unit_too() -> None:
-    """Kelvin for degrees Celsius: the same spread, elsewhere."""
-    celsius = (windows(64, 1, 40) + 20).astype(np.float32)
-    kelvin = (celsius + np.float32(273.15)).astype(np.float32)
-    with pytest.raises(ConfigError, match="wrong unit"):
-        check_same_units(celsius, kelvin)
-
-
-def test_a_channel_that_stands_still_in_both_passes_and_in_one_does_not() -> None:
-    training = windows(16, 3, 40)
-    training[:, 1] = 1
-    check_same_units(training, training)
-    moving = training.copy()
-    moving[:, 1, ::2] = 2
-    with pytest.raises(ConfigError, match="channel 1 spreads inf"):
-        check_same_units(training, moving)
-    with pytest.raises(ConfigError, match="3 channels and those for calibration 2"):
-        check_same_units(training, training[:, :2])

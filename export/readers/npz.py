@@ -1,0 +1,121 @@
+"""Recordings in NPZ files: one or several a file, a label for each of them or for each sample."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.errors import ConfigError
+from export.data import UNLABELLED, Channel, Float32, Int64, Recording
+from export.labels import marks_of_events
+from export.readers.files import arrays_of
+from export.readers.meaning import class_of, find_in, physical
+from export.readers.spec import UNITS_PER_S, NpzReader
+
+
+def read_npz(
+    reader: NpzReader, path: Path, name: str, channels: Sequence[Channel], classes: Sequence[str], rate_hz: float
+) -> Iterator[Recording]:
+    """Recordings of one file.
+
+    Args:
+        reader: what stands where.
+        path: the file.
+        name: its path within the folder.
+        channels: of the model.
+        classes: labels in the model's order.
+        rate_hz: samples per second.
+
+    Raises:
+        ConfigError: the file is damaged, or not as the reader says.
+    """
+    arrays = arrays_of(path, name)
+
+    def array(key: str) -> npt.NDArray[Any]:
+        if key not in arrays:
+            raise ConfigError(f"{name}: array {key!r} is missing; the file has {', '.join(sorted(arrays))}")
+        return arrays[key]
+
+    values = physical(array(reader.values), reader.scale, channels, name)
+    if reader.divide_by:
+        values = values / np.float32(array(reader.divide_by).reshape(-1)[0])
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0].tolist()
+        raise ConfigError(f"{name}: sample {row} of channel {channels[column].name} is not a finite number")
+    t = None
+    if reader.time:
+        t = array(reader.time).astype(np.float64) / UNITS_PER_S[reader.time_unit]
+        if t.shape != (len(values),):
+            raise ConfigError(f"{name}: array {reader.time!r} must hold one stamp for each of {len(values)} samples")
+    bounds = _bounds(reader, array, len(values), name)
+    marks, labels = _labels(reader, array, values, bounds, classes, name, rate_hz)
+    group, stem = find_in(reader.group, name, "group"), name.rsplit(".", 1)[0]
+    for index, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        stamps = None if t is None else t[begin:end]
+        kept = np.arange(end - begin)
+        if stamps is not None:
+            # A clock that stands still or steps back: the runtime counts the first of equal stamps, and so do we.
+            rising = np.concatenate(([True], stamps[1:] > np.maximum.accumulate(stamps)[:-1]))
+            stamps, kept = stamps[rising], kept[rising]
+        yield Recording(
+            name=stem if len(bounds) == 2 else f"{stem}-{index}",
+            group=group,
+            label=UNLABELLED if labels is None else labels[index],
+            values=values[begin:end][kept],
+            t=stamps,
+            marks=None if marks is None else marks[begin:end][kept],
+        )
+
+
+def _bounds(reader: NpzReader, array: Any, samples: int, name: str) -> list[int]:
+    if reader.run:
+        runs = np.asarray(array(reader.run))
+        if runs.shape != (samples,):
+            raise ConfigError(f"{name}: array {reader.run!r} must hold one number for each of {samples} samples")
+        return [0, *(np.flatnonzero(runs[1:] != runs[:-1]) + 1).tolist(), samples]
+    if not reader.boundaries:
+        return [0, samples]
+    bounds = [int(bound) for bound in array(reader.boundaries)]
+    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != samples or sorted(bounds) != bounds:
+        raise ConfigError(f"{name}: array {reader.boundaries!r} must rise from 0 to {samples}, the number of samples")
+    return bounds
+
+
+def _labels(
+    reader: NpzReader,
+    array: Any,
+    values: Float32,
+    bounds: Sequence[int],
+    classes: Sequence[str],
+    name: str,
+    rate_hz: float,
+) -> tuple[Int64 | None, list[int] | None]:
+    """Label of each sample, or of each recording."""
+    if reader.events:
+        events: dict[int, Int64] = {}
+        for event in reader.events:
+            places = np.asarray(array(event.array), np.int64)
+            if len(places) and not 0 <= places.min() <= places.max() < len(values):
+                raise ConfigError(f"{name}: array {event.array!r} names samples outside the recording")
+            events[class_of(event.label, classes, name)] = places
+        return marks_of_events(len(values), events, reach=round(reader.reach_s * rate_hz)), None
+    found = np.asarray(array(reader.label))
+    if found.shape not in ((len(values),), (len(bounds) - 1,)):
+        raise ConfigError(
+            f"{name}: array {reader.label!r} has shape {found.shape}; it needs one label for each of "
+            f"{len(bounds) - 1} recordings or {len(values)} samples"
+        )
+    names = reader.label_names or tuple(classes)
+    numbers = found.dtype.kind in "iu"
+    if numbers and len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(names):
+        raise ConfigError(f"{name}: array {reader.label!r} holds {found.max()}, but only {len(names)} labels are named")
+    unique, inverse = np.unique(found, return_inverse=True)
+    classes_of = [class_of(names[int(value)] if numbers else str(value), classes, name) for value in unique]
+    labels = np.array(classes_of, np.int64)[inverse]
+    # With as many recordings as samples the two readings of the array mean the same.
+    return (labels, None) if found.shape == (len(values),) else (None, labels.tolist())

@@ -8,6 +8,7 @@ asked for in an error. The recipe is an ordinary one: read it, change it, build 
 from __future__ import annotations
 
 from export.auto.decide import Decision, Draft, decide
-from export.auto.survey import Survey, Wishes, survey
+from export.auto.survey import Survey, survey
+from export.auto.wishes import Wishes
 
 __all__ = ["Decision", "Draft", "Survey", "Wishes", "decide", "survey"]

@@ -55,9 +55,8 @@ def batch(n: int = BATCH) -> Any:
     return np.random.default_rng(0).normal(size=(n, CHANNELS, SAMPLES)).astype(np.float32)
 
 
-def encoded(n: int) -> tuple[bytes, int]:
+def encoded(window: Any) -> tuple[bytes, int]:
     """A binary request by hand: body, and length of its JSON."""
-    window = batch(n)
     tensor = {
         "name": "window",
         "datatype": "FP32",
@@ -158,14 +157,8 @@ def ask_plain(port: int) -> Callable[[Any], Any]:
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(window: Any) -> Any:
-        tensor = {
-            "name": "window",
-            "datatype": "FP32",
-            "shape": list(window.shape),
-            "parameters": {"binary_data_size": window.nbytes},
-        }
-        head = json.dumps({"id": "1", "parameters": {"binary_data_output": True}, "inputs": [tensor]}).encode()
-        connection.request("POST", INFER, head + window.tobytes(), {"Inference-Header-Content-Length": str(len(head))})
+        request, head = encoded(window)
+        connection.request("POST", INFER, request, {"Inference-Header-Content-Length": str(head)})
         answer = connection.getresponse()
         body = answer.read()
         length = int(answer.headers["Inference-Header-Content-Length"])
@@ -249,7 +242,7 @@ class Child:
 
 def load(port: int, connections: int, seconds: float) -> float:
     """Answers per second to `connections` callers that each send their next request when the last one is answered."""
-    body, length = encoded(1)
+    body, length = encoded(batch(1))
     request = (
         f"POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {length}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"

@@ -7,7 +7,7 @@ into float one by one until the promise holds, and those that turn out not to be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -188,6 +188,26 @@ def fit_mixed(
         ),
         scheme=used,
     )
+
+
+def round_to_halves(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
+    """Round the weights of layers that stay in float to half precision, in which a file can store them.
+
+    They are still float32 numbers and compute as such; only the file has half the bytes (`export.narrow`).
+
+    Args:
+        model: as for `export.quantize.write.write`.
+        kept: names of the layers.
+
+    Returns:
+        A new model. Weights beyond the range of half precision are left as they are.
+    """
+    net = Net(model)
+    for layer in layers(net):
+        weights = net.constant(layer.weight)
+        if layer.name in kept and np.abs(weights).max(initial=0) <= np.finfo(np.float16).max:
+            net.change(layer.weight, weights.astype(np.float16).astype(np.float32))
+    return net.model
 
 
 def _reason(found: Sensitivity, least: float, integer_score: float, *, all_float: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.candidates import LEARNED, candidates, integers
 from export.data import Float32
 from export.quantize import Scheme, quantize
+from export.quantize.mixed import round_to_halves
 from export.recipe import QuantiseRecipe
 from tests.export.graphs import device_net, onnx_answers, windows
 
@@ -109,6 +112,38 @@ def test_a_spectrum_in_front_stays_in_float_where_that_keeps_the_answers(mixed: 
     precisions = {source.name: source.precision for source in made.sources(1.0)}
     assert precisions["onnx-int8-s8s8"] == "mixed"
     assert precisions["onnx-fp32"] == "fp32"
+
+
+@pytest.mark.parametrize("harmless", [True, False])
+def test_what_stays_in_float_is_stored_in_halves_where_that_costs_nothing(
+    harmless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, calibration, validation = powers(), sounds(64, 1), sounds(200, 2)
+    expected = onnx_answers(net, validation)
+
+    def nearness(probabilities: Float32) -> float:
+        """As coarse as shares of right answers are."""
+        return round(1 - float(np.abs(probabilities - expected).mean()), 2)
+
+    def spoilt(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
+        rounded = round_to_halves(model, kept)
+        for tensor in rounded.graph.initializer:
+            if tensor.name == "table":
+                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor)[::-1].copy(), tensor.name))
+        return rounded
+
+    if not harmless:
+        monkeypatch.setattr("export.candidates.round_to_halves", spoilt)
+    recipe = QuantiseRecipe(ranges=("minmax",), calibration_windows=16)
+    found = integers(net, calibration, validation, nearness, recipe, max_drop=0.02)
+    stored = {
+        tensor.data_type
+        for source in candidates(net, found.graphs, mixed=True).sources(1.0)
+        if source.name == "onnx-int8-s8s8"
+        for tensor in onnx.load_model_from_string(source.model).graph.initializer
+    }
+    assert (TensorProto.FLOAT16 in stored) == harmless
+    assert nearness(onnx_answers(found.graphs["uint8"], validation)) >= 0.98
 
 
 def test_nothing_quantised_leaves_the_float_files_and_says_why() -> None:

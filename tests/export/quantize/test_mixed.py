@@ -13,7 +13,7 @@ from edge_runtime.errors import ConfigError
 from export.clean import clean
 from export.quantize import Scheme
 from export.quantize.graph import answers
-from export.quantize.mixed import fit_mixed, sensitivities, sqnr_db
+from export.quantize.mixed import fit_mixed, round_to_halves, sensitivities, sqnr_db
 from export.quantize.ranges import calibrate
 from export.quantize.write import prepare, write
 from tests.export.graphs import device_net, windows
@@ -115,3 +115,20 @@ def test_sqnr_is_decibels_of_power() -> None:
     one = np.ones((10, 2), np.float32)
     assert sqnr_db(one, one * np.float32(0.9)) == pytest.approx(20, abs=0.01)
     assert sqnr_db(one, one) == float("inf")
+
+
+def test_only_the_layers_named_are_rounded_to_halves_and_only_within_their_range() -> None:
+    model = prepare(clean(device_net()))
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    first, second, third = (node.input[1] for node in convolutions)
+    for tensor in model.graph.initializer:
+        if tensor.name == second:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1e6), tensor.name))
+    before = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    rounded = round_to_halves(model, [node.name for node in convolutions[:2]])
+    after = {tensor.name: numpy_helper.to_array(tensor) for tensor in rounded.graph.initializer}
+    np.testing.assert_array_equal(after[first], before[first].astype(np.float16).astype(np.float32))
+    assert not np.array_equal(after[first], before[first])
+    for name in before.keys() - {first}:
+        np.testing.assert_array_equal(after[name], before[name])
+    assert {second, third} <= before.keys()

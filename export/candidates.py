@@ -16,12 +16,13 @@ from export.pack import VariantSource
 from export.quantize import Scheme
 from export.quantize.graph import Net, answers
 from export.quantize.layers import layers
-from export.quantize.mixed import Kept, Sensitivity, fit_mixed, round_to_halves, sensitivities, sqnr_db
+from export.quantize.mixed import Kept, Sensitivity, fit_mixed, sensitivities, sqnr_db
 from export.quantize.ranges import Ranges, choose, collect
 from export.quantize.scheme import OPERATORS
 from export.quantize.shield import shield
 from export.quantize.write import prepare, write
 from export.recipe import QuantiseRecipe
+from export.search import targets_for
 from export.slim import slim
 from export.temperature import with_temperature
 from export.to_tflite import convert
@@ -127,10 +128,6 @@ def integers(
         reason = "it comes before the features, whose range eight bits cannot hold"
         kept = (*(Kept(layer=name, reason=reason) for name in front), *mixed.kept)
         written[best] = mixed.model
-        halves = round_to_halves(prepared, [one.layer for one in kept])
-        stored = write(halves, ranges[calibrated], used)
-        if judge(stored) >= mixed.score:
-            prepared, written[best] = halves, stored
     graphs = {"uint8": written[best]}
     if best == LEARNED and learned is not None:
         graphs["int8"] = learned["int8"]
@@ -257,9 +254,6 @@ def candidates(
     return Candidates(graphs=graphs, left_out=left_out, mixed=mixed)
 
 
-_TARGETS = {"onnx-int8-u8s8": ("x86_64",), "onnx-int8-s8s8": ("aarch64", "armv7l")}
-
-
 def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     tflite, int8 = name.startswith("tflite"), "int8" in name
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
@@ -269,6 +263,6 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,
-        targets=_TARGETS.get(name, ()),
+        targets=targets_for("tflite" if tflite else "onnx", scheme),
         tolerance=TOLERANCE_INT8 if int8 else None,
     )

@@ -16,7 +16,7 @@ from export.pack import VariantSource
 from export.quantize import Scheme
 from export.quantize.graph import Net, answers
 from export.quantize.layers import layers
-from export.quantize.mixed import Kept, Sensitivity, fit_mixed, sensitivities, sqnr_db
+from export.quantize.mixed import Kept, Sensitivity, fit_mixed, round_to_halves, sensitivities, sqnr_db
 from export.quantize.ranges import Ranges, choose, collect
 from export.quantize.scheme import OPERATORS
 from export.quantize.shield import shield
@@ -128,6 +128,10 @@ def integers(
         reason = "it comes before the features, whose range eight bits cannot hold"
         kept = (*(Kept(layer=name, reason=reason) for name in front), *mixed.kept)
         written[best] = mixed.model
+        halves = round_to_halves(prepared, [one.layer for one in kept])
+        stored = write(halves, ranges[calibrated], used)
+        if judge(stored) >= mixed.score:
+            prepared, written[best] = halves, stored
     graphs = {"uint8": written[best]}
     if best == LEARNED and learned is not None:
         graphs["int8"] = learned["int8"]

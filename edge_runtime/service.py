@@ -137,6 +137,8 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL turns its files over
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
+    if app.model.compiled is not None:
+        written.append(app.model.compiled)
     made = {*files, *written}
     made |= {part.path for part in (app.outbox, app.journal) if part is not None}
     if app.governor is not None:

@@ -118,13 +118,19 @@ def _paths_in(hint: Any, where: str = "") -> Iterator[str]:
 def test_every_path_that_can_be_configured_has_been_thought_of() -> None:
     """A new one fails here: say in `paths_of` whether it is written to, then add it. Credentials are read."""
     thought_of = {
-        "model.bundle", "model.trusted_keys", "model.tuned", "outbox.path", "journal.path", "governor.root",
-        "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
+        "model.bundle", "model.trusted_keys", "model.tuned", "model.compiled", "outbox.path", "journal.path",
+        "governor.root", "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
         "source(iio).sysfs", "source(iio).dev",
     }  # fmt: skip
     found = set(_paths_in(AppConfig))
     assert {"outbox.path", "sink(jsonl).path", "broker.password_file"} <= found
     assert {name for name in found if not re.search(r"_files?$", name)} == thought_of
+
+
+def test_what_accelerators_compile_can_be_written_where_a_folder_of_its_own_is_named() -> None:
+    paths = paths_of(app('compiled = "/var/lib/watch/compiled"'), FILE)
+    assert Path("/var/lib/watch/compiled") in paths.written
+    assert Path("/var/lib/watch/compiled") not in paths.read
 
 
 def test_times_and_bounds_follow_the_configuration() -> None:

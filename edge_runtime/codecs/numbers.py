@@ -262,7 +262,9 @@ def stamps(value: Any, n: int, unit: TimeUnit) -> float | Float64:
         packed = _packer(n, "d")(*value)
     except (struct.error, OverflowError):
         raise InputError("bad_time", "time stamps must be numbers") from None
-    return check_stamps(np.frombuffer(packed, np.float64) / UNITS_PER_S[unit])
+    with np.errstate(invalid="ignore"):  # a signalling NaN, which some formats can carry, is refused below
+        seconds = np.frombuffer(packed, np.float64) / UNITS_PER_S[unit]
+    return check_stamps(seconds)
 
 
 def arrival(received: float, n: int, period_s: float) -> float:

@@ -112,6 +112,16 @@ def test_typed_arrays_serve_as_stamps_and_as_columns() -> None:
     assert reading.values.tolist() == [[1, 3], [2, 4]]
 
 
+@pytest.mark.parametrize("field", ["t", "values"])
+@pytest.mark.parametrize(("tag", "nan"), [(85, bytes.fromhex("0000a07f")), (86, bytes.fromhex("000000000000f47f"))])
+def test_a_signalling_nan_is_refused_without_a_warning(tag: int, nan: bytes, field: str) -> None:
+    """Any arithmetic with it raises the processor's flag for invalid operations, which numpy warns about."""
+    document: dict[str, Any] = {"t": [1, 2], "values": [[1, 2], [3, 4]]}
+    document[field] = cbor2.CBORTag(tag, nan * (2 if field == "t" else 4))
+    expected = "bad_time" if field == "t" else "not_finite"
+    assert reason_of(CborCodec(CborConfig(), NAMES), cbor2.dumps(document)) == expected
+
+
 def test_float64_beyond_float32_is_not_finite() -> None:
     payload = cbor2.dumps({"t": 5, "values": cbor2.CBORTag(86, np.array([1e300, 1.0], "<f8").tobytes())})
     assert reason_of(CborCodec(CborConfig(), NAMES), payload) == "not_finite"

@@ -26,12 +26,13 @@ import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
+from edge_runtime.grid import SegmentState
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
-from edge_runtime.window import KeyState, SegmentState, Window, WindowConfig, Windower
+from edge_runtime.window import KeyState, Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,8 @@ with this very code.
 5. Windows start at grid points whose number, counted from the epoch, divides by `hop`. So a window that is cut again
    after a restart, from the same readings, has the same id.
 
+Keys, order and windows are dealt with here, grid points (rules 3 and 4) in `edge_runtime.grid`.
+
 Lateness: a sample is *late*, and dropped, once the key has shown a stamp more than `lateness_s` newer. With the default
 of 0 nothing is held back and a window is ready with its last sample; otherwise samples wait until nothing earlier can
 come, and every window is `lateness_s` later.
@@ -32,8 +34,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from edge_runtime.grid import Grid, Segment, SegmentState
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Float32, Float64, Reading
 from edge_runtime.metrics import Metrics
@@ -80,55 +82,19 @@ class Window(NamedTuple):
         return f"{self.key}@{self.slot}"
 
 
-class _Segment:
-    """One key's grid: an append-only buffer that is replaced, never rewound, so that windows can be views of it."""
-
-    __slots__ = ("anchor", "base", "buffer", "filled", "first", "last_t", "next_window", "tail")
-
-    def __init__(self, anchor: float, base: int, next_window: int, buffer: Float32) -> None:
-        self.anchor = anchor
-        """Stamp of grid point 0."""
-        self.base = base
-        """Number of grid point 0, counted from the epoch."""
-        self.buffer = buffer
-        self.first = 0
-        """Grid point that ``buffer[0]`` holds."""
-        self.filled = 0
-        """Grid points determined so far."""
-        self.next_window = next_window
-        """Grid point at which the next window starts."""
-        self.last_t = -math.inf
-        """Stamp of the newest sample used."""
-        self.tail: tuple[Float64, Float32] | None = None
-        """Newest samples that later grid points may need; None where the last grid point is the newest sample."""
-
-
 class _Key:
     """All that is held for one key."""
 
     __slots__ = ("newest", "pending", "segment", "suspect")
 
     def __init__(self) -> None:
-        self.segment: _Segment | None = None
+        self.segment: Segment | None = None
         self.newest = -math.inf
         """Newest stamp seen, used or pending."""
         self.pending: list[tuple[Float64, Float32]] = []
         """Samples that wait for the lateness bound, blocks in order of stamp."""
         self.suspect: tuple[Float64, Float32] | None = None
         """A lone reading from another time."""
-
-
-class SegmentState(NamedTuple):
-    """What goes on in a segment after a restart; see `_Segment`."""
-
-    anchor: float
-    base: int
-    next_window: int
-    filled: int
-    last_t: float
-    tail: tuple[Float64, Float32] | None
-    rows: Float32
-    """(grid points, n_channels) up to `filled`: what windows and their context still need."""
 
 
 class KeyState(NamedTuple):
@@ -154,7 +120,6 @@ class Windower:
     def __init__(
         self, contract: InputContract, config: WindowConfig | None = None, metrics: Metrics | None = None
     ) -> None:
-        self._contract = contract
         self._config = config or WindowConfig()
         self._metrics = metrics or Metrics()
         self._keys: OrderedDict[str, _Key] = OrderedDict()
@@ -165,8 +130,7 @@ class Windower:
         self._snap = contract.snap / contract.rate_hz
         self._max_gap = contract.max_gap
         self._history = contract.history
-        self._capacity = 2 * self._history
-        self._channels = len(contract.channels)
+        self._grid = Grid(contract)
         # Rule 4 in one step needs a sample per grid point; a mean waits for the sample after, so it never has that.
         self._fast = self._config.lateness_s == 0 and contract.resample != "mean"
 
@@ -191,7 +155,7 @@ class Windower:
                 refresh(name)
             segment = state.segment
             # The common case by far: one stamp, the model's own rate, and the samples that the grid expects next. It
-            # is written out here, `_append` included: calls and repeated look-ups would be a fifth of its time.
+            # is written out here, what `Grid` does included: calls and repeated look-ups would be a fifth of its time.
             if (
                 fast
                 and segment is not None
@@ -203,7 +167,7 @@ class Windower:
                 if -snap <= t - (segment.anchor + filled * period) <= snap:
                     at = filled - segment.first
                     if at + count > len(segment.buffer):
-                        at = self._renew(segment, count)
+                        at = self._grid.make_room(segment, count)
                     segment.buffer[at : at + count] = values
                     segment.filled = filled = filled + count
                     segment.last_t = state.newest = t + (count - 1) * period
@@ -239,7 +203,7 @@ class Windower:
                 key.newest,
                 key.pending,
                 key.suspect,
-                None if key.segment is None else self._segment_state(key.segment),
+                None if key.segment is None else self._grid.state(key.segment),
             )
             for name, key in self._keys.items()
         ]
@@ -251,19 +215,7 @@ class Windower:
             key = self._keys[name] = _Key()
             key.newest, key.pending, key.suspect = newest, list(pending), suspect
             if held is not None:
-                buffer = np.empty((max(self._capacity, len(held.rows)), self._channels), np.float32)
-                buffer[: len(held.rows)] = held.rows
-                key.segment = segment = _Segment(held.anchor, held.base, held.next_window, buffer)
-                segment.first, segment.filled = held.filled - len(held.rows), held.filled
-                segment.last_t, segment.tail = held.last_t, held.tail
-
-    def _segment_state(self, segment: _Segment) -> SegmentState:
-        # The newest point at least: without a tail it is what the next sample is interpolated from.
-        first = max(segment.first, min(segment.next_window + self._n - self._history, segment.filled - 1))
-        rows = segment.buffer[first - segment.first : segment.filled - segment.first]
-        return SegmentState(
-            segment.anchor, segment.base, segment.next_window, segment.filled, segment.last_t, segment.tail, rows
-        )
+                key.segment = self._grid.restore(held)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -380,7 +332,7 @@ class Windower:
                 return
             state.pending.pop(0)
 
-    # -- samples in order: rules 2 to 4 ------------------------------------------------------------------------------
+    # -- samples in order: rule 2, and 3 and 4 by the grid ------------------------------------------------------------
 
     def _use(
         self,
@@ -402,105 +354,18 @@ class Windower:
                 if segment is not None:
                     self._metrics.counts["gaps_total"] += 1
                     self._end(name, segment, windows, received)
-                segment = state.segment = self._new_segment(float(times[begin]))
-            self._fill(segment, times[begin:end], values[begin:end])
+                segment = state.segment = self._grid.begin(float(times[begin]))
+            self._grid.fill(segment, times[begin:end], values[begin:end])
             self._cut(name, segment, windows, received)
 
-    def _new_segment(self, anchor: float) -> _Segment:
-        base = round(anchor * self._rate)
-        buffer = np.empty((self._capacity, self._channels), np.float32)
-        return _Segment(anchor, base, -base % self._hop, buffer)
-
-    def _fill(self, segment: _Segment, times: Float64, values: Float32) -> None:
-        """Determine every grid point that these samples settle."""
-        known_t, known_v = self._with_tail(segment, times, values)
-        if self._contract.resample == "mean":
-            self._fill_mean(segment, known_t, known_v, float(known_t[-1]))
-            return
-        # A point is settled by the first sample at or after (point - snap).
-        points = self._points(segment, float(times[-1]) + self._snap)
-        right = np.searchsorted(known_t, points - self._snap, side="left")
-        settled = right < len(known_t)
-        points, right = points[settled], right[settled]
-        snapped = known_t[right] <= points + self._snap
-        if snapped.all():
-            block = known_v[right]
-        elif self._contract.resample == "previous":
-            block = known_v[np.where(snapped, right, right - 1)]
-        else:
-            block = np.where(snapped[:, np.newaxis], known_v[right], _on_line(known_t, known_v, right, points))
-        self._append(segment, block)
-        segment.last_t = float(times[-1])
-        segment.tail = (times[-1:], values[-1:].copy())  # a copy: a view would hold the whole message
-
-    def _with_tail(self, segment: _Segment, times: Float64, values: Float32) -> tuple[Float64, Float32]:
-        """The new samples behind those that their grid points may still need."""
-        if segment.tail is not None:
-            tail_t, tail_v = segment.tail
-        elif segment.filled:
-            at = segment.filled - segment.first
-            tail_t, tail_v = np.array([segment.last_t]), segment.buffer[at - 1 : at]
-        else:
-            return times, values
-        return np.concatenate((tail_t, times)), np.concatenate((tail_v, values))
-
-    def _points(self, segment: _Segment, until: float) -> Float64:
-        """Grid points not yet determined, up to a time."""
-        count = math.floor((until - segment.anchor) * self._rate) + 1 - segment.filled
-        steps = np.arange(segment.filled, segment.filled + max(0, count), dtype=np.float64)
-        return segment.anchor + steps * self._period
-
-    def _append(self, segment: _Segment, block: Float32) -> None:
-        n = len(block)
-        at = segment.filled - segment.first
-        if at + n > len(segment.buffer):
-            at = self._renew(segment, n)
-        segment.buffer[at : at + n] = block
-        segment.filled += n
-
-    def _renew(self, segment: _Segment, n: int) -> int:
-        """Move the part that windows still need to a fresh buffer; views of the old one stay as they are."""
-        held = segment.first
-        first = max(held, min(segment.next_window + self._n - self._history, segment.filled))
-        kept = segment.filled - first
-        buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
-        buffer[:kept] = segment.buffer[first - held : segment.filled - held]
-        segment.buffer = buffer
-        segment.first = first
-        return kept
-
-    # -- rule 4 with a mean -------------------------------------------------------------------------------------------
-
-    def _fill_mean(self, segment: _Segment, known_t: Float64, known_v: Float32, until: float) -> None:
-        """Mean over half a period to both sides: settled once a sample beyond that is known."""
-        half = self._period / 2
-        points = self._points(segment, until - half)
-        if len(points):
-            # One edge between two points, computed one way: a sample on it belongs to exactly one of them.
-            numbers = np.arange(segment.filled, segment.filled + len(points) + 1, dtype=np.float64)
-            edges = np.searchsorted(known_t, segment.anchor + (numbers - 0.5) * self._period, side="left")
-            low, high = edges[:-1], edges[1:]
-            block = np.empty((len(points), self._channels), np.float32)
-            some = high > low
-            # Each sum starts anew at its own samples, so the result does not depend on how they were split.
-            sums = np.add.reduceat(known_v[: high[-1]].astype(np.float64), low[some], axis=0)
-            block[some] = sums / (high - low)[some, np.newaxis]
-            block[~some] = _on_line(known_t, known_v, low[~some], points[~some])
-            self._append(segment, block)
-        first_open = segment.anchor + (segment.filled - 0.5) * self._period
-        keep = max(0, int(np.searchsorted(known_t, first_open, side="left")) - 1)
-        segment.last_t = float(known_t[-1])
-        segment.tail = (known_t[keep:].copy(), known_v[keep:].copy())
-
-    def _end(self, name: str, segment: _Segment, windows: list[Window], received: float) -> None:
-        """Settle what waited for a sample that will not come: only a mean waits."""
-        if self._contract.resample == "mean" and segment.tail is not None:
-            self._fill_mean(segment, *segment.tail, segment.last_t + self._period)
-            self._cut(name, segment, windows, received)
+    def _end(self, name: str, segment: Segment, windows: list[Window], received: float) -> None:
+        """Cut what is left, where grid points were still waiting for a sample."""
+        self._grid.settle(segment)
+        self._cut(name, segment, windows, received)
 
     # -- rule 5 ------------------------------------------------------------------------------------------------------
 
-    def _cut(self, name: str, segment: _Segment, windows: list[Window], received: float) -> None:
+    def _cut(self, name: str, segment: Segment, windows: list[Window], received: float) -> None:
         start, n, history = segment.next_window, self._n, self._history
         buffer, first, filled = segment.buffer, segment.first, segment.filled
         while filled >= start + n:
@@ -511,17 +376,6 @@ class Windower:
             windows.append(Window(name, segment.base + start, stamp, samples, context, received))
             start += self._hop
         segment.next_window = start
-
-
-def _on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], points: Float64) -> Float32:
-    """Values at `points` on the line from the sample before ``right`` to the one at ``right``."""
-    left = np.maximum(right - 1, 0)
-    span = times[right] - times[left]
-    # Clipped for the points that snap to a sample instead, and may lie outside the two: nobody uses those values.
-    share = np.clip((points - times[left]) / np.where(span > 0, span, 1.0), 0, 1).astype(np.float32)[:, np.newaxis]
-    # Not low + share * (high - low): that difference can overflow where both values are finite.
-    between: Float32 = values[left] * (1 - share) + values[right] * share
-    return between
 
 
 def _stamps(reading: Reading, period: float) -> Float64:

@@ -1,0 +1,203 @@
+"""One key's samples on the regular grid of the model: rules 3 and 4 of `edge_runtime.window`.
+
+Samples come here in the order of their stamps, without a gap. Of windows only so much is known as where the next one
+starts: what it does not need any more is let go.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime.manifest import InputContract
+from edge_runtime.message import Float32, Float64
+
+
+class Segment:
+    """One key's grid: an append-only buffer that is replaced, never rewound, so that windows can be views of it."""
+
+    __slots__ = ("anchor", "base", "buffer", "filled", "first", "last_t", "next_window", "tail")
+
+    def __init__(self, anchor: float, base: int, next_window: int, buffer: Float32) -> None:
+        self.anchor = anchor
+        """Stamp of grid point 0."""
+        self.base = base
+        """Number of grid point 0, counted from the epoch."""
+        self.buffer = buffer
+        self.first = 0
+        """Grid point that ``buffer[0]`` holds."""
+        self.filled = 0
+        """Grid points determined so far."""
+        self.next_window = next_window
+        """Grid point at which the next window starts."""
+        self.last_t = -math.inf
+        """Stamp of the newest sample used."""
+        self.tail: tuple[Float64, Float32] | None = None
+        """Newest samples that later grid points may need; None where the last grid point is the newest sample."""
+
+
+class SegmentState(NamedTuple):
+    """What goes on in a segment after a restart; see `Segment`."""
+
+    anchor: float
+    base: int
+    next_window: int
+    filled: int
+    last_t: float
+    tail: tuple[Float64, Float32] | None
+    rows: Float32
+    """(grid points, n_channels) up to `filled`: what windows and their context still need."""
+
+
+class Grid:
+    """Determines the grid points of segments from samples.
+
+    Args:
+        contract: rate, resampling, and how much of the past a window needs.
+    """
+
+    def __init__(self, contract: InputContract) -> None:
+        self._resample = contract.resample
+        self._n = contract.window
+        self._hop = contract.hop
+        self._rate = contract.rate_hz
+        self._period = 1.0 / contract.rate_hz
+        self._snap = contract.snap / contract.rate_hz
+        self._history = contract.history
+        self._capacity = 2 * contract.history
+        self._channels = len(contract.channels)
+
+    def begin(self, anchor: float) -> Segment:
+        """A segment whose first sample has this stamp."""
+        base = round(anchor * self._rate)
+        buffer = np.empty((self._capacity, self._channels), np.float32)
+        return Segment(anchor, base, -base % self._hop, buffer)
+
+    def fill(self, segment: Segment, times: Float64, values: Float32) -> None:
+        """Determine every grid point that these samples settle."""
+        known_t, known_v = self._with_tail(segment, times, values)
+        if self._resample == "mean":
+            self._fill_mean(segment, known_t, known_v, float(known_t[-1]))
+            return
+        # A point is settled by the first sample at or after (point - snap).
+        points = self._points(segment, float(times[-1]) + self._snap)
+        right = np.searchsorted(known_t, points - self._snap, side="left")
+        settled = right < len(known_t)
+        points, right = points[settled], right[settled]
+        snapped = known_t[right] <= points + self._snap
+        if snapped.all():
+            block = known_v[right]
+        elif self._resample == "previous":
+            block = known_v[np.where(snapped, right, right - 1)]
+        else:
+            block = np.where(snapped[:, np.newaxis], known_v[right], _on_line(known_t, known_v, right, points))
+        self._append(segment, block)
+        segment.last_t = float(times[-1])
+        segment.tail = (times[-1:], values[-1:].copy())  # a copy: a view would hold the whole message
+
+    def settle(self, segment: Segment) -> None:
+        """Determine what waited for a sample that will not come: only a mean waits."""
+        if self._resample == "mean" and segment.tail is not None:
+            self._fill_mean(segment, *segment.tail, segment.last_t + self._period)
+
+    def make_room(self, segment: Segment, n: int) -> int:
+        """Move the part that windows still need to a fresh buffer; views of the old one stay as they are.
+
+        Args:
+            segment: its buffer has no room for more.
+            n: how many grid points will come.
+
+        Returns:
+            Where in the new buffer the next grid point goes.
+        """
+        held = segment.first
+        first = max(held, min(segment.next_window + self._n - self._history, segment.filled))
+        kept = segment.filled - first
+        buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
+        buffer[:kept] = segment.buffer[first - held : segment.filled - held]
+        segment.buffer = buffer
+        segment.first = first
+        return kept
+
+    # -- over a restart ----------------------------------------------------------------------------------------------
+
+    def state(self, segment: Segment) -> SegmentState:
+        """What `restore` needs; views, to be encoded at once."""
+        # The newest point at least: without a tail it is what the next sample is interpolated from.
+        first = max(segment.first, min(segment.next_window + self._n - self._history, segment.filled - 1))
+        rows = segment.buffer[first - segment.first : segment.filled - segment.first]
+        return SegmentState(
+            segment.anchor, segment.base, segment.next_window, segment.filled, segment.last_t, segment.tail, rows
+        )
+
+    def restore(self, state: SegmentState) -> Segment:
+        """A segment that goes on where another one was."""
+        kept = len(state.rows)
+        buffer = np.empty((max(self._capacity, kept), self._channels), np.float32)
+        buffer[:kept] = state.rows
+        segment = Segment(state.anchor, state.base, state.next_window, buffer)
+        segment.first, segment.filled = state.filled - kept, state.filled
+        segment.last_t, segment.tail = state.last_t, state.tail
+        return segment
+
+    # -- rule 4 ------------------------------------------------------------------------------------------------------
+
+    def _with_tail(self, segment: Segment, times: Float64, values: Float32) -> tuple[Float64, Float32]:
+        """The new samples behind those that their grid points may still need."""
+        if segment.tail is not None:
+            tail_t, tail_v = segment.tail
+        elif segment.filled:
+            at = segment.filled - segment.first
+            tail_t, tail_v = np.array([segment.last_t]), segment.buffer[at - 1 : at]
+        else:
+            return times, values
+        return np.concatenate((tail_t, times)), np.concatenate((tail_v, values))
+
+    def _points(self, segment: Segment, until: float) -> Float64:
+        """Grid points not yet determined, up to a time."""
+        count = math.floor((until - segment.anchor) * self._rate) + 1 - segment.filled
+        steps = np.arange(segment.filled, segment.filled + max(0, count), dtype=np.float64)
+        return segment.anchor + steps * self._period
+
+    def _append(self, segment: Segment, block: Float32) -> None:
+        n = len(block)
+        at = segment.filled - segment.first
+        if at + n > len(segment.buffer):
+            at = self.make_room(segment, n)
+        segment.buffer[at : at + n] = block
+        segment.filled += n
+
+    def _fill_mean(self, segment: Segment, known_t: Float64, known_v: Float32, until: float) -> None:
+        """Mean over half a period to both sides: settled once a sample beyond that is known."""
+        half = self._period / 2
+        points = self._points(segment, until - half)
+        if len(points):
+            # One edge between two points, computed one way: a sample on it belongs to exactly one of them.
+            numbers = np.arange(segment.filled, segment.filled + len(points) + 1, dtype=np.float64)
+            edges = np.searchsorted(known_t, segment.anchor + (numbers - 0.5) * self._period, side="left")
+            low, high = edges[:-1], edges[1:]
+            block = np.empty((len(points), self._channels), np.float32)
+            some = high > low
+            # Each sum starts anew at its own samples, so the result does not depend on how they were split.
+            sums = np.add.reduceat(known_v[: high[-1]].astype(np.float64), low[some], axis=0)
+            block[some] = sums / (high - low)[some, np.newaxis]
+            block[~some] = _on_line(known_t, known_v, low[~some], points[~some])
+            self._append(segment, block)
+        first_open = segment.anchor + (segment.filled - 0.5) * self._period
+        keep = max(0, int(np.searchsorted(known_t, first_open, side="left")) - 1)
+        segment.last_t = float(known_t[-1])
+        segment.tail = (known_t[keep:].copy(), known_v[keep:].copy())
+
+
+def _on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], points: Float64) -> Float32:
+    """Values at `points` on the line from the sample before ``right`` to the one at ``right``."""
+    left = np.maximum(right - 1, 0)
+    span = times[right] - times[left]
+    # Clipped for the points that snap to a sample instead, and may lie outside the two: nobody uses those values.
+    share = np.clip((points - times[left]) / np.where(span > 0, span, 1.0), 0, 1).astype(np.float32)[:, np.newaxis]
+    # Not low + share * (high - low): that difference can overflow where both values are finite.
+    between: Float32 = values[left] * (1 - share) + values[right] * share
+    return between

@@ -21,6 +21,7 @@ from export.frontend_spec import (
     Difference,
     FeatureShape,
     Filter,
+    FilterBankSpec,
     FrontEnd,
     LogMelSpec,
     MfccSpec,
@@ -140,6 +141,50 @@ class LogMel(nn.Module):  # type: ignore[misc]
         return self.log(self.bands(self.spectrogram.power(x)))
 
 
+class FilterBank(nn.Module):  # type: ignore[misc]
+    """Log-power in mel bands, by a pair of strided convolutions each.
+
+    Args:
+        spec: frames and bands.
+        channels: of the input; each gets its own bands, one channel's after the other's.
+        samples: of the input.
+    """
+
+    def __init__(self, spec: FilterBankSpec, *, channels: int, samples: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.frames = (samples - spec.frame) // spec.hop + 1
+        pairs = design.filter_pairs(spec)
+        largest = max(float(np.abs(each.table).max()) for each in pairs)
+        # One factor for all tables, so that it leaves the logarithm as one number.
+        held = [design.held(each.table, spec.coefficients, largest=largest) for each in pairs]
+        self.pairs = nn.ModuleList(
+            FixedConv(table[:, None], stride=spec.hop // each.parts)
+            for each, (table, _) in zip(pairs, held, strict=True)
+        )
+        self.parts = tuple(each.parts for each in pairs)
+        self.log = _Log(spec.floor, held[0][1] ** 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, channels, samples) to (batch, channels * bands, frames)."""
+        bands = [
+            self._power(x if self.channels == 1 else x[:, channel : channel + 1], pair, parts)
+            for channel in range(self.channels)
+            for pair, parts in zip(self.pairs, self.parts, strict=True)
+        ]
+        return self.log(torch.cat(bands, dim=1) if len(bands) > 1 else bands[0])
+
+    def _power(self, x: torch.Tensor, pair: nn.Module, parts: int) -> torch.Tensor:
+        """(batch, 1, samples) to (batch, bands, frames)."""
+        both = pair(x)
+        squared = both * both
+        half = squared.shape[1] // 2
+        power = squared[:, :half] + squared[:, half:]
+        if parts == 1:
+            return power
+        return functional.avg_pool1d(power, parts)[..., : self.frames]
+
+
 class Mfcc(nn.Module):  # type: ignore[misc]
     """Cepstral coefficients of log-mel bands.
 
@@ -242,6 +287,8 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
             return Spectrogram(spec, channels=channels), shape
         case LogMelSpec():
             return LogMel(spec, channels=channels), shape
+        case FilterBankSpec():
+            return FilterBank(spec, channels=channels, samples=samples), shape
         case MfccSpec():
             return Mfcc(spec, channels=channels), shape
         case StatisticsSpec():

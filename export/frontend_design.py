@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import ConfigError
-from export.frontend_spec import Coefficients, Filter, LogMelSpec, SpectrogramSpec, WindowName
+from export.frontend_spec import (
+    Coefficients,
+    Filter,
+    FilterBankSpec,
+    LogMelSpec,
+    MelScale,
+    SpectrogramSpec,
+    WindowName,
+)
 
 Float64 = npt.NDArray[np.float64]
 
@@ -130,9 +140,7 @@ def mel_bands(spec: LogMelSpec) -> Float64:
     Raises:
         ConfigError: a band holds no bin; names it.
     """
-    to_mel, to_hertz = (_htk, _htk_back) if spec.scale == "htk" else (_slaney, _slaney_back)
-    high = spec.high_hz or spec.rate_hz / 2
-    corners = to_hertz(np.linspace(to_mel(np.array(spec.low_hz)), to_mel(np.array(high)), spec.bands + 2))
+    corners = mel_corners(spec.scale, spec.bands, spec.low_hz, spec.high_hz or spec.rate_hz / 2)
     left, centre, right = (corners[i : i + spec.bands, None] for i in range(3))
     hertz = spec.spectrogram.bins * spec.rate_hz / spec.spectrogram.points
     weights: Float64 = np.maximum(0, np.minimum((hertz - left) / (centre - left), (right - hertz) / (right - centre)))
@@ -144,6 +152,47 @@ def mel_bands(spec: LogMelSpec) -> Float64:
     return weights * (2 / (right - left)) if spec.area else weights
 
 
+def mel_corners(scale: MelScale, bands: int, low_hz: float, high_hz: float) -> Float64:
+    """Hertz where bands begin, peak and end: band i at corners i, i + 1 and i + 2; (bands + 2,)."""
+    to_mel, to_hertz = (_htk, _htk_back) if scale == "htk" else (_slaney, _slaney_back)
+    return to_hertz(np.linspace(to_mel(np.array(low_hz)), to_mel(np.array(high_hz)), bands + 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Neighbouring bands whose filters are of one length.
+
+    Attributes:
+        parts: times that they are heard in a frame.
+        table: (2 * bands, taps): the cosines of all bands, then the sines.
+    """
+
+    parts: int
+    table: Float64
+
+
+def filter_pairs(spec: FilterBankSpec) -> tuple[Pairs, ...]:
+    """Filters of all bands, from the lowest up; white noise has the power in them that it has in mel triangles.
+
+    A Hann window of L samples passes half the power at 0.72 / L of the rate on either side of the centre, a triangle at
+    a quarter of its base on either side. The L at which both agree says how often a band's filter fits into a frame.
+    """
+    corners = mel_corners(spec.scale, spec.bands, spec.low_hz, spec.high_hz or spec.rate_hz / 2)
+    centre, base = corners[1:-1], corners[2:] - corners[:-2]
+    fits = spec.frame * base / (4 * 0.72 * spec.rate_hz)
+    # The nearest power of two: no tap is wasted on zeros, and no sample goes unheard.
+    parts = np.clip(2 ** np.rint(np.log2(fits)), 1, spec.parts).astype(np.int64)
+    found = []
+    for count in np.unique(parts):
+        taps = spec.frame // int(count)
+        own = parts == count
+        gain = spec.frame * np.sqrt(base[own] / (2 * taps * spec.rate_hz))
+        angle = 2 * np.pi * np.outer(centre[own], np.arange(taps) - (taps - 1) / 2) / spec.rate_hz
+        shape = gain[:, None] * taper("hann", taps)
+        found.append(Pairs(parts=int(count), table=np.concatenate([np.cos(angle) * shape, np.sin(angle) * shape])))
+    return tuple(found)
+
+
 def cosine_transform(coefficients: int, bands: int) -> Float64:
     """The orthonormal DCT-II, (coefficients, bands)."""
     k, n = np.arange(coefficients)[:, None], np.arange(bands)[None]
@@ -152,17 +201,22 @@ def cosine_transform(coefficients: int, bands: int) -> Float64:
     return matrix
 
 
-def held(table: Float64, coefficients: Coefficients) -> tuple[npt.NDArray[np.float32], float]:
+def held(table: Float64, coefficients: Coefficients, *, largest: float = 0.0) -> tuple[npt.NDArray[np.float32], float]:
     """A table as it is stored, and the factor that the stored numbers are too large by.
 
     ``int8`` gives whole numbers of -127 to 127, ``float16`` numbers that half precision holds exactly: a file can store
     either in its own width, and compute the same.
+
+    Args:
+        table: any shape.
+        coefficients: how exactly.
+        largest: number that becomes 127, where several tables need one factor; 0 takes the table's own.
     """
     if coefficients == "float32":
         return table.astype(np.float32), 1.0
     if coefficients == "float16":
         return table.astype(np.float16).astype(np.float32), 1.0
-    factor = 127 / float(np.abs(table).max())
+    factor = 127 / (largest or float(np.abs(table).max()))
     return np.rint(table * factor).astype(np.float32), factor
 
 

@@ -12,11 +12,13 @@ torch = pytest.importorskip("torch", reason="the export toolchain's networks nee
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (extra [export])")
 
 from export.frontend import build_front_end  # noqa: E402 - only where torch is
+from export.frontend_design import mel_corners  # noqa: E402
 from export.frontend_spec import (  # noqa: E402
     Centre,
     Chain,
     Difference,
     Filter,
+    FilterBankSpec,
     FrontEnd,
     LogMelSpec,
     MfccSpec,
@@ -91,6 +93,25 @@ def reference_log_mel(x: np.ndarray, spec: LogMelSpec) -> np.ndarray:
     return rows(np.stack(out, axis=-1))
 
 
+def reference_filter_bank(x: np.ndarray, spec: FilterBankSpec, parts: list[int]) -> np.ndarray:
+    """One band after the other as a product with complex exponentials; `parts`: how often each is heard in a frame."""
+    low, high = (1127.0104803 * float(np.log(1 + hertz / 700)) for hertz in (spec.low_hz, spec.high_hz))
+    corners = 700 * (np.exp(np.linspace(low, high, spec.bands + 2) / 1127.0104803) - 1)
+    length, hop = round(spec.frame_s * spec.rate_hz), round(spec.hop_s * spec.rate_hz)
+    count = (x.shape[2] - length) // hop + 1
+    out = []
+    for left, centre, right, many in zip(corners, corners[1:], corners[2:], parts, strict=False):
+        taps = length // many
+        shape = np.hanning(taps + 1)[:-1] * np.exp(2j * np.pi * centre / spec.rate_hz * np.arange(taps))
+        power = np.abs(frames(x, taps, hop // many) @ shape)[:, :, : many * count] ** 2
+        # As much of white noise as the triangle passes: its area in bins, times the power of a Hann-windowed frame.
+        noise = 3 / 8 * length * (right - left) / 2 / (spec.rate_hz / length)
+        power *= noise / (np.abs(shape) ** 2).sum()
+        mean = power.reshape(*power.shape[:2], count, many).mean(axis=3)
+        out.append(np.log(np.maximum(mean, spec.floor)))
+    return rows(np.stack(out, axis=-1))
+
+
 def reference_mfcc(x: np.ndarray, spec: MfccSpec) -> np.ndarray:
     from scipy.fft import dct  # noqa: PLC0415 - another's implementation, only here
 
@@ -146,6 +167,10 @@ LOUD = SpectrogramSpec(
     log=True,
 )
 SLANEY = LogMelSpec(rate_hz=8000.0, frame_s=0.025, hop_s=0.01, bands=16, scale="slaney", area=True, pre_emphasis=0.97)
+BANK = FilterBankSpec(rate_hz=RATE, frame_s=0.064, hop_s=0.04, bands=12, low_hz=20.0, high_hz=450.0, parts=4)
+PARTS = [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2]
+"""Of `BANK`: bands up to 63.6 Hz wide need a filter of a whole frame."""
+WHOLE = FilterBankSpec(rate_hz=RATE, frame_s=0.05, hop_s=0.05, bands=6, low_hz=20.0, high_hz=450.0)
 MFCC = MfccSpec(mel=MEL, coefficients=7)
 
 CASES: dict[str, tuple[FrontEnd, int, Callable[[np.ndarray], np.ndarray]]] = {
@@ -188,6 +213,9 @@ CASES: dict[str, tuple[FrontEnd, int, Callable[[np.ndarray], np.ndarray]]] = {
     "log spectrogram": (LOUD, 3, lambda x: reference_spectrogram(x, LOUD)),
     "log-mel": (MEL, 1, lambda x: reference_log_mel(x, MEL)),
     "log-mel, slaney": (SLANEY, 2, lambda x: reference_log_mel(x, SLANEY)),
+    "filter-bank": (BANK, 1, lambda x: reference_filter_bank(x, BANK, PARTS)),
+    "filter-bank, several channels": (BANK, 2, lambda x: reference_filter_bank(x, BANK, PARTS)),
+    "filter-bank of whole frames": (WHOLE, 1, lambda x: reference_filter_bank(x, WHOLE, [1] * 6)),
     "mfcc": (MFCC, 2, lambda x: reference_mfcc(x, MFCC)),
     "statistics": (StatisticsSpec(), 3, reference_statistics),
     "chain": (
@@ -261,13 +289,32 @@ def test_coarse_coefficients_change_a_speech_like_log_mel_little_and_are_whole_o
         np.testing.assert_array_equal(stored, stored.astype(exact).astype(np.float32), err_msg=name)
 
 
-def test_frames_of_a_stream_are_the_frames_of_a_window() -> None:
+@pytest.mark.parametrize("spec", [MEL, BANK])
+def test_frames_of_a_stream_are_the_frames_of_a_window(spec: LogMelSpec | FilterBankSpec) -> None:
     """What makes a front end streamable: later samples change no earlier frame, and a shift by a hop shifts by one."""
-    module, shape = build_front_end(MEL, channels=1, samples=400)
-    x = windows(1, 1, 420)
-    now, later = answer(module, x[:, :, :400].copy()), answer(module, x[:, :, 20:].copy())
-    assert shape.hop == 20
+    hop = round(spec.hop_s * RATE)
+    module, shape = build_front_end(spec, channels=1, samples=400)
+    x = windows(1, 1, 400 + hop)
+    now, later = answer(module, x[:, :, :400].copy()), answer(module, x[:, :, hop:].copy())
+    assert shape.hop == hop
     np.testing.assert_allclose(later[:, :, :-1], now[:, :, 1:], atol=1e-5)
+
+
+def test_a_filter_bank_hears_tones_in_their_band_and_noise_as_loud_as_a_log_mel_with_a_fifth_of_its_numbers() -> None:
+    mel = LogMelSpec(rate_hz=8000.0, frame_s=0.02, hop_s=0.02, bands=24, low_hz=60.0, floor=1e-9)
+    bank = FilterBankSpec(rate_hz=8000.0, frame_s=0.02, hop_s=0.02, bands=24, low_hz=60.0, parts=4, floor=1e-9)
+    (fine, _), (module, shape) = (build_front_end(spec, channels=1, samples=8000) for spec in (mel, bank))
+    t = np.arange(8000) / 8000
+    centres = mel_corners("htk", 24, 60.0, 4000.0)[1:-1]
+    tones = answer(module, np.sin(2 * np.pi * np.outer(centres, t))[:, None].astype(np.float32))
+    np.testing.assert_array_equal(tones.mean(axis=2).argmax(axis=1), np.arange(24))
+    noise = np.random.default_rng(3).standard_normal((20, 1, 8000)).astype(np.float32)
+    loud = [10 * np.log10(np.exp(answer(each, noise)).mean(axis=(0, 2))) for each in (fine, module)]
+    # Triangles between few bins have more or less than their area; the three narrowest by up to a half.
+    np.testing.assert_allclose(loud[1][3:], loud[0][3:], atol=1.0)
+    assert shape.frames == 50
+    numbers = [sum(buffer.numel() for buffer in each.buffers()) for each in (fine, module)]
+    assert 5 * numbers[1] < numbers[0]
 
 
 def test_standardise_is_fitted_to_mean_zero_and_deviation_one_and_refuses_a_dead_row() -> None:
@@ -304,6 +351,10 @@ def test_standardise_is_fitted_to_mean_zero_and_deviation_one_and_refuses_a_dead
             ),
             "lies between two bins",
         ),
+        (lambda: FilterBankSpec(rate_hz=100.0, frame_s=0.5, hop_s=0.2), "one to two hops a frame"),
+        (lambda: FilterBankSpec(rate_hz=100.0, frame_s=0.5, hop_s=0.5, parts=4), "power of two that divides the hop"),
+        (lambda: FilterBankSpec(rate_hz=100.0, frame_s=0.5, hop_s=0.5, low_hz=40, high_hz=30), "edges that rise"),
+        (lambda: FilterBankSpec(rate_hz=100.0, frame_s=0.5, hop_s=0.5, floor=0.0), "floor must be above 0"),
         (lambda: MfccSpec(mel=MEL, coefficients=11), "11 coefficients of 10 bands"),
         (lambda: StatisticsSpec(which=()), "name each one once"),
     ],

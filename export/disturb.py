@@ -23,18 +23,24 @@ class Disturbance:
         shift: largest number of samples that the window moves by, either way; zeros move in.
         gain_db: largest change of loudness, either way.
         noise_db: least and greatest ratio of the window's power to that of white noise put on it; empty for no noise.
+        equaliser_db: largest gain or loss at each of `equaliser_bands` frequencies, spread evenly from 0 to half the
+            rate, with straight lines in decibels between them: another microphone, another room; 0 for none.
+        equaliser_bands: how many frequencies.
         time_masks: runs of samples set to the window's mean, so many per window.
         time_mask: largest share of the window that such a run covers.
         band_masks: bands of frequencies taken out of every channel, so many per window.
         band_mask: largest share of the spectrum that such a band covers.
 
-    Source: masks as in SpecAugment, Park et al. 2019 (arXiv:1904.08779), there on the spectrogram; here on the signal,
-    so that they reach whatever front end stands before the network.
+    Source: masks as in SpecAugment, Park et al. 2019 (arXiv:1904.08779), gains as in FilterAugment, Nam et al. 2022
+    (arXiv:2110.03282), there on the spectrogram; here on the signal, so that they reach whatever front end stands
+    before the network.
     """
 
     shift: int = 0
     gain_db: float = 0.0
     noise_db: tuple[float, float] | tuple[()] = ()
+    equaliser_db: float = 0.0
+    equaliser_bands: int = 6
     time_masks: int = 0
     time_mask: float = 0.1
     band_masks: int = 0
@@ -43,6 +49,8 @@ class Disturbance:
     def __post_init__(self) -> None:
         if self.shift < 0 or self.gain_db < 0 or self.time_masks < 0 or self.band_masks < 0:
             raise ConfigError("disturbance: shift, gain_db and numbers of masks must be at least 0")
+        if self.equaliser_db < 0 or self.equaliser_bands < 2:
+            raise ConfigError("disturbance: equaliser_db must be at least 0, at two frequencies or more")
         if not 0 < self.time_mask <= 1 or not 0 < self.band_mask <= 1:
             raise ConfigError("disturbance: masks cover a share above 0 and up to 1")
         if self.noise_db and self.noise_db[0] > self.noise_db[1]:
@@ -68,8 +76,8 @@ def disturb(x: Float32, disturbance: Disturbance, random: np.random.Generator) -
             window[:] = np.roll(window, by, axis=1)
             window[:, : max(by, 0)] = 0.0
             window[:, samples + min(by, 0) :] = 0.0
-    if disturbance.band_masks:
-        y = _without_bands(y, disturbance, random)
+    if disturbance.band_masks or disturbance.equaliser_db:
+        y = _other_spectrum(y, disturbance, random)
     if disturbance.noise_db:
         ratio = 10 ** (random.uniform(*disturbance.noise_db, (count, 1, 1)) / 20)
         # By channel, since channels differ in unit; a silent one stays silent.
@@ -87,7 +95,7 @@ def disturb(x: Float32, disturbance: Disturbance, random: np.random.Generator) -
     return y
 
 
-def _without_bands(x: Float32, disturbance: Disturbance, random: np.random.Generator) -> Float32:
+def _other_spectrum(x: Float32, disturbance: Disturbance, random: np.random.Generator) -> Float32:
     spectrum = np.fft.rfft(x, axis=2)
     bins = np.arange(spectrum.shape[2])
     for _ in range(disturbance.band_masks):
@@ -96,8 +104,13 @@ def _without_bands(x: Float32, disturbance: Disturbance, random: np.random.Gener
         low = 1 + random.random(len(x)) * (len(bins) - 1 - width)
         out = (bins >= low[:, None]) & (bins < (low + width)[:, None])
         spectrum *= ~out[:, None]
-    kept: Float32 = np.fft.irfft(spectrum, n=x.shape[2], axis=2).astype(np.float32)
-    return kept
+    if disturbance.equaliser_db:
+        size = (len(x), disturbance.equaliser_bands)
+        decibels = random.uniform(-disturbance.equaliser_db, disturbance.equaliser_db, size)
+        known = np.linspace(0, len(bins) - 1, disturbance.equaliser_bands)
+        spectrum *= np.stack([10 ** (np.interp(bins, known, one) / 20) for one in decibels])[:, None]
+    changed: Float32 = np.fft.irfft(spectrum, n=x.shape[2], axis=2).astype(np.float32)
+    return changed
 
 
 class Disturbed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -108,3 +110,29 @@ def test_a_shift_moves_silence_in() -> None:
 def test_a_class_without_a_place_is_named() -> None:
     with pytest.raises(ConfigError, match="class 'high' has no place where a window fits"):
         PlaceSampler(ramps(np.zeros(320, np.int64)), contract())
+
+
+def test_another_tempo_moves_events_and_leaves_the_pitch() -> None:
+    """A tone in one channel, a count in another: the count says how fast the recording is gone through."""
+    t = np.arange(1200)
+    values = np.stack([np.sin(2 * np.pi * t / 8), t.astype(np.float64), np.zeros(1200)], 1).astype(np.float32)
+    dataset = replace(ramps(), recordings=tuple(replace(r, values=values) for r in ramps().recordings))
+    x, _ = PlaceSampler(dataset, contract(512), variation=Variation(tempo=0.4, grain=64), seed=3).draw(60)
+    # Away from the ends, where a faster window has nothing left to play.
+    inner = np.arange(128, 384)
+    slopes = np.array([np.polyfit(inner, counted[inner], 1)[0] for counted in x[:, 1]])
+    assert 0.66 < slopes.min() < 0.8
+    assert 1.25 < slopes.max() < 1.51
+    peaks = np.abs(np.fft.rfft(x[:, 0, inner] * np.hanning(256))).argmax(axis=1)
+    np.testing.assert_allclose(peaks, 256 / 8, atol=2)
+
+
+def test_tempo_and_speed_together_are_both_kept() -> None:
+    t = np.arange(1200)
+    values = np.stack([np.sin(2 * np.pi * t / 16), t.astype(np.float64), np.zeros(1200)], 1).astype(np.float32)
+    dataset = replace(ramps(), recordings=tuple(replace(r, values=values) for r in ramps().recordings))
+    plain, both = (
+        PlaceSampler(dataset, contract(512), variation=Variation(speed=0.3, tempo=tempo, grain=64), seed=3).draw(60)[0]
+        for tempo in (0.0, 1e-9)
+    )
+    np.testing.assert_allclose(both, plain, atol=2e-3)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -20,9 +21,11 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 from edge_runtime.timing.machine import available_cores
+from export.augment import Sampler
 from export.clean import clean
 from export.data import Dataset, Float32, Int64, Windows
 from export.distill import Distillation, Featured, Pool, distil, label_pool
+from export.disturb import Disturbance, Disturbed
 from export.family import Family
 from export.frontend import build_front_end
 from export.frontend_spec import Chain, FrontEnd, Raw, fit_standardise
@@ -62,10 +65,10 @@ class Task:
         """Number of labels."""
         return len(self.recipe.classes)
 
-    def sampler(self, seed: int) -> PlaceSampler:
+    def sampler(self, seed: int) -> Sampler:
         """Draws training windows with their history."""
         recipe = self.recipe
-        return PlaceSampler(
+        places = PlaceSampler(
             self.train,
             self.contract,
             rule=recipe.window.label,
@@ -73,6 +76,8 @@ class Task:
             balance=recipe.balance,
             seed=seed,
         )
+        disturbed = disturbance(recipe)
+        return places if disturbed == Disturbance() else Disturbed(places, disturbed, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +168,7 @@ def variation(recipe: Recipe) -> Variation:
         rotation_rad=float(np.deg2rad(augmentation.rotation_deg)),
         rates=tuple(names.index(name) for name in augmentation.rates),
         speed=augmentation.speed,
+        tempo=augmentation.tempo,
         gain=augmentation.gain,
         noise=noise,
         shift=augmentation.shift,
@@ -170,14 +176,30 @@ def variation(recipe: Recipe) -> Variation:
     )
 
 
-def front_end(recipe: Recipe, windows: Float32) -> FrontEnd:
+def disturbance(recipe: Recipe) -> Disturbance:
+    """What the recipe's augmentation does to a window whatever was recorded."""
+    augmentation = recipe.augmentation
+    least_and_greatest = augmentation.noise_db
+    return Disturbance(
+        noise_db=(least_and_greatest[0], least_and_greatest[1]) if least_and_greatest else (),
+        equaliser_db=augmentation.equaliser_db,
+        time_masks=augmentation.time_masks,
+        time_mask=augmentation.time_mask,
+        band_masks=augmentation.band_masks,
+        band_mask=augmentation.band_mask,
+    )
+
+
+def front_end(recipe: Recipe, windows: Float32, *, whose: Literal["teacher", "student"] = "teacher") -> FrontEnd:
     """The recipe's stages, and behind them offset and scale fitted to training windows.
 
     Args:
         recipe: names the stages.
         windows: (n, n_channels, samples) of training groups.
+        whose: a student may have stages of its own; where the recipe names none, both have the same.
     """
-    stages: tuple[FrontEnd, ...] = tuple(recipe.front_end)
+    own = recipe.student.front_end if whose == "student" else ()
+    stages: tuple[FrontEnd, ...] = tuple(own or recipe.front_end)
     if recipe.standardise != "none":
         below = Chain(stages=stages) if stages else Raw()
         network, _ = build_front_end(below, channels=windows.shape[1], samples=windows.shape[2])
@@ -186,8 +208,13 @@ def front_end(recipe: Recipe, windows: Float32) -> FrontEnd:
     return Chain(stages=stages) if stages else Raw()
 
 
-def check_networks(task: Task, front: FrontEnd) -> None:
+def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
     """Build every network once, before an hour is spent on the first of them.
+
+    Args:
+        task: names the networks.
+        front: what the teacher's candidates see.
+        student: what the student sees.
 
     Raises:
         ConfigError: one does not fit its window.
@@ -196,7 +223,7 @@ def check_networks(task: Task, front: FrontEnd) -> None:
     channels = len(contract.channels)
     for family in recipe.teacher.candidates:
         build_network(family, front, channels=channels, samples=contract.history, classes=task.classes)
-    build_network(recipe.student.network, front, channels=channels, samples=contract.window, classes=task.classes)
+    build_network(recipe.student.network, student, channels=channels, samples=contract.window, classes=task.classes)
 
 
 def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
@@ -332,7 +359,7 @@ def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> di
 
 
 def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:
-    """Train the device's network on the teacher's answers and the labels."""
+    """Train the device's network, behind its own front end, on the teacher's answers and the labels."""
     recipe, contract = task.recipe, task.contract
     student = recipe.student
 

@@ -32,6 +32,9 @@ from export.measure import answers
 from export.networks import Calibrated, count
 from export.novelty import fit_novelty
 from export.pack import VariantSource
+from export.quantize.graph import Net
+from export.quantize.layers import layers
+from export.quantize.mixed import round_to_halves
 from export.recipe import Recipe
 from export.search import compressed_size
 from export.sets import Sets
@@ -107,17 +110,20 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
         validation=sets.validation,
         data=sets.digest,
     )
-    front = front_end(recipe, sets.train.x[spread(len(sets.train), FRONT_END_WINDOWS)])
-    check_networks(task, front)
+    seen = sets.train.x[spread(len(sets.train), FRONT_END_WINDOWS)]
+    front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
+    check_networks(task, front, own_front)
     teacher = _teacher(task, front, steps, say, given)
     lessons = Lessons(task, teacher)
-    student = fit_student(task, front, teacher, lessons, steps)
+    student = fit_student(task, own_front, teacher, lessons, steps)
     pruning = None
     if recipe.prune is not None:
         student, pruning = prune_student(task, student, lessons, recipe.prune, steps)
     calibration = sets.train.x[spread(len(sets.train), recipe.quantise.calibration_windows)]
     rounded = _rounded(task, student, lessons, calibration, steps)
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
+    if recipe.student.weights == "float16":
+        fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
     quantised = integers(
         fp32,
         calibration,

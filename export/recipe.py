@@ -55,6 +55,7 @@ if not TYPE_CHECKING:
             "centre": "export.frontend_spec:Centre",
             "spectrogram": "export.frontend_spec:SpectrogramSpec",
             "log-mel": "export.frontend_spec:LogMelSpec",
+            "filter-bank": "export.frontend_spec:FilterBankSpec",
             "mfcc": "export.frontend_spec:MfccSpec",
             "statistics": "export.frontend_spec:StatisticsSpec",
         }
@@ -135,20 +136,38 @@ class AugmentationRecipe:
         rotation_deg: standard deviation of the rotation about each axis.
         rates: names of channels that scale with the speed of a movement, such as angular velocity.
         speed: largest natural logarithm of the change of speed (time warp, one factor a window).
+        tempo: largest natural logarithm of a further change of speed that leaves the spectrum where it is; for sound.
         gain: largest natural logarithm of the change of amplitude.
         noise: standard deviation of white noise, and of an offset per window, in each channel's unit.
         shift: largest shift in time, as a share of the window, with zeros moving in; for clips.
         channel_dropout: probability that a channel is silent in a window.
+        noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
+        equaliser_db: largest gain or loss at any frequency, see `export.disturb.Disturbance`; another microphone.
+        time_masks: runs of samples set to the window's mean, so many a window.
+        time_mask: largest share of the window that such a run covers.
+        band_masks: bands of frequencies taken out, so many a window.
+        band_mask: largest share of the spectrum that such a band covers.
     """
 
     triads: tuple[tuple[str, ...], ...] = ()
     rotation_deg: float = 0.0
     rates: tuple[str, ...] = ()
     speed: float = 0.0
+    tempo: float = 0.0
     gain: float = 0.0
     noise: tuple[float, ...] = ()
     shift: float = 0.0
     channel_dropout: float = 0.0
+    noise_db: tuple[float, ...] = ()
+    equaliser_db: float = 0.0
+    time_masks: int = 0
+    time_mask: float = 0.1
+    band_masks: int = 0
+    band_mask: float = 0.1
+
+    def __post_init__(self) -> None:
+        if len(self.noise_db) not in (0, 2):
+            raise ValueError("noise_db needs the least and the greatest ratio, or nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,17 +215,23 @@ class StudentRecipe:
 
     Attributes:
         network: family and size.
+        front_end: stages in front of it in place of the recipe's, which then are the teacher's alone; none: the same.
         training: of the network.
         pool: windows that the teacher labels for it.
         temperature: softens both answers in training.
         teacher_share: weight of the teacher's answers against labels.
         method: ``hinton`` or ``decoupled``, see `export.distill.Distillation`.
         ranking: weight of the ranking of wrong classes, where decoupled.
+        weights: how exactly the trained weights of float files are held. ``float16`` rounds them to numbers that half
+            precision holds: files are half as large, compute in float32 as before, and answers move in their fourth
+            digit.
         hints: weight of the teacher's features; its candidates and the student then need the same family of front end.
     """
 
     network: Student
     training: TrainingRecipe
+    front_end: tuple[FrontEnd, ...] = ()
+    weights: Literal["float16", "float32"] = "float32"
     pool: int = 8192
     temperature: float = 2.0
     teacher_share: float = 0.7
@@ -324,7 +349,8 @@ class Recipe:
     split: SplitRecipe = field(default_factory=SplitRecipe)
     augmentation: AugmentationRecipe = field(default_factory=AugmentationRecipe)
     front_end: tuple[FrontEnd, ...] = ()
-    """Stages in front of both networks, in the order of computation; none: the samples themselves."""
+    """Stages in front of both networks, in the order of computation; none: the samples themselves. A student may have
+    its own, see `StudentRecipe`."""
     standardise: Literal["rows", "together", "none"] = "rows"
     """Offset and scale behind the stages, from training groups: one of each per row, or one for all."""
     balance: Literal["classes", "root", "none"] = "root"

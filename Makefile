@@ -4,12 +4,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TORCH ?= torch==2.13.0
 EXPORT := .venvs/export
+UPKEEP := .venvs/upkeep
+# What is installed is what locks/ names, checked by hash. LOCKED=no takes what the package index has instead, within the
+# ranges of pyproject.toml.
+LOCKED ?= yes
 CHECKED := edge_runtime devices export tests benchmarks
 
-.PHONY: demo test test-export test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance clean
+.PHONY: demo test test-export test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -73,38 +76,74 @@ conformance: $(VENV)/.test
 	$(BIN)/python tests/conformance/environments.py
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
 
+# Writes locks/ anew: what still fits keeps its version. ARGS=--upgrade takes the newest of everything: CONTRIBUTING.md
+lock: $(UPKEEP)/.ready
+	$(UPKEEP)/bin/python scripts/locks.py write $(TORCH) $(ARGS)
+
+# Known vulnerabilities of everything that the locks name, and of torch. Fails, too, when the service cannot be asked.
+audit: $(UPKEEP)/.ready
+	$(UPKEEP)/bin/python scripts/locks.py audit $(TORCH) $(ARGS)
+
 tools:
 	@sh scripts/tools mosquitto strace
 
 clean:
 	rm -rf $(VENV) .venvs build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# -- the environment -------------------------------------------------------------------------------------------------
+# -- the environments ------------------------------------------------------------------------------------------------
+
+# $(call new,PYTHON): pip itself, and what builds this package.
+# $(call install,PYTHON,EXTRAS,GROUP): what the extras and the group need, and this checkout if there are extras.
+pip = $(1) -m pip --disable-pip-version-check --quiet install
+ifeq ($(LOCKED),no)
+comma := ,
+extras = $(subst $() ,$(comma),$(strip $(1)))
+new = $(pip) --upgrade "pip>=25.1"
+install = $(pip) $(if $(2),--editable ".[$(call extras,$(2))]") $(addprefix --group ,$(3))
+else
+locked = $(pip) --require-hashes $(patsubst %,-r locks/%.txt,$(2)) || \
+	{ echo "if the package index lacks what locks/ names: make LOCKED=no $(MAKECMDGOALS)"; exit 2; }
+new = $(call locked,$(1),build)
+install = { $(call locked,$(1),$(2) $(3)); } $(if $(2),&& $(pip) --no-deps --no-build-isolation --editable .)
+endif
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "edge-runtime needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
 	@echo "setting up $(VENV) (once)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --upgrade "pip>=25.1"
+
+# pip itself, and what builds this package.
+$(VENV)/.build: locks/build.txt | $(BIN)/python
+	@$(call new,$(BIN)/python)
+	@touch $@
 
 # What a device gets, with both engines.
-$(VENV)/.device: pyproject.toml | $(BIN)/python
+DEVICE := onnx tflite
+$(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
 	@echo "installing edge-runtime (once)"
-	@$(PIP) install --editable ".[onnx,tflite]"
+	@$(call install,$(BIN)/python,$(DEVICE))
 	@touch $@
 
 # What the tests need besides.
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+TESTED := $(DEVICE) codecs parquet grpc serial
+$(VENV)/.test: pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt $(VENV)/.build
 	@echo "installing what the tests need (once)"
-	@$(PIP) install --editable ".[onnx,tflite,codecs,parquet,grpc,serial]" --group test
+	@$(call install,$(BIN)/python,$(TESTED),test)
 	@touch $@ $(VENV)/.device
 
 # What the export toolchain needs. torch goes first and exactly: left to the resolver, it may come a second time.
-$(EXPORT)/.ready: pyproject.toml
+$(EXPORT)/.ready: pyproject.toml locks/build.txt locks/export.txt locks/test.txt
 	@echo "installing the export toolchain (once)"
 	@$(PYTHON) -m venv $(EXPORT)
-	@$(EXPORT)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
-	@$(EXPORT)/bin/python -m pip --disable-pip-version-check --quiet install $(TORCH)
-	@$(EXPORT)/bin/python -m pip --disable-pip-version-check --quiet install --editable ".[onnx,tflite,export]" --group test
+	@$(call new,$(EXPORT)/bin/python)
+	@$(call pip,$(EXPORT)/bin/python) $(TORCH)
+	@$(call install,$(EXPORT)/bin/python,$(DEVICE) export,test)
+	@touch $@
+
+# What writes the locks and audits them.
+$(UPKEEP)/.ready: pyproject.toml locks/build.txt locks/upkeep.txt
+	@$(PYTHON) -m venv $(UPKEEP)
+	@$(call new,$(UPKEEP)/bin/python)
+	@$(call install,$(UPKEEP)/bin/python,,upkeep)
 	@touch $@

@@ -18,16 +18,17 @@ import random
 import selectors
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
 from edge_runtime.backoff import RECONNECT, Retry
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.attempts import VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
 from edge_runtime.mqtt.pace import Pace
-from edge_runtime.mqtt.packets import PUBREL, V5, V311, Publish
+from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.routing import Receive, Router
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused
 
 logger = logging.getLogger(__name__)
-
-STABLE_S: Final = 5.0
-"""A connection that lived this long was a good one: the next failure begins with short waits again."""
 
 
 class Link:
@@ -66,12 +64,11 @@ class Link:
         self.config = config
         self.name = name
         self._metrics = metrics
-        self._retry = retry or RECONNECT
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._secrets = config.secrets()
         self._address = config.address()
         self._gauge = f'connected{{broker="{name}"}}'
-        self._version = V311 if config.protocol == "3.1.1" else V5
+        self._attempts = Attempts(config, name, retry or RECONNECT, self._rng)
         self._router = Router(metrics)
         self._subscribing: dict[int, list[tuple[str, int]]] = {}
         self._subscribed = False
@@ -86,17 +83,11 @@ class Link:
         self._kept: Connection | None = None  # the fallback's, which outlives its sockets
         self._connection: Connection | None = None  # greeting or connected
         self._connected = False
-        self._connected_at = 0.0
         self._keepalive_s = float(config.keepalive_s)
         self._watched = -1  # the descriptor that the loop watches for reading
         self._writing = -1  # and for writing
         self._held: deque[list[Publish]] = deque()
         self._held_bytes = 0
-        self._failures = 0
-        self._said = ""
-        self._refused: Refused | None = None
-        self._settled = False  # the broker has accepted this version
-        self._switched = False  # both versions were tried since the last connection
         self._timer: Timer | None = None
         self._dialler = Dialler(name)
         self._received_at = 0.0
@@ -109,7 +100,7 @@ class Link:
     @property
     def version(self) -> int:
         """`V5` or `V311`: of the connection, or of the next attempt."""
-        return self._version
+        return self._attempts.version
 
     @property
     def connected(self) -> bool:
@@ -237,7 +228,7 @@ class Link:
         keeps = self._publish_qos == 2 or any(qos for _, qos in self._router.filters())
         identity = connection.Identity(
             client_id=config.session_name(self.name),
-            version=self._version,
+            version=self._attempts.version,
             clean_start=not keeps if config.clean_start is None else config.clean_start,
             will=self._status("offline", "connection lost") if config.status_topic else None,
         )
@@ -251,7 +242,7 @@ class Link:
 
     def _connect(self) -> None:
         if self._loop is not None and not self._closed:
-            self._refused = None
+            self._attempts.begin()
             self._dialler.dial(self._make_connection(), self._secrets, self._loop, self._on_dialled)
 
     def _on_dialled(self, connection: Connection, error: Exception | None) -> None:
@@ -276,8 +267,7 @@ class Link:
         if connection is None or loop is None or outgoing is None:
             return
         self._cancel_timer()
-        self._settled, self._switched, self._said = True, False, ""
-        self._connected_at = loop.clock.monotonic()
+        self._attempts.accepted(loop.clock.monotonic())
         self._show(connected=True)
         self._incoming.begin(session_present=accepted.session_present)
         self._pace = Pace(loop.linger_s, self.config.receive_maximum)
@@ -295,14 +285,14 @@ class Link:
             "broker %s: connected to %s with MQTT %s as %r%s",
             self.name,
             self._address,
-            _NAMES[self._version],
+            VERSION_NAMES[self._attempts.version],
             connection.identity.client_id,
             ", session resumed" if accepted.session_present else "",
         )
 
     def on_refused(self, refused: Refused) -> None:
         """The broker did not take us; paho closes the connection."""
-        self._refused = refused
+        self._attempts.refused(refused)
 
     def on_granted(self, granted: Granted) -> None:
         """The broker answered SUBSCRIBE."""
@@ -342,34 +332,12 @@ class Link:
         self._subscribing.clear()
         outgoing.end()
         self._forget_held("connection_lost")
-        greeted = self._connected
-        if greeted:
+        was_connected = self._connected
+        if was_connected:
             self._show(connected=False)
-            if loop.clock.monotonic() - self._connected_at >= STABLE_S:
-                self._failures = 0
-        if self._closed:
-            return
-        if not greeted and self._try_other_version(why):
-            self._timer = loop.call_later(0.0, self._connect)
-            return
-        self._failures += 1
-        slowly = self._retry.cap_s / 2 if self._refused is not None and self._refused.credentials else None
-        if why != self._said:
-            self._said = why
-            logger.warning("broker %s at %s: %s; trying again until it works", self.name, self._address, why)
-        self._timer = loop.call_later(self._retry.delay(self._failures, slowly, self._rng), self._connect)
-
-    def _try_other_version(self, why: str) -> bool:
-        """Go from MQTT 5 to 3.1.1 or back, where the broker may mean that; True: at once, it is the first time."""
-        if self.config.protocol != "auto" or why.startswith("cannot connect"):
-            return False
-        if not (self._refused.unsupported_version if self._refused is not None else not self._settled):
-            return False  # some brokers close on a version that they do not know, instead of saying so
-        old, self._version = self._version, V311 if self._version == V5 else V5
-        first, self._switched = not self._switched, True
-        if first:
-            logger.info("broker %s: no answer to MQTT %s, trying %s", self.name, _NAMES[old], _NAMES[self._version])
-        return first
+        if not self._closed:
+            delay_s = self._attempts.failed(why, loop.clock.monotonic(), was_connected=was_connected)
+            self._timer = loop.call_later(delay_s, self._connect)
 
     def _show(self, *, connected: bool) -> None:
         self._connected = connected
@@ -508,6 +476,3 @@ class Link:
 
 def _awake() -> None:
     """The kernel takes bytes again; the end of this turn sends them."""
-
-
-_NAMES: Final = {V5: "5", V311: "3.1.1"}

@@ -357,7 +357,7 @@ def test_a_wrong_password_is_said_once_and_tried_again(
             protocol=protocol,
             receive=receive,
         )
-        bench.until(lambda: link._failures >= 3)
+        bench.until(lambda: link._attempts.failures >= 3)
         assert len(caplog.records) == 1
         assert "refuses us: " in caplog.text
         assert "not authorized" in caplog.text or "bad user name" in caplog.text

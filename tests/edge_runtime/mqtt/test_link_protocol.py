@@ -359,7 +359,7 @@ def test_a_broker_that_ends_it_is_quoted(
     broker.welcome(subscribe=False)
     said = encode_properties({"reason_string": "another one came"})
     broker.send(encode_disconnect(Disconnect(0x8E, said), V5))
-    bench.until(lambda: link._failures == 1)
+    bench.until(lambda: link._attempts.failures == 1)
     assert "the broker ended it: session taken over ('another one came')" in caplog.text
 
 
@@ -369,7 +369,7 @@ def test_something_that_is_no_broker_is_left_after_the_timeout(
 ) -> None:
     link = bench.link(broker.url, protocol="3.1.1", connect_timeout_s=0.1, receive=receive)
     broker.accept()
-    bench.until(lambda: link._failures == 1)
+    bench.until(lambda: link._attempts.failures == 1)
     assert "it does not answer as an MQTT broker" in caplog.text
 
 
@@ -380,7 +380,7 @@ def test_a_message_before_the_answer_to_connect_is_refused(
     link = bench.link(broker.url, inbox, ("t", 0), protocol="3.1.1")
     broker.accept()
     broker.send(incoming(1, 1, 0, V311))
-    bench.until(lambda: link._failures == 1)
+    bench.until(lambda: link._attempts.failures == 1)
     assert not inbox.got
     assert "before it answered" in caplog.text
 
@@ -394,7 +394,7 @@ def test_a_silent_broker_is_pinged_and_then_given_up(
     assert broker.wait(1)[0][0] == PINGREQ
     broker.send(b"\xd0\x00")
     assert broker.wait(1)[0][0] == PINGREQ
-    bench.until(lambda: link._failures == 1)
+    bench.until(lambda: link._attempts.failures == 1)
     assert "keep-alive" in caplog.text
 
 
@@ -515,7 +515,7 @@ def test_two_failures_in_a_row_are_told_apart(
     link = bench.link(broker.url, protocol="3.1.1")
     broker.accept()
     broker.send(encode_connack(Connack(False, 5), V311))
-    bench.until(lambda: link._failures == 1)
+    bench.until(lambda: link._attempts.failures == 1)
     broker.welcome(subscribe=False)
     bench.until(lambda: link.connected)
     pull_the_plug(link)
@@ -531,7 +531,7 @@ def test_a_broker_that_takes_us_and_drops_us_is_left_in_peace(bench: Bench, brok
         bench.until(lambda: link.connected)
         broker.drop()
         bench.until(lambda: not link.connected)
-        assert link._failures == failures, "a connection of a moment does not make the waits short again"
+        assert link._attempts.failures == failures, "a connection of a moment does not make the waits short again"
 
 
 def test_pausing_forgets_what_was_held_and_reads_on(bench: Bench, broker: ScriptedBroker) -> None:

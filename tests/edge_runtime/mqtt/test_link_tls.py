@@ -103,7 +103,7 @@ def test_without_a_good_client_certificate_nothing_connects(
 ) -> None:
     options: dict[str, Any] = {} if shown == "none" else {"cert_file": files.stranger[0], "key_file": files.stranger[1]}
     link = bench.link(mutual_url, ca_file=files.ours.file, protocol="5", **options)
-    bench.until(lambda: link._failures == 2)
+    bench.until(lambda: link._attempts.failures == 2)
     assert not link.connected
     assert "TLS failed" in caplog.text or "connection" in caplog.text
     assert "Traceback" not in caplog.text
@@ -113,7 +113,7 @@ def test_an_unknown_authority_is_not_trusted(
     url: str, files: Files, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     links = [bench.link(url), bench.link(url, ca_file=files.other.file)]
-    bench.until(lambda: all(link._failures >= 2 for link in links))
+    bench.until(lambda: all(link._attempts.failures >= 2 for link in links))
     assert [record.getMessage().count("certificate is not trusted") for record in caplog.records] == [1, 1]
 
 
@@ -123,7 +123,7 @@ def test_a_bad_server_certificate_is_not_trusted(
 ) -> None:
     with tls_broker(files, **issued) as broker:
         link = bench.link(broker.url.replace("mqtt://", "mqtts://"), ca_file=files.ours.file)
-        bench.until(lambda: link._failures >= 2)
+        bench.until(lambda: link._attempts.failures >= 2)
         link.close(0)
     assert len(caplog.records) == 1
     assert "certificate is not trusted" in caplog.text
@@ -150,7 +150,7 @@ def test_an_old_tls_version_is_refused(files: Files, bench: Bench, caplog: pytes
         thread = threading.Thread(target=serve, args=(server,))
         thread.start()
         link = bench.link(f"mqtts://127.0.0.1:{server.getsockname()[1]}", ca_file=files.ours.file)
-        bench.until(lambda: link._failures >= 1)
+        bench.until(lambda: link._attempts.failures >= 1)
         thread.join(10)
         link.close(0)
     assert len(refusals) == 1
@@ -160,6 +160,6 @@ def test_an_old_tls_version_is_refused(files: Files, bench: Bench, caplog: pytes
 def test_tls_towards_a_plain_broker_is_said(bench: Bench, files: Files, caplog: pytest.LogCaptureFixture) -> None:
     with Mosquitto() as broker:
         link = bench.link(broker.url.replace("mqtt://", "mqtts://"), ca_file=files.ours.file, connect_timeout_s=1.0)
-        bench.until(lambda: link._failures >= 1)
+        bench.until(lambda: link._attempts.failures >= 1)
         link.close(0)
     assert "cannot connect" in caplog.text

@@ -153,7 +153,7 @@ def attempt(kind: str, port: int, authorities: Authorities, wrong: str, caplog: 
                 f"mqtts://127.0.0.1:{port}", ca_file=authorities.ours.file, protocol="5", connect_timeout_s=2.0,
                 receive="paho" if "paho" in kind else "batched", **options,
             )  # fmt: skip
-            bench.until(lambda: link._failures >= 2 or link.connected, 30)
+            bench.until(lambda: link._attempts.failures >= 2 or link.connected, 30)
             assert not link.connected
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
     options = {"client_cert_file": shown["cert"], "client_key_file": shown["key"]} if shown else {}

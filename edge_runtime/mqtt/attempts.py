@@ -1,0 +1,99 @@
+"""When a broker is tried again, with which version of MQTT, and what the log is told. No sockets, no timers."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from edge_runtime.backoff import Retry
+from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.packets import V5, V311
+
+if TYPE_CHECKING:
+    from edge_runtime.mqtt.connection import Refused
+
+logger = logging.getLogger(__name__)
+
+STABLE_S: Final = 5.0
+"""A connection that lived this long was a good one: the next failure begins with short waits again."""
+
+VERSION_NAMES: Final = {V5: "5", V311: "3.1.1"}
+
+
+class Attempts:
+    """The attempts to connect to one broker.
+
+    Args:
+        config: which broker, and which versions may be tried.
+        name: its name in the configuration, for the log.
+        retry: waits between attempts.
+        rng: jitter.
+
+    Attributes:
+        version: `V5` or `V311`: of the connection, or of the next attempt.
+        failures: attempts and short connections in a row that came to nothing.
+    """
+
+    def __init__(self, config: BrokerConfig, name: str, retry: Retry, rng: random.Random) -> None:
+        self.version = V311 if config.protocol == "3.1.1" else V5
+        self.failures = 0
+        self._protocol = config.protocol
+        self._address = config.address()
+        self._name = name
+        self._retry = retry
+        self._rng = rng
+        self._accepted_at = 0.0
+        self._said = ""
+        self._refused: Refused | None = None
+        self._settled = False  # the broker has accepted this version
+        self._switched = False  # both versions were tried since the last connection
+
+    def begin(self) -> None:
+        """Another attempt is made."""
+        self._refused = None
+
+    def refused(self, refused: Refused) -> None:
+        """The broker said no; the connection is about to end."""
+        self._refused = refused
+
+    def accepted(self, now: float) -> None:
+        """The broker took us, at this monotonic time."""
+        self._settled, self._switched, self._said = True, False, ""
+        self._accepted_at = now
+
+    def failed(self, why: str, now: float, *, was_connected: bool) -> float:
+        """An attempt came to nothing, or a connection was lost.
+
+        Args:
+            why: for the log, which is told once per outage and reason.
+            now: monotonic time, seconds.
+            was_connected: the broker had accepted us.
+
+        Returns:
+            Seconds until the next attempt.
+        """
+        if was_connected:
+            if now - self._accepted_at >= STABLE_S:
+                self.failures = 0
+        elif self._try_other_version(why):
+            return 0.0
+        self.failures += 1
+        slowly = self._retry.cap_s / 2 if self._refused is not None and self._refused.credentials else None
+        if why != self._said:
+            self._said = why
+            logger.warning("broker %s at %s: %s; trying again until it works", self._name, self._address, why)
+        return self._retry.delay(self.failures, slowly, self._rng)
+
+    def _try_other_version(self, why: str) -> bool:
+        """Go from MQTT 5 to 3.1.1 or back, where the broker may mean that; True: at once, it is the first time."""
+        if self._protocol != "auto" or why.startswith("cannot connect"):
+            return False
+        if not (self._refused.unsupported_version if self._refused is not None else not self._settled):
+            return False  # some brokers close on a version that they do not know, instead of saying so
+        old, self.version = self.version, V311 if self.version == V5 else V5
+        first, self._switched = not self._switched, True
+        if first:
+            names = VERSION_NAMES[old], VERSION_NAMES[self.version]
+            logger.info("broker %s: no answer to MQTT %s, trying %s", self._name, *names)
+        return first

@@ -16,7 +16,6 @@ import json
 import logging
 import random
 import selectors
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,8 +26,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
-from edge_runtime.mqtt.pace import Pace
 from edge_runtime.mqtt.packets import PUBREL, Publish
+from edge_runtime.mqtt.reception import Reception
 from edge_runtime.mqtt.routing import Receive, Router
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
 
@@ -74,11 +73,9 @@ class Link:
         self._subscribed = False
         self._users = 0
         self._publish_qos = 0
-        self._paused = False
         self._loop: Loop | None = None
         self._outgoing: Outgoing | None = None
-        self._incoming = Incoming()
-        self._pace = Pace(0.0, config.receive_maximum)
+        self._reception = Reception(config, name, self._router, metrics)
         self._batched = config.receive == "batched" and self._address.websocket_path is None
         self._kept: Connection | None = None  # the fallback's, which outlives its sockets
         self._connection: Connection | None = None  # greeting or connected
@@ -86,11 +83,8 @@ class Link:
         self._keepalive_s = float(config.keepalive_s)
         self._watched = -1  # the descriptor that the loop watches for reading
         self._writing = -1  # and for writing
-        self._held: deque[list[Publish]] = deque()
-        self._held_bytes = 0
         self._timer: Timer | None = None
         self._dialler = Dialler(name)
-        self._received_at = 0.0
         self._closed = False
         self._told: dict[str, Mapping[str, object]] = {}
         metrics.gauges[self._gauge] = 0.0
@@ -150,8 +144,8 @@ class Link:
 
     def pause(self) -> None:
         """Hand over no more messages; what comes now stays unacknowledged, for the broker to keep. The rest goes on."""
-        self._paused = True
-        self._forget_held("paused")
+        self._reception.pause()
+        self._read_again()
 
     def close(self, timeout_s: float) -> None:
         """Hand over what is queued, say ``offline``, disconnect; when the last user calls it."""
@@ -210,7 +204,7 @@ class Link:
             logger.warning("broker %s: this paho-mqtt cannot be batched; receiving through its callbacks", self.name)
             self._batched = False
         if not self._batched:
-            self._incoming = Incoming(keeps_ids=False)
+            self._reception.incoming = Incoming(keeps_ids=False)
         config = self.config
         return (Outgoing if self._batched else fallback.FallbackOutgoing)(
             config.queue_messages,
@@ -269,8 +263,7 @@ class Link:
         self._cancel_timer()
         self._attempts.accepted(loop.clock.monotonic())
         self._show(connected=True)
-        self._incoming.begin(session_present=accepted.session_present)
-        self._pace = Pace(loop.linger_s, self.config.receive_maximum)
+        self._reception.begin(session_present=accepted.session_present, linger_s=loop.linger_s)
         outgoing.begin(accepted.limits, session_present=accepted.session_present)
         if self.config.status_topic:
             outgoing.offer_first(self._status("online", ""))
@@ -331,7 +324,7 @@ class Link:
         self._cancel_timer()
         self._subscribing.clear()
         outgoing.end()
-        self._forget_held("connection_lost")
+        self._reception.forget("connection_lost")
         was_connected = self._connected
         if was_connected:
             self._show(connected=False)
@@ -370,7 +363,7 @@ class Link:
         connection, loop = self._connection, self._loop
         if connection is None or loop is None or self._watched < 0:
             return
-        self._received_at = loop.clock.monotonic()
+        self._reception.received_at = loop.clock.monotonic()
         if connection.read():
             loop.hurry()
             if connection.hides:
@@ -382,66 +375,37 @@ class Link:
         if not self._connected:
             if self._connection is not None:
                 self._connection.abort("it sent a message before it answered CONNECT")
-        elif self._paused:
-            self._metrics.dropped["paused"] += sum(not one[3] for one in publishes)
-        elif self._held or self._incoming.unacked >= self.config.receive_maximum:
-            self._hold(publishes)
-        else:
-            self._deliver(publishes)
+            return
+        reception = self._reception
+        if reception.take(publishes) and self._loop is not None:
+            self._loop.hurry()
+        if reception.held_bytes > self.config.max_held_bytes:
+            self._stop_reading()
 
     def on_oversize(self, publish: Publish) -> None:
-        """A message over the limit was skipped; it is acknowledged, or the broker would send it for ever."""
-        self._metrics.dropped["too_large"] += 1
-        logger.warning(
-            "broker %s: a message on %r is over max_packet_bytes (%d) and was skipped",
-            self.name,
-            publish[0].decode(errors="replace")[:200],
-            self.config.max_packet_bytes,
-        )
-        _, delivery = self._incoming.receive([publish])
-        if delivery is not None:
-            delivery.wait_for(0)
+        """A message over the limit was skipped."""
+        self._reception.skip(publish)
 
     def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK, PUBREC, PUBREL or PUBCOMP came."""
         if kind == PUBREL:
-            self._incoming.released(packet_id)
+            self._reception.incoming.released(packet_id)
         elif self._outgoing is not None:
             self._outgoing.acknowledged(kind, packet_id, reason_code)
 
-    def _deliver(self, publishes: list[Publish]) -> None:
-        publishes, delivery = self._incoming.receive(publishes)
-        if delivery is not None and self._loop is not None:
-            count = len(delivery.pubacks) + len(delivery.pubrecs)
-            if self._pace.received(count, self._incoming.unacked, self._received_at):
-                self._loop.hurry()
-        self._router.deliver(publishes, self._received_at, delivery)
+    def _release_held(self) -> None:
+        if self._reception.release() and self._loop is not None:
+            self._loop.hurry()
+        if not self._reception.held_bytes:
+            self._read_again()
 
-    def _hold(self, publishes: list[Publish]) -> None:
-        """Keep messages until earlier ones are acknowledged; beyond a bound, leave the rest in the network."""
-        self._held.append(publishes)
-        self._held_bytes += sum([len(one[1]) + 200 for one in publishes])
-        if self._held_bytes > self.config.max_held_bytes and self._watched >= 0 and self._loop is not None:
+    def _stop_reading(self) -> None:
+        """Leave the rest in the network."""
+        if self._watched >= 0 and self._loop is not None:
             fd, self._watched = self._watched, -1
             self._loop.unwatch(fd)
             if self._writing >= 0:
                 self._loop.watch_write(fd, _awake)
-
-    def _forget_held(self, reason: str) -> None:
-        """Let go of messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
-        if self._held:
-            self._metrics.dropped[reason] += sum(not one[3] for held in self._held for one in held)
-            self._held.clear()
-            self._held_bytes = 0
-        self._read_again()
-
-    def _release_held(self) -> None:
-        while self._held and self._incoming.unacked < self.config.receive_maximum:
-            publishes = self._held.popleft()
-            self._held_bytes -= sum([len(one[1]) + 200 for one in publishes])
-            self._deliver(publishes)
-        if not self._held:
-            self._read_again()
 
     def _read_again(self) -> None:
         if self._watched < 0 and self._connection is not None and self._connection.is_open():
@@ -454,11 +418,11 @@ class Link:
         connection, outgoing, loop = self._connection, self._outgoing, self._loop
         if outgoing is None or loop is None:
             return
-        incoming = self._incoming
+        reception = self._reception
         while True:
             self._check()
             if connection is not None and connection is self._connection:
-                empty = connection.send(incoming.take_acks() if self._connected else None, outgoing)
+                empty = connection.send(reception.incoming.take_acks() if self._connected else None, outgoing)
                 if connection.is_open() and empty != (self._writing < 0):
                     self._writing = -1 if empty else connection.fileno()
                     loop.watch_write(connection.fileno(), None if empty else _awake)
@@ -468,9 +432,9 @@ class Link:
                 break
             for done in finished:
                 done()
-        if self._held and incoming.unacked < self.config.receive_maximum:
+        if reception.held_bytes and reception.can_release:
             loop.call_soon(self._release_held)
-        if (incoming.unacked and self._pace.full(incoming.unacked)) or (self._connected and outgoing.queued):
+        if (reception.incoming.unacked and reception.broker_waits) or (self._connected and outgoing.queued):
             loop.hurry()
 
 

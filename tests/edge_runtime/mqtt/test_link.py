@@ -111,7 +111,7 @@ def test_what_was_not_done_comes_again(url: str, bench: Bench, protocol: str, re
         assert len(inbox.got) == 10
     inbox.ack = True
     inbox.ack_all()
-    bench.until(lambda: link._incoming.unacked == 0)
+    bench.until(lambda: link._reception.incoming.unacked == 0)
     bench.turns(0.1)
     count = len(inbox.got)
     pull_the_plug(link)
@@ -192,9 +192,9 @@ def test_two_subscribers_of_one_link_get_their_own_topics(url: str, bench: Bench
     assert numbers(second.payloads) == list(range(1, 20, 2))
     first.ack_all()
     bench.turns(0.05)
-    assert link._incoming.unacked > 0, "messages that came together are acknowledged when both have finished"
+    assert link._reception.incoming.unacked > 0, "messages that came together are acknowledged when both have finished"
     second.ack_all()
-    bench.until(lambda: link._incoming.unacked == 0)
+    bench.until(lambda: link._reception.incoming.unacked == 0)
 
 
 @pytest.mark.parametrize("size", [200_000, 900_000])

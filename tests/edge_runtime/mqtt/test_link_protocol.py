@@ -194,7 +194,7 @@ def test_a_qos_2_message_is_delivered_once_over_a_reconnection(bench: Bench, bro
     assert broker.read() == [], "not safe yet"
     inbox.ack_all()
     assert acks(broker, 4) == [(PUBREC, i) for i in (1, 2, 3, 4)]
-    assert link._incoming.unacked == 0
+    assert link._reception.incoming.unacked == 0
     broker.send(encode_ack(PUBREL, [1, 2, 3, 4]) + incoming(5, 1, 2, V311, offset=-4))
     bench.until(lambda: len(inbox.got) == 5)
     broker.drop()
@@ -437,7 +437,7 @@ def test_a_broker_that_ignores_our_limit_is_read_no_further(bench: Bench, broker
     assert data, "the broker cannot send it all"
     assert link._watched == -1, "the socket is not read"
     assert 10 <= len(inbox.got) < count
-    assert link._held_bytes < 100_000 + 400_000, "the bound, and what one read may add"
+    assert link._reception.held_bytes < 100_000 + 400_000, "the bound, and what one read may add"
     inbox.ack = True
     inbox.ack_all()
     broker.send(data)

@@ -131,10 +131,10 @@ def test_readings_are_acknowledged_when_the_pipeline_is_done(bench: Bench, url: 
     assert [reading.key for reading in pipeline.readings] == [str(i % 3) for i in range(9)]
     assert pipeline.readings[0].values.tolist() == [[1.0], [2.0]]
     bench.turns(0.05)
-    assert link._incoming.unacked == 9
+    assert link._reception.incoming.unacked == 9
     pipeline.safe()
     bench.turns(0.02)
-    assert link._incoming.unacked == 0
+    assert link._reception.incoming.unacked == 0
     assert not source.finished
 
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_read_is_counted_and_acknowledged(bench: Bench, url: str)
     bench.until(lambda: pipeline.readings)
     assert [reading.key for reading in pipeline.readings] == ["3"]
     pipeline.safe()
-    bench.until(lambda: link._incoming.unacked == 0)
+    bench.until(lambda: link._reception.incoming.unacked == 0)
     assert bench.metrics.dropped == {"malformed": 2, "unexpected_topic": 1}
     assert bench.metrics.counts["messages_total"] == 3
 
@@ -167,7 +167,7 @@ def test_a_message_of_an_old_subscription_is_counted_as_unexpected(bench: Bench,
     bench.turns(0.05)
     _, pipeline, link = open_source(bench, url, config(f"{root}/new"), client_id=client_id)
     bench.until(lambda: bench.metrics.dropped["unexpected_topic"] == 3)
-    bench.until(lambda: link._incoming.unacked == 0)
+    bench.until(lambda: link._reception.incoming.unacked == 0)
     assert not pipeline.readings
 
 

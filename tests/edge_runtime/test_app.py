@@ -213,7 +213,7 @@ def test_a_full_disk_at_the_start_costs_hard_cases_and_no_answers(
 def test_once_the_disk_is_well_it_goes_on_where_the_run_before_was(
     folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Backlog and budget both. Mutation that this finds: a budget that is saved before it was restored."""
+    """Backlog and budget both. Mutation that this finds: `App._open_outbox` that does not recall the budget."""
     first = App(config(folder, cloud=silent_cloud.url, drain=0.5), model=loaded(folder / "watch.edge", "onnx-fp32"))
     first.run()
     left = first.budget.state()["calls"]

@@ -176,3 +176,17 @@ def test_a_value_that_cannot_be_kept_costs_no_more_than_the_value(
     bench.faults.clear()
     bench.committer.remember("budget", b"2")
     assert bench.outbox.get_state("budget") == b"2"
+
+
+def test_a_value_that_cannot_be_read_now_is_read_when_it_can(bench: Bench) -> None:
+    bench.start()
+    bench.committer.remember("budget", b"3")
+    told: list[bytes | None] = []
+    bench.committer.recall("budget", told.append)
+    bench.break_it(DEAD)
+    bench.committer.look()
+    assert told == []
+    bench.faults.clear()
+    bench.committer.look()
+    bench.committer.look()
+    assert told == [b"3"]

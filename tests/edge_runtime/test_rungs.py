@@ -159,7 +159,7 @@ def measured(*figures: Figure, **more: Any) -> Tuning:
 
 
 def test_the_order_and_the_costs_are_this_machines_own_where_it_has_measured(bundle: Path) -> None:
-    """Broken twice: by ordering by the file's size, and by leaving out what was refused here."""
+    """Broken twice: by ordering by cost, and by leaving out what was refused here."""
     found = measured(
         figure("tflite-int8", 9.0), figure("onnx-int8", 20.0, cpu_us=30.0), figure("onnx-int8", 15.0, threads=2)
     )
@@ -174,6 +174,9 @@ def test_the_order_and_the_costs_are_this_machines_own_where_it_has_measured(bun
         asked = replace(config, fallbacks=("onnx-fp32", "onnx-int8"))
         up = rungs_of(opened, opened.variant("tflite-int8"), asked, {}, found)
         assert [one.name for one in up] == ["tflite-int8", "onnx-fp32", "onnx-int8"], "the operator's order"
+        hot = measured(figure("onnx-fp32", 30.0, cpu_us=25.0), figure("onnx-int8", 20.0, cpu_us=300.0))
+        up = rungs_of(opened, opened.variant("tflite-int8"), config, {}, hot)
+        assert [one.name for one in up] == ["tflite-int8", "onnx-int8", "onnx-fp32"], "by time, whatever it costs"
         slow = rungs_of(opened, opened.variant("onnx-fp32"), config, {}, found)
         assert [one.name for one in slow] == ["onnx-fp32", "tflite-int8", "onnx-int8"]
 

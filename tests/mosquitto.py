@@ -8,11 +8,15 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
+
+from edge_runtime.mqtt.broker import Broker
 
 EXECUTABLE = shutil.which(
     "mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
@@ -147,3 +151,14 @@ class Mosquitto:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def either_broker(kind: str) -> Iterator[tuple[str, int]]:
+    """URL and port of a running broker: ``mosquitto``, with room for a test's messages, or ours, ``embedded``."""
+    if kind == "mosquitto":
+        with Mosquitto("max_queued_messages 100000") as mosquitto:
+            yield mosquitto.url, mosquitto.port
+    else:
+        with Broker() as embedded:
+            yield embedded.url, embedded.port

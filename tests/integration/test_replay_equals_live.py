@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,6 @@ import orjson
 import pytest
 
 from edge_runtime.cli import main
-from edge_runtime.mqtt.broker import Broker
 from tests.integration.running import (
     Answer,
     Message,
@@ -28,7 +25,7 @@ from tests.integration.running import (
     write_recording,
 )
 from tests.models import usable
-from tests.mosquitto import Mosquitto
+from tests.mosquitto import either_broker
 
 KEYS, SAMPLES = 5, 400
 LATENESS_S = 1.0
@@ -52,16 +49,6 @@ path = "live.jsonl"
 [window]
 lateness_s = {lateness}
 """
-
-
-@contextmanager
-def broker(kind: str) -> Iterator[tuple[str, int]]:
-    if kind == "mosquitto":
-        with Mosquitto("max_queued_messages 100000") as mosquitto:
-            yield mosquitto.url, mosquitto.port
-    else:
-        with Broker() as embedded:
-            yield embedded.url, embedded.port
 
 
 @pytest.fixture(scope="module", params=["onnx-fp32", "tflite-int8"])
@@ -96,7 +83,7 @@ def live(
 ) -> list[Answer]:
     """Send the messages through a broker to a running application, and return what it answered."""
     text = APP.format(url="{url}", protocol=protocol, qos=qos, budget=budget, lateness=lateness)
-    with broker(kind) as (url, port), Publisher(port, version=protocol) as publisher:
+    with either_broker(kind) as (url, port), Publisher(port, version=protocol) as publisher:
         with running(text.format(url=url), folder, load_model(bundle, variant)) as app:
             publisher.reach(app)
             publisher.send(messages, qos)

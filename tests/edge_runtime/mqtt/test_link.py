@@ -52,12 +52,6 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield running.url
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with Bench() as running:
-        yield running
-
-
 @protocols
 @receives
 @each_qos

@@ -45,12 +45,6 @@ versions = pytest.mark.parametrize(("protocol", "version"), [("3.1.1", V311), ("
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    with Bench() as running:
-        yield running
-
-
-@pytest.fixture
 def broker(bench: Bench) -> Iterator[ScriptedBroker]:
     with ScriptedBroker(bench) as running:
         yield running

@@ -59,12 +59,6 @@ def mutual_url(files: Files) -> Iterator[str]:
         yield broker.url.replace("mqtt://", "mqtts://")
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with Bench() as running:
-        yield running
-
-
 @receives
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_messages_pass_over_tls(url: str, files: Files, bench: Bench, receive: str, size: int) -> None:

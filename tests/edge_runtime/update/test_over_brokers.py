@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +15,6 @@ from edge_runtime.app import App
 from edge_runtime.backoff import Retry
 from edge_runtime.cli import main
 from edge_runtime.config import parse
-from edge_runtime.mqtt.broker import Broker
 from edge_runtime.update import intake
 from export.keys import key_set
 from tests.edge_runtime.update.devices import (
@@ -40,7 +38,7 @@ from tests.integration.running import (
     until,
     write_recording,
 )
-from tests.mosquitto import Mosquitto
+from tests.mosquitto import either_broker
 
 BROKER = """
 [broker.b]
@@ -50,16 +48,6 @@ TOPICS = {
     "broker": "b", "topic": "fleet/update", "keys_topic": "fleet/keys", "status_topic": "fleet/w1/update",
     "device_id": "w1", "drop": None,
 }  # fmt: skip
-
-
-@contextmanager
-def broker(kind: str) -> Iterator[tuple[str, int]]:
-    if kind == "mosquitto":
-        with Mosquitto("max_queued_messages 100000") as mosquitto:
-            yield mosquitto.url, mosquitto.port
-    else:
-        with Broker() as embedded:
-            yield embedded.url, embedded.port
 
 
 class Operator:
@@ -104,7 +92,11 @@ class Site:
 @pytest.fixture(params=["mosquitto", "embedded"])
 def site(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(intake, "RETRY", Retry(base_s=0.01, cap_s=0.05))
-    with broker(request.param) as (url, port), Operator(port) as operator, listening(port, "fleet/w1/update") as heard:
+    with (
+        either_broker(request.param) as (url, port),
+        Operator(port) as operator,
+        listening(port, "fleet/w1/update") as heard,
+    ):
         yield Site(folder, url, operator, heard)
 
 
@@ -282,7 +274,7 @@ def test_a_stream_over_the_broker_is_answered_as_by_a_replay_across_the_swap(
     expected = answers(out)
     messages = [message for parts in zip(*(cut(one, lambda: 16) for one in recorded), strict=True) for message in parts]
     bundle = factory.bundle(2)
-    with broker(kind) as (url, port), Publisher(port) as publisher, FileServer(bundle.read_bytes()) as files:
+    with either_broker(kind) as (url, port), Publisher(port) as publisher, FileServer(bundle.read_bytes()) as files:
         application = App(parse(STREAM.format(url=url), folder / "app.toml"))
         with Thread(application):
             until(lambda: application.metrics.gauges.get('connected{broker="b"}'))

@@ -1,0 +1,15 @@
+"""A loop with links on it, for every test of the link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.edge_runtime.mqtt.links import Bench
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with Bench() as running:
+        yield running

@@ -13,15 +13,16 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
 from export.augment import Augmentation, WindowSampler
 from export.baseline import random_forest
 from export.clean import clean
-from export.data import Dataset, Float32, Int64, Windows, cut_windows, leave_one_group_out
+from export.data import Dataset, Float32, Int64, Windows, cut_windows, leave_one_group_out, spread
 from export.distill import Distillation, distil, label_pool
+from export.measure import answers
 from export.networks import Calibrated, ContextNet, DeviceNet
+from export.pack import VariantSource
 from export.quantize import Scheme, quantize
+from export.search import targets_for
 from export.to_onnx import to_onnx
 from export.train import Training, answer, fit_labels, start
 
@@ -102,7 +103,7 @@ def fit_cascade(dataset: Dataset, plan: CascadePlan, *, members: int) -> Cascade
     student = DeviceNet(scale=plan.scale, classes=classes)
     distil(student, pool, plan.distillation, plan.student, seed=plan.seed)
     windows = cut_windows(dataset, samples=plan.samples, hop=plan.hop).x
-    chosen = np.linspace(0, len(windows) - 1, min(plan.calibration_windows, len(windows))).astype(np.int64)
+    chosen = spread(len(windows), plan.calibration_windows)
     return Cascade(device=student, members=tuple(trained), calibration=windows[chosen])
 
 
@@ -123,14 +124,18 @@ def device_int8(
     return clean(quantize(model, cascade.calibration, Scheme(activations=activations, weight_bits=plan.weight_bits)))
 
 
-def answers(model: bytes, x: Float32, *, engine: str = "onnxruntime") -> Float32:
-    """What a model file answers on one of the device's own engines, (n, classes) float32."""
-    loaded = engines.load(engine, model, EngineOptions())
-    try:
-        parts = [loaded.run(x[i : i + 32])[0] for i in range(0, len(x), 32)]
-    finally:
-        loaded.close()
-    return np.concatenate([np.asarray(part, np.float32) for part in parts])
+def onnx_source(name: str, model: onnx.ModelProto) -> VariantSource:
+    """A graph as a file; its name says precision and scheme, as in ``onnx-fp32`` and ``onnx-int8-u8s8``."""
+    _, precision, *rest = name.split("-")
+    scheme = "".join(rest)
+    return VariantSource(
+        name=name,
+        model=model.SerializeToString(),
+        format="onnx",
+        precision="int8" if precision == "int8" else "fp32",
+        scheme=scheme,
+        targets=targets_for("onnx", scheme),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +175,8 @@ def cross_validate(dataset: Dataset, plan: CascadePlan, say: Callable[[str], Non
         cascade = fit_cascade(others, plan, members=plan.fold_members)
         fp32 = device_onnx(cascade, plan, 1.0)
         int8 = device_int8(fp32, cascade, plan, "uint8")
-        device[held_out] = answers(int8.SerializeToString(), x)
-        device_fp32[held_out] = answers(fp32.SerializeToString(), x)
+        device[held_out] = answers(onnx_source("onnx-int8-u8s8", int8), x)
+        device_fp32[held_out] = answers(onnx_source("onnx-fp32", fp32), x)
         cloud[held_out] = answer(Calibrated(cascade.members).eval(), contexts)
         seen = cut_windows(others, samples=plan.samples, hop=plan.hop)
         forest[held_out] = random_forest(seen.x, seen.y, x, seed=plan.seed)

@@ -15,12 +15,13 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError, EdgeError
@@ -40,18 +41,20 @@ from export.calibrate import (
     scores,
     threshold_for_share,
 )
+from export.candidates import TOLERANCE_INT8
 from export.cascade import (
     CascadePlan,
     OutOfFold,
-    answers,
     cloud_onnx,
     cross_validate,
     device_int8,
     device_onnx,
     fit_cascade,
+    onnx_source,
 )
 from export.data import Dataset, Float32, Windows, cut_windows, load_recordings, save_recordings
 from export.distill import Distillation
+from export.measure import answers
 from export.pack import VariantSource, pack
 from export.to_tflite import convert
 from export.train import Training
@@ -89,12 +92,11 @@ FORWARDED_SHARE = 0.2
 
 CURVE_SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 
+ENGINES = {"onnx": "onnxruntime", "tflite": "litert"}
+"""That answer here, by format."""
+
 RECORDING_STEPS = (2.0**-12,) * 3 + (2.0**-10,) * 3
 """Of the stored recordings: 0.24 mg and 0.98 mrad/s, a hundredth of the sensors' own noise; range 8 g and 32 rad/s."""
-
-TOLERANCE_INT8 = 0.1
-"""On probabilities: engines may round a logit to the next of its 256 steps, which moves an undecided answer by less
-than half of this; the saturation that the replay is there to catch moves answers by far more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,22 +158,17 @@ def build(dataset: Dataset, plan: CascadePlan, *, training: Sequence[str], demo:
     fp32 = device_onnx(cascade, plan, calibration.device_temperature)
     signed = device_int8(fp32, cascade, plan, "int8")
     unsigned = device_int8(fp32, cascade, plan, "uint8")
-    teacher = cloud_onnx(cascade, plan, calibration.cloud_temperature).SerializeToString()
-    models = {
-        "tflite-int8": convert(signed),
-        "onnx-int8-u8s8": unsigned.SerializeToString(),
-        "onnx-int8-s8s8": signed.SerializeToString(),
-        "onnx-fp32": fp32.SerializeToString(),
-    }
+    teacher = onnx_source("onnx-fp32", cloud_onnx(cascade, plan, calibration.cloud_temperature))
+    models = _variants(fp32, signed, unsigned)
 
     windows = cut_windows(shown, samples=plan.samples, hop=plan.hop, context=plan.context)
-    device = {name: answers(model, windows.x, engine=_engine(name)) for name, model in models.items()}
-    cloud = answers(teacher, windows.contexts)
+    device = {name: answers(model, windows.x, engine=ENGINES[model.format]) for name, model in models.items()}
+    cloud = answers(teacher, windows.contexts, engine=ENGINES[teacher.format])
     seen = cut_windows(learned, samples=plan.samples, hop=plan.hop)
     forest = random_forest(seen.x, seen.y, windows.x, seed=plan.seed)
     unseen = _demo_figures(windows, device, cloud, forest, calibration)
 
-    sizes = {"onnx-fp32-teacher": len(teacher), **{name: len(model) for name, model in models.items()}}
+    sizes = {"onnx-fp32-teacher": len(teacher.model), **{name: len(model.model) for name, model in models.items()}}
     facts = {
         "people": {"trained_and_tuned_on": list(training), "demo": list(demo)},
         "temperature": {"device": calibration.device_temperature, "cloud": calibration.cloud_temperature},
@@ -191,8 +188,19 @@ def build(dataset: Dataset, plan: CascadePlan, *, training: Sequence[str], demo:
     _say(f"{clock.monotonic() - began:.0f} s")
 
 
-def _engine(variant: str) -> str:
-    return "litert" if variant.startswith("tflite") else "onnxruntime"
+def _variants(fp32: onnx.ModelProto, signed: onnx.ModelProto, unsigned: onnx.ModelProto) -> dict[str, VariantSource]:
+    """The device's files by name, best bets first."""
+    arm = onnx_source("onnx-int8-s8s8", signed)
+    variants = (
+        replace(arm, name="tflite-int8", model=convert(signed), format="tflite", targets=()),
+        onnx_source("onnx-int8-u8s8", unsigned),
+        arm,
+        onnx_source("onnx-fp32", fp32),
+    )
+    return {
+        source.name: replace(source, tolerance=TOLERANCE_INT8 if source.precision == "int8" else None)
+        for source in variants
+    }
 
 
 def _parameters(network: Any) -> int:
@@ -296,8 +304,8 @@ def _write_bundles(
     out: Path,
     dataset: Dataset,
     plan: CascadePlan,
-    models: Mapping[str, bytes],
-    teacher: bytes,
+    models: Mapping[str, VariantSource],
+    teacher: VariantSource,
     windows: Windows,
     facts: Mapping[str, Any],
 ) -> None:
@@ -314,9 +322,8 @@ def _write_bundles(
         },
         "people": facts["people"],
         "versions": facts["versions"],
-        "teacher_sha256": hashlib.sha256(teacher).hexdigest(),
+        "teacher_sha256": hashlib.sha256(teacher.model).hexdigest(),
     }
-    targets = {"onnx-int8-u8s8": ("x86_64",), "onnx-int8-s8s8": ("aarch64", "armv7l")}
     pack(
         out / "watch.edge",
         name="exercise-watch",
@@ -335,19 +342,7 @@ def _write_bundles(
                 "combined_error": round(1 - promised["combined_accuracy"], 4),
             },
         ),
-        variants=[
-            VariantSource(
-                name=name,
-                model=model,
-                format="tflite" if name.startswith("tflite") else "onnx",
-                precision="int8" if "int8" in name else "fp32",
-                scheme=("u8s8" if name.endswith("u8s8") else "s8s8") if "int8" in name else "",
-                targets=targets.get(name, ()),
-                tolerance=TOLERANCE_INT8 if "int8" in name else None,
-                cost={"accuracy": accuracy[name]},
-            )
-            for name, model in models.items()
-        ],
+        variants=[replace(model, cost={"accuracy": accuracy[name]}) for name, model in models.items()],
         golden_inputs=_golden_windows(windows),
         card=_card(facts),
         provenance=provenance,
@@ -359,15 +354,7 @@ def _write_bundles(
         description="The cloud's answer to the same seven exercises, from 6 s that end with the device's window.",
         input=InputContract(channels=channels, rate_hz=dataset.rate_hz, window=plan.context, hop=plan.hop),
         output=output,
-        variants=[
-            VariantSource(
-                name="onnx-fp32",
-                model=teacher,
-                format="onnx",
-                precision="fp32",
-                cost={"accuracy": facts["demo"]["gate"]["cloud_accuracy"]},
-            )
-        ],
+        variants=[replace(teacher, cost={"accuracy": facts["demo"]["gate"]["cloud_accuracy"]})],
         golden_inputs=np.concatenate(
             [windows.contexts[windows.start == 0][:4], windows.contexts[windows.start >= plan.context][::50][:12]]
         ),

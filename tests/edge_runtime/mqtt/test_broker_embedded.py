@@ -270,6 +270,45 @@ def test_a_packet_id_still_in_flight_is_not_given_out_again() -> None:
     assert reader.outgoing == [encode_publish(b"t", b"", 1, 2)]
 
 
+@each_version
+@pytest.mark.parametrize("before", [True, False], ids=["its end comes first", "the new one comes first"])
+@pytest.mark.parametrize("last_words", [b"", b"\x32", b"\xe0\x00"], ids=["silence", "half a packet", "good-bye"])
+def test_a_session_goes_on_however_the_old_connection_ends(version: int, last_words: bytes, *, before: bool) -> None:
+    """A process that replaces itself connects again while the end of its old connection is still on the way.
+
+    Mutations that this finds: a take-over that forgets the session; `Session.attach` that lets it expire all the same.
+    """
+    desk = Desk()
+    properties = encode_properties({"session_expiry_interval": 60}) if version == V5 else b""
+    old = desk.connect("one", version, topic_filter=b"t", clean_start=False, properties=properties)
+    writer = desk.connect("writer")
+
+    def end() -> None:
+        if last_words and not old.closing:
+            desk.protocol.received(old, last_words, 1.0)
+        desk.protocol.lost(old, 1.0)
+
+    desk.protocol.received(writer, encode_publish(b"t", b"first", 1, 1), 0.0)
+    if before:
+        end()
+    desk.protocol.received(writer, encode_publish(b"t", b"second", 1, 2), 1.0)
+    new = Client(2**20, 1.0, desk.woken.append)
+    again = Connect("one", version=version, clean_start=False, properties=properties)
+    desk.protocol.received(new, encode_connect(again), 1.0)
+    if not before:
+        end()
+    connack, *came = new.outgoing
+    assert connack[2] == 1, "the session is present"
+    assert came == [
+        encode_publish(b"t", b"first", 1, 1, dup=True, version=version),
+        encode_publish(b"t", b"second", 1, 2, dup=not before, version=version),
+    ]
+    new.outgoing.clear()
+    desk.protocol.sweep([], 1_000.0)
+    desk.protocol.received(writer, encode_publish(b"t", b"third", 1, 3), 1_000.0)
+    assert new.outgoing[-1:] == [encode_publish(b"t", b"third", 1, 3, version=version)], "nobody has taken it away"
+
+
 def test_a_session_ends_when_its_expiry_interval_is_over() -> None:
     desk = Desk()
     properties = encode_properties({"session_expiry_interval": 10})

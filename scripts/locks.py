@@ -4,7 +4,7 @@
     python scripts/locks.py audit torch==2.13.0 [options of pip-audit]    make audit
 
 Every extra and every dependency group of pyproject.toml has a file of its name under locks/, with hashes and without
-the address of any index: docs/decisions/0014-locks.md.
+the address of any index: docs/decisions/0015-locks.md.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def rounds(texts: Iterable[str]) -> list[list[str]]:
     """Everything that locks name, without markers: what is for another machine or Python is wanted, too.
 
     Returns:
-        Lists of ``name==version``. A package of several versions stands in as many lists: auditors take one of each.
+        Lists of ``name==version``. A package of several versions stands in as many lists: pip-audit takes one of each.
     """
     versions: dict[str, list[str]] = {}
     for text in texts:
@@ -138,15 +138,26 @@ def audit(options: list[str]) -> int:
     """
     others, options = _split(options)
     texts = [*(path.read_text("utf-8") for path in sorted(FOLDER.glob("*.txt"))), *others]
+    statuses = []
     with tempfile.TemporaryDirectory() as scratch:
-        # Without --strict, what the service has not heard of would be passed over.
-        command = [sys.executable, "-m", "pip_audit", "--strict", "--disable-pip", "--no-deps"]
-        for turn, lines in enumerate(rounds(texts)):
-            path = Path(scratch, f"{turn}.txt")
+        path = Path(scratch, "locks.txt")
+        # Without --strict, what the service has not heard of is passed over, and the audit ends well.
+        command = [
+            sys.executable,
+            "-m",
+            "pip_audit",
+            "--strict",
+            "--disable-pip",
+            "--no-deps",
+            "-r",
+            str(path),
+            *options,
+        ]
+        for lines in rounds(texts):
             path.write_text("\n".join(lines) + "\n", "utf-8")
-            command += ["--requirement", str(path)]
-        done = subprocess.run([*command, *options], check=False)
-    return done.returncode
+            print(f"asking about {len(lines)} packages", flush=True)
+            statuses.append(subprocess.run(command, check=False).returncode)
+    return max(map(abs, statuses), default=1)
 
 
 def _split(options: list[str]) -> tuple[list[str], list[str]]:

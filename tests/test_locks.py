@@ -166,3 +166,31 @@ def test_the_audit_asks_about_every_version_of_every_lock() -> None:
     ]
     asked = {line for lines in locks.rounds(FILES.values()) for line in lines}
     assert asked == {f"{name}=={version}" for text in FILES.values() for name, version, _ in locks.pins(text)}
+
+
+@pytest.mark.parametrize("worst", [0, 1])
+def test_the_audit_asks_strictly_and_ends_as_the_worst_answer(
+    worst: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stands for pip-audit: writes down what it is asked, and is unhappy about one version, which is in the second turn.
+    fake = """
+import pathlib, sys
+wanted = pathlib.Path(sys.argv[sys.argv.index("-r") + 1]).read_text()
+with open("asked", "a") as file:
+    file.write(" ".join(sys.argv[1:]) + "\\n" + wanted)
+sys.exit(WORST if "a==2" in wanted.split() else 0)
+"""
+    (tmp_path / "pip_audit.py").write_text(fake.replace("WORST", str(worst)), "utf-8")
+    (tmp_path / "one.txt").write_text("a==1\nb==1\n", "utf-8")
+    (tmp_path / "two.txt").write_text("a==2\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(locks, "FOLDER", tmp_path)
+    assert locks.audit(["torch==2.13.0", "--vulnerability-service", "osv"]) == worst
+    asked = (tmp_path / "asked").read_text("utf-8")
+    assert asked.count("--strict") == asked.count("--vulnerability-service osv\n") == 2
+    assert [line for line in asked.splitlines() if "==" in line] == ["a==1", "b==1", "torch==2.13.0", "a==2"]
+
+
+def test_an_audit_of_nothing_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path)
+    assert locks.audit([]) != 0

@@ -24,7 +24,7 @@ import pytest
 from tests.faults.conftest import Note, Tier
 from tests.faults.device import Device, Devices, Fault, needs_strace
 from tests.faults.site import Site
-from tests.integration.running import until
+from tests.integration.running import PATIENCE_S, until
 
 pytestmark = needs_strace
 
@@ -201,7 +201,9 @@ def test_an_outbox_at_its_limit_refuses_cases_and_never_readings(memory: Path, n
 
 def accepted_again(site: Site, device: Device) -> tuple[str, int]:
     """Publish readings until the case of one is not refused; returns its id, and how many it took."""
+    end = time.monotonic() + PATIENCE_S
     for fed in itertools.count(1):
+        assert time.monotonic() < end, device.errors()
         (latest,) = site.publish(1)
         until(lambda latest=latest: latest in site.answers_read(), device.errors)  # type: ignore[misc]
         if latest not in site.refused:

@@ -73,6 +73,8 @@ class SeparableCnn2d:
         depth: separable blocks.
         kernel: bands and frames that the first convolution sees; it halves the bands.
         reduction: of frames, 1 or 2, in the first convolution.
+        halvings: so many of the blocks, the first ones, halve bands and frames, and the first of them doubles the
+            channels: the work goes where the features are few.
         padding: along time; ``valid`` converts exactly to a stream. Bands are always padded.
         pool: over bands and time; ``last`` has no meaning here.
         dropout: share of features dropped in training.
@@ -84,6 +86,7 @@ class SeparableCnn2d:
     depth: int = 4
     kernel: tuple[int, int] = (5, 7)
     reduction: int = 2
+    halvings: int = 0
     padding: Literal["same", "valid"] = "valid"
     pool: Literal["mean", "max", "mean_max"] = "mean"
     dropout: float = 0.1
@@ -97,6 +100,8 @@ class SeparableCnn2d:
             reduction=self.reduction,
             dropout=self.dropout,
         )
+        if not 0 <= self.halvings <= self.depth:
+            raise ConfigError(f"separable-cnn-2d: {self.halvings} halvings; need 0 to {self.depth}, the depth")
         if self.reduction > 2:
             raise ConfigError(f"separable-cnn-2d: reduction {self.reduction}; need 1 or 2")
 

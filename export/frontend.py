@@ -6,6 +6,7 @@ A front end is therefore the same numbers in training, in ONNX, in TensorFlow Li
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -163,26 +164,25 @@ class FilterBank(nn.Module):  # type: ignore[misc]
             for each, (table, _) in zip(pairs, held, strict=True)
         )
         self.parts = tuple(each.parts for each in pairs)
+        # A product with ones and zeros: one operator, where halves of every table would have to be cut out and added.
+        both = np.concatenate([np.tile(np.arange(len(each.table) // 2), 2) + first for each, first in _firsts(pairs)])
+        self.sums = FixedConv(np.kron(np.eye(channels), both == np.arange(spec.bands)[:, None])[:, :, None])
         self.log = _Log(spec.floor, held[0][1] ** 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, channels, samples) to (batch, channels * bands, frames)."""
-        bands = [
-            self._power(x if self.channels == 1 else x[:, channel : channel + 1], pair, parts)
+        squares = [
+            self._squares(x if self.channels == 1 else x[:, channel : channel + 1], pair, parts)
             for channel in range(self.channels)
             for pair, parts in zip(self.pairs, self.parts, strict=True)
         ]
-        return self.log(torch.cat(bands, dim=1) if len(bands) > 1 else bands[0])
+        return self.log(self.sums(torch.cat(squares, dim=1) if len(squares) > 1 else squares[0]))
 
-    def _power(self, x: torch.Tensor, pair: nn.Module, parts: int) -> torch.Tensor:
-        """(batch, 1, samples) to (batch, bands, frames)."""
-        both = pair(x)
-        squared = both * both
-        half = squared.shape[1] // 2
-        power = squared[:, :half] + squared[:, half:]
-        if parts == 1:
-            return power
-        return functional.avg_pool1d(power, parts)[..., : self.frames]
+    def _squares(self, x: torch.Tensor, pair: nn.Module, parts: int) -> torch.Tensor:
+        """(batch, 1, samples) to (batch, 2 * bands, frames): what each cosine and each sine hears."""
+        heard = pair(x)
+        squared = heard * heard
+        return squared if parts == 1 else functional.avg_pool1d(squared, parts)[..., : self.frames]
 
 
 class Mfcc(nn.Module):  # type: ignore[misc]
@@ -299,6 +299,14 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
                 module, before = build_front_end(stage, channels=before.rows, samples=before.frames)
                 stages.append(module)
             return nn.Sequential(*stages), shape
+
+
+def _firsts(pairs: tuple[design.Pairs, ...]) -> Iterator[tuple[design.Pairs, int]]:
+    """Tables of pairs, each with the number of its first band."""
+    first = 0
+    for each in pairs:
+        yield each, first
+        first += len(each.table) // 2
 
 
 def _held_pair(spec: SpectrogramSpec) -> tuple[list[npt.NDArray[np.float32]], float]:

@@ -94,8 +94,12 @@ def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
                 stride *= step
             return stride, memory
         case SeparableCnn2d():
-            kernel = stretched(family.kernel[1], family.reduction)
-            return family.reduction, kernel + family.depth * 2 * family.reduction
+            stride, memory = family.reduction, stretched(family.kernel[1], family.reduction)
+            for block in range(family.depth):
+                step = 2 if block < family.halvings else 1
+                memory += (stretched(3, step) - 1) * stride
+                stride *= step
+            return stride, memory
         case Tcn():
             stem = max(family.kernel, family.reduction)
             return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)

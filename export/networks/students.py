@@ -30,18 +30,21 @@ def separable_1d(family: SeparableCnn1d, shape: FeatureShape) -> tuple[nn.Module
 
 def separable_2d(family: SeparableCnn2d, shape: FeatureShape) -> tuple[nn.Module, int]:
     """The body and its width."""
-    width = rounded(64 * family.width)
+    before = rounded(64 * family.width)
+    after = 2 * before if family.halvings else before
     bands = shape.rows // shape.planes
     layers: list[nn.Module] = [
         Planes(shape.planes, bands, shape.frames),
-        conv2d(shape.planes, width, family.kernel, stride=(2, family.reduction), padding=family.padding),
+        conv2d(shape.planes, before, family.kernel, stride=(2, family.reduction), padding=family.padding),
     ]
-    for _ in range(family.depth):
+    for block in range(family.depth):
+        stride = (2, 2) if block < family.halvings else (1, 1)
         layers += [
-            conv2d(width, width, (3, 3), groups=width, padding=family.padding),
-            conv2d(width, width, (1, 1)),
+            conv2d(before, before, (3, 3), stride=stride, groups=before, padding=family.padding),
+            conv2d(before, after, (1, 1)),
         ]
-    return nn.Sequential(*layers), width
+        before = after
+    return nn.Sequential(*layers), before
 
 
 def tcn(family: Tcn, shape: FeatureShape) -> tuple[nn.Module, int]:

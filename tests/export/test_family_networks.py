@@ -35,6 +35,7 @@ NETWORKS: dict[str, tuple[Family, FrontEnd]] = {
     "separable 1d": (SeparableCnn1d(), Raw()),
     "separable 1d, same padding": (SeparableCnn1d(padding="same", pool="mean_max", reduction=8), Raw()),
     "separable 2d": (SeparableCnn2d(width=0.25, depth=2), MEL),
+    "separable 2d, halved": (SeparableCnn2d(width=0.125, depth=2, kernel=(3, 3), reduction=1, halvings=1), MEL),
     "tcn": (Tcn(width=0.5, depth=3), Raw()),
     "tcn, valid": (Tcn(width=0.5, depth=3, padding="valid", pool="mean", reduction=2), Raw()),
     "gru": (Gru(width=0.5), Raw()),
@@ -60,7 +61,7 @@ def test_networks_answer_in_onnx_as_in_torch_with_nothing_but_known_operators(gr
     """A few in one file, as an ensemble: exporting one by one would take minutes."""
     start(3)
     names = {
-        "separable": ("separable 1d", "separable 1d, same padding", "separable 2d"),
+        "separable": ("separable 1d", "separable 1d, same padding", "separable 2d", "separable 2d, halved"),
         "tcn": ("tcn", "tcn, valid", "mlp"),
         "gru": ("gru", "gru, two layers, last"),
         "teachers": ("resnet 1d", "inception time", "resnet 2d"),
@@ -90,6 +91,18 @@ def test_multiplications_are_those_of_the_layers() -> None:
     first, depthwise, pointwise, dense = 20 * 2 * 5 * 16, 16 * 16 * 5, 16 * 16 * 32, 32 * 3
     assert size.macs == first + depthwise + pointwise + dense
     assert size.front_macs == 0
+
+
+def test_halved_bands_and_frames_leave_the_later_blocks_little_to_do() -> None:
+    family = SeparableCnn2d(width=0.25, depth=2, kernel=(3, 3), reduction=1, padding="same")
+    plain, halved = (
+        count(build_network(of, MEL, channels=1, samples=240, classes=4), channels=1, samples=240)
+        for of in (family, replace(family, halvings=1))
+    )
+    # 10 bands of 18 frames; the first convolution leaves 5 of 18, a halving block 2 of 9.
+    first, dense = 90 * 16 * 4 * 3, 16 * 4
+    assert plain.macs - plain.front_macs == first + 2 * 90 * (16 * 9 + 16 * 16) + dense
+    assert halved.macs - halved.front_macs == first + 18 * (16 * 16 + 16 * 32) + 18 * (32 * 9 + 32 * 32) + 2 * dense
 
 
 def test_the_front_end_s_tables_and_work_are_counted() -> None:
@@ -131,10 +144,15 @@ def test_every_budget_holds_and_an_impossible_one_is_refused_with_what_it_takes(
 def test_a_causal_network_sees_no_further_than_it_says() -> None:
     """The newest feature depends on `memory` samples and on no earlier one."""
     start(5)
-    for family in (Tcn(width=0.5, depth=3, reduction=2), SeparableCnn1d(padding="valid", pool="last")):
-        network = build_network(family, Raw(), channels=1, samples=240, classes=3).eval()
-        x = torch.from_numpy(windows(1, 1, 240)).requires_grad_()
-        network.features(x)[0, :, -1].sum().backward()
+    families: tuple[tuple[Family, int], ...] = (
+        (Tcn(width=0.5, depth=3, reduction=2), 1),
+        (SeparableCnn1d(padding="valid", pool="last"), 1),
+        (SeparableCnn2d(width=0.25, depth=3, halvings=2), 8),
+    )
+    for family, channels in families:
+        network = build_network(family, Raw(), channels=channels, samples=240, classes=3).eval()
+        x = torch.from_numpy(windows(1, channels, 240)).requires_grad_()
+        network.features(x)[0, ..., -1].sum().backward()
         touched = np.flatnonzero(x.grad.abs().numpy()[0, 0])
         # A stride may leave the very last samples unseen.
         assert network.memory - network.stride < 240 - touched[0] < network.memory + network.stride

@@ -4,9 +4,8 @@ What could not be committed although it was tried (`EscalationConfig.commit_atte
 else is missing, and nothing that was committed before.
 
 Mutations that were seen to fail here: not counting what a failed commit drops (``outbox_error`` in
-`Escalator._committed`) or what is refused while it fails (in `Escalator.offer`); forgetting answered cases that could
-not be taken out (`Committer.settle`); an application that ends when its outbox cannot be opened (`App._open_outbox`);
-never trying again (`Committer.look`).
+`Escalator._committed`) or what is refused while it fails (in `Escalator.offer`); an application that ends when its
+outbox cannot be opened (`App._open_outbox`); never trying again (`Committer.look`).
 """
 
 from __future__ import annotations

@@ -14,25 +14,23 @@ from __future__ import annotations
 
 import logging
 import queue
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.grid import SegmentState
+from edge_runtime.journal_rows import decode_readings, decode_snapshot, encode_readings, encode_snapshot
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
-from edge_runtime.window import KeyState, Window, WindowConfig, Windower
+from edge_runtime.window import Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,6 @@ Done = Callable[[], None]
 Late = Callable[[list[Window], Done], None]
 """Answers windows that were found late; the second is to be called when they are safe."""
 
-_SIZE: Final = struct.Struct("<I")
 _COMPACT_BYTES: Final = 1 << 20
 """Rows are left alone up to here, whatever the state weighs."""
 _ATTEMPTS: Final = 3
@@ -193,13 +190,13 @@ class Journal:
         return windows, readings, lambda: self._settle(seq)
 
     def _replay(self, left: Recovered, windower: Windower) -> tuple[list[Window], int]:
-        held, states = _decode_snapshot(left.snapshot)
+        held, states = decode_snapshot(left.snapshot)
         windower.restore(states)
         received = self._clock.monotonic()
         windows = [window._replace(received=received) for seq, window in held if seq > left.settled]
         readings = 0
         for turn in left.turns:
-            replayed = _decode_readings(turn.body)
+            replayed = decode_readings(turn.body)
             readings += len(replayed)
             completed = windower.push(replayed, received)
             if turn.seq > left.settled:
@@ -290,7 +287,7 @@ class Journal:
             if self._clock.monotonic() >= self._again_at:
                 self._offer_snapshot(windower)
         else:
-            body = _encode_readings(readings)
+            body = encode_readings(readings)
             self._bytes += len(body)
             self._pending += 1
             self._jobs.put(_Commit(Turn(seq, body), self._settled_up_to(), len(readings), done))
@@ -309,7 +306,7 @@ class Journal:
 
     def _snapshot(self, windower: Windower) -> bytes:
         held = [(seq, window) for seq, windows in self._open.items() for window in windows]
-        body = _encode_snapshot(held, windower.state())
+        body = encode_snapshot(held, windower.state())
         self._bytes, self._state_bytes = 0, len(body)
         return body
 
@@ -409,119 +406,3 @@ class Journal:
             self._read = True
             self._loop.call_soon_threadsafe(lambda: self._inherit(left))
         return StoreError("what the run before has left comes first")
-
-
-# -- what the rows hold ------------------------------------------------------------------------------------------------
-
-
-def _framed(head: Any, blobs: Sequence[bytes]) -> bytes:
-    text = orjson.dumps(head)
-    return b"".join([_SIZE.pack(len(text)), text, *blobs])
-
-
-class _Blobs:
-    """Reads what `_framed` wrote: arrays in the order in which they were written."""
-
-    def __init__(self, body: bytes) -> None:
-        (size,) = _SIZE.unpack_from(body)
-        self.head = orjson.loads(body[_SIZE.size : _SIZE.size + size])
-        self._body = body
-        self._at = _SIZE.size + size
-
-    def array(self, dtype: str, *shape: int) -> np.ndarray[Any, Any]:
-        count = int(np.prod(shape))
-        array = np.frombuffer(self._body, dtype, count, self._at).reshape(shape)
-        self._at += array.nbytes
-        return array
-
-
-def _encode_readings(readings: Sequence[Reading]) -> bytes:
-    heads: list[Any] = []
-    blobs: list[bytes] = []
-    for key, t, values, period in readings:
-        if isinstance(t, np.ndarray):
-            heads.append((key, None, period, *values.shape))
-            blobs.append(t.astype("<f8", copy=False).tobytes())
-        else:
-            heads.append((key, float(t), period, *values.shape))
-        blobs.append(values.astype("<f4", copy=False).tobytes())
-    return _framed(heads, blobs)
-
-
-def _decode_readings(body: bytes) -> list[Reading]:
-    blobs = _Blobs(body)
-    readings = []
-    for key, t, period, n, channels in blobs.head:
-        stamps = blobs.array("<f8", n) if t is None else t
-        readings.append(Reading(key, stamps, blobs.array("<f4", n, channels), period))
-    return readings
-
-
-def _encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyState]) -> bytes:
-    blobs: list[bytes] = []
-
-    def block(times: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> int:
-        blobs.append(times.astype("<f8", copy=False).tobytes())
-        blobs.append(values.astype("<f4", copy=False).tobytes())
-        return len(times)
-
-    def rows(values: np.ndarray[Any, Any]) -> int:
-        blobs.append(values.astype("<f4", copy=False).tobytes())
-        return len(values)
-
-    channels = 0
-    windows = []
-    for seq, window in held:
-        channels = window.samples.shape[1]
-        windows.append((seq, window.key, window.slot, window.start, len(window.samples), rows(window.context)))
-    keys: list[Any] = []
-    for name, newest, pending, suspect, segment in states:
-        kept_segment = None
-        blocks = [block(times, values) for times, values in pending]
-        lone = None if suspect is None else block(*suspect)
-        for _, values in [*pending, *([suspect] if suspect else [])]:
-            channels = values.shape[1]
-        if segment is not None:
-            channels = segment.rows.shape[1]
-            anchor, base, next_window, filled, last_t, tail, kept = segment
-            n = rows(kept)
-            newest_block = None if tail is None else block(*tail)
-            kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
-        keys.append((name, _finite(newest), blocks, lone, kept_segment))
-    return _framed({"channels": channels, "windows": windows, "keys": keys}, blobs)
-
-
-def _decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:
-    if not body:
-        return [], []
-    blobs = _Blobs(body)
-    channels = blobs.head["channels"]
-
-    def block(n: int) -> tuple[Any, Any]:
-        return blobs.array("<f8", n), blobs.array("<f4", n, channels)
-
-    windows = []
-    for seq, key, slot, start, n, kept in blobs.head["windows"]:
-        context = blobs.array("<f4", kept, channels)
-        windows.append((seq, Window(key, slot, start, context[len(context) - n :], context, 0.0)))
-    states = []
-    for name, newest, pending, suspect, held in blobs.head["keys"]:
-        blocks = [block(n) for n in pending]
-        lone = None if suspect is None else block(suspect)
-        segment = None
-        if held is not None:
-            anchor, base, next_window, filled, last_t, tail, n = held
-            rows = blobs.array("<f4", n, channels)
-            newest_block = None if tail is None else block(tail)
-            segment = SegmentState(anchor, base, next_window, filled, _or_never(last_t), newest_block, rows)
-        states.append(KeyState(name, _or_never(newest), blocks, lone, segment))
-    return windows, states
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity."""
-    return value if value > float("-inf") else None
-
-
-def _or_never(value: float | None) -> float:
-    return float("-inf") if value is None else value

@@ -20,7 +20,8 @@ from edge_runtime import journal as journal_module
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable
-from edge_runtime.journal import Journal, JournalConfig, _decode_snapshot, _encode_snapshot
+from edge_runtime.journal import Journal, JournalConfig
+from edge_runtime.journal_rows import decode_snapshot, encode_snapshot
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.message import Reading
@@ -88,7 +89,7 @@ def test_a_restored_windower_goes_on_as_if_nothing_had_happened(
     interrupted = Windower(spec, config)
     same(interrupted.push(readings[:cut]), before)
     held = [(7, window) for window in before[-3:]]
-    windows, states = _decode_snapshot(_encode_snapshot(held, interrupted.state()))
+    windows, states = decode_snapshot(encode_snapshot(held, interrupted.state()))
     assert [seq for seq, _ in windows] == [7] * len(held)
     same([window for _, window in windows], before[-3:])
     restored = Windower(spec, config)

@@ -10,6 +10,7 @@ import pytest
 
 from export.card import spec
 from export.cli import COMMANDS, main
+from export.frontend_spec import FilterBankSpec
 from export.recipe import parse
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,8 +23,10 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_recipe_and_the_card_of_the_guide_are_read(tmp_path: Path) -> None:
-    recipe, card = blocks("toml")
+    recipe, stages, card = blocks("toml")
     assert parse(recipe, Path("recipe.toml")).name == "waves"
+    (stage,) = parse(recipe + stages, Path("recipe.toml")).student.front_end
+    assert isinstance(stage, FilterBankSpec)
     path = tmp_path / "card.toml"
     path.write_text(card)
     assert spec.load(path).output.labels == ("down", "go", "left")

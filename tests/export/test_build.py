@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import orjson
 import pytest
 
@@ -54,6 +55,8 @@ candidates = [{ type = "resnet-1d", width = 0.125, depth = 2 }, { type = "resnet
 network = { type = "separable-cnn-1d", width = 0.5, depth = 2, kernel = 5 }
 training = { steps = 150, batch = 16, learning_rate = 0.01 }
 pool = 256
+weights = "float16"
+front_end = [{ type = "difference", keep = true }]
 
 [prune]
 ratio = 0.3
@@ -117,6 +120,28 @@ def test_bundles_hold_what_their_architecture_runs(built: Path) -> None:
     assert {"tflite-int8", "tflite-fp32", "onnx-fp32", "onnx-int8-s8s8"} == set(held["aarch64"])
     with open_bundle(built / "waves-teacher.edge") as teacher:
         assert teacher.manifest.input.window == 60
+
+
+def test_a_student_s_own_front_end_and_half_precision_weights_are_in_its_files_and_not_in_the_teacher_s(
+    built: Path,
+) -> None:
+    first = {}
+    for name in ("aarch64", "teacher"):
+        with open_bundle(built / f"waves-{name}.edge") as bundle:
+            model = onnx.load_model_from_string(bundle.read_variant("onnx-fp32"))
+        stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        casts = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Cast"}
+        weights = [
+            stored[casts.get(node.input[1], node.input[1])]
+            for node in model.graph.node
+            if node.op_type in {"Conv", "Gemm"}
+        ]
+        exact = [np.array_equal(one, one.astype(np.float16).astype(np.float32)) for one in weights]
+        assert all(exact) == (name == "aarch64")
+        first[name] = weights[0].shape
+    # Value and difference of two channels, each by a filter of its own.
+    assert first["aarch64"] == (4, 1, 2)
+    assert first["teacher"][1] == 2
 
 
 def test_the_report_shows_what_each_step_did(built: Path) -> None:

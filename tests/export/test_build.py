@@ -190,7 +190,7 @@ def test_a_second_build_repeats_no_training_and_gives_the_same_bytes(
         (('test = ["p4", "p5"]', 'test = ["p4", "p5", "p0"]'), "group 'p0' is in two sets"),
         (('key = "waves"', 'key = "other"'), r"--data waves=\.\.\.: the recipe's keys are other"),
         (('"flat"]', '"flat", "round"]'), "has no 'round'"),
-        (("depth = 2, kernel = 5", "depth = 9, kernel = 9"), "needs more than the 40 frames"),
+        (("depth = 2, kernel = 5", "depth = 9, kernel = 9"), "needs more than the 39 frames of 4 rows"),
     ],
 )
 def test_a_recipe_that_cannot_be_followed_ends_at_once_with_one_line(

@@ -23,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_runtime import engines
 from edge_runtime.engine import EngineOptions
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
+from edge_runtime.window import Window
 from export.pack import VariantSource, pack
 
 Floats = npt.NDArray[np.float32]
@@ -92,6 +93,12 @@ def tiny_net(channels: int, labels: int, seed: int) -> TinyNet:
 def windows(n: int, channels: int, window: int, seed: int = 0) -> Floats:
     """(n, channels, window) standard normal samples."""
     return np.random.default_rng((seed, 1)).standard_normal((n, channels, window)).astype(np.float32)
+
+
+def completed(n: int) -> list[Window]:
+    """Windows as the windower completes them, for the tiny networks' default sizes."""
+    samples = windows(n, 3, 16, seed=5).transpose(0, 2, 1)
+    return [Window("k", i, 0.0, one, one, 0.0) for i, one in enumerate(samples)]
 
 
 def tiny_onnx_classifier(

@@ -25,7 +25,6 @@ from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, start
 from edge_runtime.timing import Plan
 from edge_runtime.tuning import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
-from edge_runtime.window import Window
 from edge_runtime.worker import WorkerEngine
 from tests import models
 
@@ -108,11 +107,6 @@ def begin(bundle: Bundle) -> Iterator[Begin]:
         model.close()
 
 
-def some(n: int) -> list[Window]:
-    samples = models.windows(n, 3, 16, seed=5).transpose(0, 2, 1)
-    return [Window("k", i, 0.0, one, one, 0.0) for i, one in enumerate(samples)]
-
-
 def names(up: Lineup) -> list[str]:
     return [rung.name for rung in up.rungs]
 
@@ -132,9 +126,9 @@ def test_what_won_answers_first_and_the_processors_best_stands_in(begin: Begin) 
     loaded = up._places[0].loaded
     assert isinstance(loaded, ProvenVariant)
     assert isinstance(loaded.engine, WorkerEngine)
-    before = up.predict(some(5)).copy()
+    before = up.predict(models.completed(5)).copy()
     os.kill(loaded.engine.pid, 9)
-    after = up.predict(some(5))
+    after = up.predict(models.completed(5))
     assert (up.current, up.variant.name) == (1, "tflite-int8")
     assert abs(after - before).max() < 0.1
 

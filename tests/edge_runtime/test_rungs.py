@@ -28,10 +28,9 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, rungs_of, start
 from edge_runtime.tuning import Figure, Tuning, remember
-from edge_runtime.window import Window
 from edge_runtime.worker import WorkerEngine
 from export.pack import VariantSource
-from tests.models import tiny_bundle, usable, variant, windows
+from tests.models import completed, tiny_bundle, usable, variant
 
 pytestmark = pytest.mark.skipif(not usable("litert"), reason="LiteRT is not installed")
 
@@ -62,11 +61,6 @@ def begin(bundle: Path) -> Iterator[Start]:
         model.close()
 
 
-def some(n: int) -> list[Window]:
-    samples = windows(n, 3, 16, seed=5).transpose(0, 2, 1)
-    return [Window("k", i, 0.0, one, one, 0.0) for i, one in enumerate(samples)]
-
-
 def names(up: Lineup) -> list[str]:
     return [rung.name for rung in up.rungs]
 
@@ -81,10 +75,10 @@ def test_an_engine_that_fails_hands_its_windows_to_the_other_one(begin: Start) -
     """From LiteRT to ONNX Runtime, with real models; the same windows, and answers as near as int8 is to floats."""
     _, up = begin()
     assert names(up)[0] == "tflite-int8"
-    before = up.predict(some(5)).copy()
+    before = up.predict(completed(5)).copy()
     assert up.variant.name == "tflite-int8"
     loaded(up, 0).engine.close()  # every call raises from now on
-    after = up.predict(some(5)).copy()
+    after = up.predict(completed(5)).copy()
     assert up.variant.format == "onnx"
     assert up.status()["failed"] == {"tflite-int8": "raised: this engine is closed; load the model again"}
     assert np.abs(after - before).max() < 0.1
@@ -96,10 +90,10 @@ def test_a_rung_apart_is_replaced_when_its_process_dies(begin: Start) -> None:
     engine = loaded(up, 0).engine
     assert isinstance(engine, WorkerEngine)
     assert "process of its own" in engine.name
-    before = up.predict(some(5)).copy()
+    before = up.predict(completed(5)).copy()
     assert up.hand_over(10.0) is None, "a worker has a deadline of its own"
     os.kill(engine.pid, signal.SIGKILL)
-    after = up.predict(some(5)).copy()
+    after = up.predict(completed(5)).copy()
     assert up.current == 1
     assert up.status()["failed"]["tflite-int8"].startswith("died: ")
     assert np.abs(after - before).max() < 0.1
@@ -250,7 +244,7 @@ def test_an_accelerator_that_is_not_there_leaves_the_cpu(begin: Start) -> None:
     assert names(up)[:2] == ["tflite-int8 on libno-such-delegate.so", "tflite-int8"]
     assert up.current == 1
     assert "cannot load a delegate" in up.status()["failed"]["tflite-int8 on libno-such-delegate.so"]
-    up.predict(some(2))
+    up.predict(completed(2))
 
 
 def test_a_variant_that_does_not_start_is_replaced_by_the_next(
@@ -305,7 +299,7 @@ def test_if_nothing_starts_the_last_reason_is_given(begin: Start, monkeypatch: p
 def test_what_hung_in_the_process_before_comes_back_in_one_of_its_own(begin: Start) -> None:
     """Mutation that this finds: `rungs_of` without the rungs that hung."""
     _, before = begin()
-    before.predict(some(1))
+    before.predict(completed(1))
     told = before.hand_over(7.25)
     assert told == {"first": "tflite-int8", "failed": {"tflite-int8": "hung: no answer within 7.2 s"}}
     model, up = begin(handed_over=told)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,6 +87,15 @@ def onnx_answers(model: onnx.ModelProto, x: np.ndarray, *, optimize: bool = True
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     answers: np.ndarray = session.run(None, {model.graph.input[0].name: x})[0]
     return answers
+
+
+def onnx_operators(model: onnx.ModelProto, folder: Path) -> Counter[str]:
+    """Operators that onnxruntime runs in the end."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    options.log_severity_level = 3  # it warns that such a file is for this machine only
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
 def tflite_answers(model: bytes, x: np.ndarray, *, batch: int = 1) -> np.ndarray:

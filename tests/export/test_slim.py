@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,20 +16,11 @@ from export.clean import clean
 from export.quantize import Scheme, quantize
 from export.slim import slim
 from export.to_tflite import convert
-from tests.export.graphs import GraphBuilder, device_net, onnx_answers, windows
+from tests.export.graphs import GraphBuilder, device_net, onnx_answers, onnx_operators, windows
 
 
 def quantised(**scheme: Any) -> onnx.ModelProto:
     return clean(quantize(clean(device_net()), windows(64, 3, 40), Scheme(**scheme)))
-
-
-def optimised(model: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """Operators that onnxruntime runs in the end."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimised.onnx")
-    options.log_severity_level = 3  # it warns that such a file is for this machine only
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
@@ -52,8 +41,8 @@ def test_onnxruntime_still_runs_integer_kernels(
     activations: Literal["uint8", "int8"], per_channel: bool, tmp_path: Path
 ) -> None:
     model = quantised(activations=activations, per_channel=per_channel)
-    found = optimised(slim(model), tmp_path)
-    assert found == optimised(model, tmp_path)
+    found = onnx_operators(slim(model), tmp_path)
+    assert found == onnx_operators(model, tmp_path)
     assert found["QLinearConv"] == 3
 
 

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 
 from export.clean import clean
 from export.quantize import Scheme, quantize
 from export.quantize.shield import shield
 from export.slim import slim
-from tests.export.graphs import GraphBuilder, device_net, onnx_answers, windows
-
-
-def runs(model: onnx.ModelProto, folder: Path) -> Counter[str]:
-    """Operators that onnxruntime runs in the end."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimised.onnx")
-    options.log_severity_level = 3  # it warns that such a file is for this machine only
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
+from tests.export.graphs import GraphBuilder, device_net, onnx_answers, onnx_operators, windows
 
 
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
@@ -35,7 +23,7 @@ def test_onnxruntime_computes_a_float_layer_in_float(
     x = windows(64, 3, 40)
     model = clean(quantize(clean(device_net()), x, Scheme(activations=activations, exclude=(kept,))))
     shielded = slim(shield(model))
-    found = runs(shielded, tmp_path)
+    found = onnx_operators(shielded, tmp_path)
     assert (found["QLinearConv"], found["Conv"] + found["FusedConv"]) == (2, 1)
     exact = onnx_answers(model, x, optimize=False)
     np.testing.assert_array_equal(onnx_answers(shielded, x, optimize=False), exact)
@@ -52,7 +40,7 @@ def test_a_float_product_stays_one(tmp_path: Path) -> None:
     shielded = shield(quantised)
     exact = onnx_answers(quantised, x, optimize=False)
     np.testing.assert_array_equal(onnx_answers(shielded, x, optimize=False), exact)
-    assert runs(shielded, tmp_path).keys() & {"MatMul", "Gemm"}
+    assert onnx_operators(shielded, tmp_path).keys() & {"MatMul", "Gemm"}
 
 
 @pytest.mark.parametrize("exclude", [(), ("Conv_1",)], ids=["all in integers", "no integers in front"])

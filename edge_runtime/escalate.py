@@ -18,19 +18,18 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, Protocol
 
-import numpy as np
 import orjson
 
 from edge_runtime.backoff import RECONNECT, BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
+from edge_runtime.cloud_model import CloudModel
 from edge_runtime.committer import Committer, Then
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
-from edge_runtime.message import Correction, Float32
+from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
-from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.pipeline import Done, Hard
 from edge_runtime.store import HardCase, Outbox, requests
 
@@ -154,8 +153,7 @@ class Escalator:
         self._publish = publish
         self._metrics = metrics
         self._clock = clock
-        self._labels = config.labels or manifest.output.labels
-        self._shape = (len(manifest.input.channels), manifest.input.history)
+        self._model = CloudModel(config, manifest, client, metrics, clock)
         self._retry = retry or RECONNECT
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
         # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
@@ -178,9 +176,6 @@ class Escalator:
         self._alone: set[str] = set()  # ids whose batch was refused: asked one by one, to find the bad one
         self._good_answers = 0
         self._failures: dict[str, tuple[int, int]] = {}  # attempts that count, and good answers before the last one
-        self._input_name = ""
-        self._cloud_model = ""
-        self._checked = False
         self._proven = False  # it has answered well since it was checked
         self._reachable: bool | None = None
         self._threads = [
@@ -370,7 +365,7 @@ class Escalator:
     def _ask(self, cases: list[HardCase]) -> bool:
         ids = [case.id for case in cases]
         try:
-            probabilities = self._infer(cases)
+            probabilities = self._model.ask(cases)
         except CloudUnavailable as error:
             self._breaker.failure(error.retry_after_s)
             self._say_reachable(False, str(error))
@@ -379,13 +374,14 @@ class Escalator:
             delay = self._retry.delay(failures, error.retry_after_s, self._rng)
             self._outbox.retry(ids, delay, str(error))
         except (CloudRejected, ConfigError) as error:
-            if isinstance(error, CloudRejected) and self._checked and error.status in _FINAL:
+            if isinstance(error, CloudRejected) and self._model.checked and error.status in _FINAL:
                 self._breaker.success()  # it answers; it does not like what we ask
                 self._rejected(cases, error)
-                self._checked = self._proven = False  # another model may stand there now: look before the next case
+                # Another model may stand there now: look before the next case.
+                self._model.checked = self._proven = False
                 return False
             self._breaker.failure()
-            if isinstance(error, CloudRejected) and self._checked and error.status != HTTPStatus.NOT_FOUND:
+            if isinstance(error, CloudRejected) and self._model.checked and error.status != HTTPStatus.NOT_FOUND:
                 self._rejected(cases, error)
             else:
                 # The model is not there, or does not fit: only people can mend that. Keep the cases, ask rarely.
@@ -396,49 +392,10 @@ class Escalator:
             self._good_answers += 1
             self._proven = True
             self._say_reachable(True, "")
-            corrections = [self._correction(case, row) for case, row in zip(cases, probabilities, strict=True)]
+            corrections = [self._model.correction(case, row) for case, row in zip(cases, probabilities, strict=True)]
             self._loop.call_soon_threadsafe(lambda: self._publish_on_loop(corrections))
             return True
         return False
-
-    def _infer(self, cases: list[HardCase]) -> Float32:
-        if not self._checked:
-            self._check()
-        expected = 4 * self._shape[0] * self._shape[1]
-        for case in cases:
-            if len(case.body) != expected:
-                # 422: as a server would say it.
-                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", 422)
-        bodies = b"".join(case.body for case in cases)
-        tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
-        name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
-        self._metrics.counts["cloud_requests_total"] += 1
-        self._metrics.counts["cloud_bytes_total"] += len(bodies)
-        outputs = self._client.infer({self._input_name: tensor}, request_id=name)
-        answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
-        return self._readable(answer, len(cases))
-
-    def _check(self) -> None:
-        """Before the first case: does the cloud's model take what this device will send?"""
-        theirs = self._client.metadata()
-        self._cloud_model = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
-        self._input_name = self._config.input or (theirs.inputs[0].name if theirs.inputs else "input")
-        spec = TensorSpec(self._input_name, "FP32", (-1, *self._shape))
-        self._client.check([spec], [self._config.output] if self._config.output else [])
-        self._checked = True
-
-    def _readable(self, answer: Array | None, n: int) -> Float32:
-        """The answer as probabilities, or CloudRejected: nobody acts on nonsense."""
-        if answer is None or answer.shape != (n, len(self._labels)) or answer.dtype.kind not in "fiu":
-            shape = "nothing" if answer is None else f"{answer.dtype} {answer.shape}"
-            raise CloudRejected(f"the cloud answered {shape} where ({n}, {len(self._labels)}) numbers are due", None)
-        rows = answer.astype(np.float32)
-        if self._config.output_kind == "logits":
-            rows = np.exp(rows - rows.max(axis=1, keepdims=True))
-            rows /= rows.sum(axis=1, keepdims=True)
-        if not np.isfinite(rows).all() or rows.min() < -1e-3 or np.abs(rows.sum(axis=1) - 1).max() > 0.02:
-            raise CloudRejected("the cloud answered numbers that are no probabilities; is output_kind right?", None)
-        return rows
 
     def _rejected(self, cases: list[HardCase], error: CloudRejected) -> None:
         self._metrics.counts["cloud_rejected_total"] += 1
@@ -461,28 +418,6 @@ class Escalator:
             if self._breaker.state is not BreakerState.CLOSED:
                 self._say_reachable(False, str(error))
             self._outbox.retry([case.id], self._retry.delay(case.attempts + 1, None, self._rng), str(error))
-
-    def _correction(self, case: HardCase, row: Float32) -> Correction:
-        meta = orjson.loads(case.meta)
-        waited = max(0.0, self._clock.wall() - case.created)
-        scores = np.round(row.astype(np.float64), 7).tolist()
-        best = int(row.argmax())
-        return Correction(
-            id=case.id,
-            key=case.key,
-            start=meta["start"],
-            end=meta["end"],
-            label=self._labels[best],
-            confidence=scores[best],
-            scores=scores,
-            route="cloud",
-            hard=meta["hard"],
-            model=self._cloud_model,
-            variant="cloud",
-            latency_ms=round(waited * 1e3, 3),
-            supersedes=meta["label"],
-            late=waited > case.deadline_s,
-        )
 
     def _say_reachable(self, reachable: bool, why: str) -> None:
         """One line when it changes, not one per attempt."""

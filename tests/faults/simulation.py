@@ -21,7 +21,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Hard
 from edge_runtime.store import Outbox, OutboxConfig
 from edge_runtime.store.schema import connect_sqlite
-from tests.edge_runtime.test_escalate import FakeCloud
+from tests.edge_runtime.clouds import FakeCloud
 from tests.edge_runtime.test_pipeline import manifest
 
 SHAPE = (2, 8)

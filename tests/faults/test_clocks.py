@@ -4,7 +4,7 @@ Nothing is lost, no age is negative, nothing expires early, nobody is asked in a
 acceptance.
 
 Mutations that were seen to fail here: `Session.elapsed` on the wall clock (``clock.wall()``) expires cases at +1 day;
-a latency that is not bounded below (``max(0.0, ...)`` in `Escalator._correction`) is negative at -1 h.
+a latency that is not bounded below (``max(0.0, ...)`` in `CloudModel.correction`) is negative at -1 h.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.message import Correction, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.window import Windower
-from tests.edge_runtime.test_escalate import FakeCloud
+from tests.edge_runtime.clouds import FakeCloud
 from tests.faults.conftest import Note
 from tests.faults.oracle import missing
 from tests.faults.simulation import Device, outbox_config

@@ -1,0 +1,116 @@
+"""The cloud's model as hard cases see it: what it is asked, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from edge_runtime.clock import Clock
+from edge_runtime.cloud import CloudClient
+from edge_runtime.errors import CloudRejected
+from edge_runtime.manifest import Manifest
+from edge_runtime.message import Correction, Float32
+from edge_runtime.metrics import Metrics
+from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.store import HardCase
+
+if TYPE_CHECKING:
+    from edge_runtime.escalate import EscalationConfig
+
+
+class CloudModel:
+    """Turns hard cases into one request, its answer into probabilities, and these into corrections.
+
+    Args:
+        config: which input and output, and what the numbers are.
+        manifest: labels and window of the bundle.
+        client: the cloud.
+        metrics: receives counts of requests and bytes.
+        clock: wall clock, for how long a case waited.
+    """
+
+    def __init__(
+        self, config: EscalationConfig, manifest: Manifest, client: CloudClient, metrics: Metrics, clock: Clock
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._metrics = metrics
+        self._clock = clock
+        self._labels = config.labels or manifest.output.labels
+        self._shape = (len(manifest.input.channels), manifest.input.history)
+        self._input_name = ""
+        self._name = ""
+        self.checked = False
+        """It is known to take what this device sends. False looks again before the next case."""
+
+    def ask(self, cases: Sequence[HardCase]) -> Float32:
+        """Probabilities, (n, labels).
+
+        Raises:
+            CloudUnavailable: it cannot be asked now.
+            CloudRejected: it refuses the cases, or answers what makes no sense.
+            ConfigError: it does not take what this device sends.
+        """
+        if not self.checked:
+            self._check()
+        expected = 4 * self._shape[0] * self._shape[1]
+        for case in cases:
+            if len(case.body) != expected:
+                # 422: as a server would say it.
+                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", 422)
+        bodies = b"".join(case.body for case in cases)
+        tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
+        name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
+        self._metrics.counts["cloud_requests_total"] += 1
+        self._metrics.counts["cloud_bytes_total"] += len(bodies)
+        outputs = self._client.infer({self._input_name: tensor}, request_id=name)
+        answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
+        return self._readable(answer, len(cases))
+
+    def correction(self, case: HardCase, row: Float32) -> Correction:
+        """What is published of a case whose probabilities are these."""
+        meta = orjson.loads(case.meta)
+        waited = max(0.0, self._clock.wall() - case.created)
+        scores = np.round(row.astype(np.float64), 7).tolist()
+        best = int(row.argmax())
+        return Correction(
+            id=case.id,
+            key=case.key,
+            start=meta["start"],
+            end=meta["end"],
+            label=self._labels[best],
+            confidence=scores[best],
+            scores=scores,
+            route="cloud",
+            hard=meta["hard"],
+            model=self._name,
+            variant="cloud",
+            latency_ms=round(waited * 1e3, 3),
+            supersedes=meta["label"],
+            late=waited > case.deadline_s,
+        )
+
+    def _check(self) -> None:
+        """Before the first case: does it take what this device will send?"""
+        theirs = self._client.metadata()
+        self._name = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
+        self._input_name = self._config.input or (theirs.inputs[0].name if theirs.inputs else "input")
+        spec = TensorSpec(self._input_name, "FP32", (-1, *self._shape))
+        self._client.check([spec], [self._config.output] if self._config.output else [])
+        self.checked = True
+
+    def _readable(self, answer: Array | None, n: int) -> Float32:
+        """The answer as probabilities, or CloudRejected: nobody acts on nonsense."""
+        if answer is None or answer.shape != (n, len(self._labels)) or answer.dtype.kind not in "fiu":
+            shape = "nothing" if answer is None else f"{answer.dtype} {answer.shape}"
+            raise CloudRejected(f"the cloud answered {shape} where ({n}, {len(self._labels)}) numbers are due", None)
+        rows = answer.astype(np.float32)
+        if self._config.output_kind == "logits":
+            rows = np.exp(rows - rows.max(axis=1, keepdims=True))
+            rows /= rows.sum(axis=1, keepdims=True)
+        if not np.isfinite(rows).all() or rows.min() < -1e-3 or np.abs(rows.sum(axis=1) - 1).max() > 0.02:
+            raise CloudRejected("the cloud answered numbers that are no probabilities; is output_kind right?", None)
+        return rows

@@ -1,0 +1,127 @@
+"""What the cloud is asked, and what is made of its answers, without any thread around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from edge_runtime.clock import SystemClock
+from edge_runtime.cloud_model import CloudModel
+from edge_runtime.errors import CloudRejected, ConfigError
+from edge_runtime.escalate import LIVE, EscalationConfig
+from edge_runtime.metrics import Metrics
+from edge_runtime.oip import Array
+from edge_runtime.store import HardCase
+from tests.edge_runtime.clouds import FakeCloud
+from tests.edge_runtime.test_pipeline import manifest
+
+META = {"start": 1.0, "end": 2.0, "label": "low", "confidence": 0.6, "hard": True}
+
+
+def hard(i: int, samples: int = 8, *, age_s: float = 0.0) -> HardCase:
+    return HardCase(
+        id=f"k@{i}",
+        key="k",
+        created=SystemClock().wall() - age_s,
+        deadline_s=60.0,
+        priority=LIVE,
+        value=0.4,
+        body=np.full((2, samples), i, "<f4").tobytes(),
+        meta=orjson.dumps(META),
+    )
+
+
+class Rig:
+    def __init__(self, config: EscalationConfig | None = None) -> None:
+        self.cloud, self.metrics = FakeCloud(), Metrics()
+        self.model = CloudModel(config or EscalationConfig(), manifest(), self.cloud, self.metrics, SystemClock())
+
+    def answer(self, rows: Array) -> None:
+        self.cloud.answer = lambda _: {"p": rows}
+
+
+def test_many_cases_are_one_request_named_after_the_first() -> None:
+    rig = Rig()
+    probabilities = rig.model.ask([hard(1), hard(2), hard(3)])
+    assert probabilities.shape == (3, 2)
+    assert rig.cloud.asked == [("k@1+2", 3)]
+    assert rig.metrics.counts["cloud_requests_total"] == 1
+    assert rig.metrics.counts["cloud_bytes_total"] == 3 * 2 * 8 * 4
+
+
+def test_the_model_is_looked_at_once_and_again_when_it_is_told_so() -> None:
+    rig = Rig()
+    rig.model.ask([hard(1)])
+    rig.cloud.input_shape = (-1, 2, 99)
+    rig.model.ask([hard(2)])
+    rig.model.checked = False
+    with pytest.raises(ConfigError, match="99"):
+        rig.model.ask([hard(3)])
+
+
+def test_a_case_of_another_bundle_is_refused_before_anything_is_sent() -> None:
+    rig = Rig()
+    with pytest.raises(CloudRejected, match="stored for another bundle: 72 bytes") as refused:
+        rig.model.ask([hard(1), hard(2, samples=9)])
+    assert refused.value.status == 422
+    assert not rig.cloud.asked
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.ones((1, 3), np.float32),
+        np.ones((2, 2), np.float32) / 2,
+        np.full((1, 2), 7.0, np.float32),
+        np.array([[-0.5, 1.5]], np.float32),
+        np.full((1, 2), np.nan, np.float32),
+        np.array([["a", "b"]], object),
+    ],
+)
+def test_what_is_no_distribution_over_the_labels_is_refused(rows: Array) -> None:
+    rig = Rig()
+    rig.answer(rows)
+    with pytest.raises(CloudRejected, match="answered"):
+        rig.model.ask([hard(1)])
+
+
+def test_an_output_that_is_not_there_is_refused() -> None:
+    rig = Rig(EscalationConfig(output="q"))
+    with pytest.raises(CloudRejected, match="answered nothing"):
+        rig.model.ask([hard(1)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_logits_become_probabilities(dtype: type[np.floating[Any]]) -> None:
+    rig = Rig(EscalationConfig(output_kind="logits"))
+    rig.answer(np.array([[0.0, np.log(3)]], dtype))
+    assert rig.model.ask([hard(1)])[0] == pytest.approx([0.25, 0.75], abs=1e-3)
+
+
+def test_logits_beyond_what_an_exponential_holds_are_still_probabilities() -> None:
+    rig = Rig(EscalationConfig(output_kind="logits"))
+    rig.answer(np.array([[1e4, -1e4]], np.float32))
+    assert rig.model.ask([hard(1)]).tolist() == [[1.0, 0.0]]
+
+
+def test_a_correction_carries_the_cases_window_and_the_clouds_answer() -> None:
+    rig = Rig()
+    case = hard(1, age_s=90.0)
+    (row,) = rig.model.ask([case])
+    correction = rig.model.correction(case, row)
+    assert (correction.id, correction.start, correction.end, correction.hard) == ("k@1", 1.0, 2.0, True)
+    assert (correction.label, correction.supersedes, correction.confidence) == ("high", "low", 0.75)
+    assert (correction.model, correction.variant, correction.route) == ("teacher/7", "cloud", "cloud")
+    assert correction.late
+    assert correction.latency_ms == pytest.approx(90_000, rel=0.05)
+
+
+def test_a_clock_that_went_back_makes_no_negative_latency() -> None:
+    rig = Rig()
+    case = hard(1, age_s=-3600.0)
+    (row,) = rig.model.ask([case])
+    correction = rig.model.correction(case, row)
+    assert (correction.latency_ms, correction.late) == (0.0, False)

@@ -110,28 +110,17 @@ def integers(
     kept: tuple[Kept, ...] = ()
     seen = validation[:: max(1, len(validation) // RANKING_WINDOWS)]
     if recipe.mixed and float_score - found[best][0] > max_drop:
-
-        def judge(model: onnx.ModelProto) -> float:
-            return evaluate(answers(model, validation))
-
-        whole = found[calibrated][0]
-        front = _float_front(prepared, ranges[calibrated], scheme, judge, reached=whole, wanted=float_score - max_drop)
-        mixed = fit_mixed(
+        best = calibrated
+        prepared, written[best], used, kept = _partly_float(
             prepared,
-            ranges[calibrated],
-            replace(scheme, exclude=front),
+            ranges[best],
+            scheme,
             seen,
-            judge,
+            lambda model: evaluate(answers(model, validation)),
+            reached=found[best][0],
+            wanted=float_score - max_drop,
             max_drop=max_drop,
         )
-        best, used = calibrated, mixed.scheme
-        reason = "it comes before the features, whose range eight bits cannot hold"
-        kept = (*(Kept(layer=name, reason=reason) for name in front), *mixed.kept)
-        written[best] = mixed.model
-        halves = round_to_halves(prepared, [one.layer for one in kept])
-        stored = write(halves, ranges[calibrated], used)
-        if judge(stored) >= mixed.score:
-            prepared, written[best] = halves, stored
     graphs = {"uint8": written[best]}
     if best == LEARNED and learned is not None:
         graphs["int8"] = learned["int8"]
@@ -149,6 +138,44 @@ def integers(
         layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
         sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
     )
+
+
+def _partly_float(
+    prepared: onnx.ModelProto,
+    ranges: Ranges,
+    scheme: Scheme,
+    seen: Float32,
+    evaluate: Callable[[onnx.ModelProto], float],
+    *,
+    reached: float,
+    wanted: float,
+    max_drop: float,
+) -> tuple[onnx.ModelProto, onnx.ModelProto, Scheme, tuple[Kept, ...]]:
+    """The model with as few layers in float as bring it near enough.
+
+    Args:
+        prepared: the float model.
+        ranges: of its activations.
+        scheme: how to write the other layers.
+        seen: windows by which layers are ranked.
+        evaluate: how good a model is.
+        reached: by the model with nothing left in float.
+        wanted: what is good enough.
+        max_drop: how far that is from the float model.
+
+    Returns:
+        The float model, its kept layers' weights rounded to half precision where that costs nothing; what is written of
+        it; the scheme that did; the layers, and why.
+    """
+    front = _float_front(prepared, ranges, scheme, evaluate, reached=reached, wanted=wanted)
+    mixed = fit_mixed(prepared, ranges, replace(scheme, exclude=front), seen, evaluate, max_drop=max_drop)
+    reason = "it comes before the features, whose range eight bits cannot hold"
+    kept = (*(Kept(layer=name, reason=reason) for name in front), *mixed.kept)
+    halves = round_to_halves(prepared, [one.layer for one in kept])
+    stored = write(halves, ranges, mixed.scheme)
+    if evaluate(stored) >= mixed.score:
+        return halves, stored, mixed.scheme, kept
+    return prepared, mixed.model, mixed.scheme, kept
 
 
 def _float_front(

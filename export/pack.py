@@ -108,16 +108,9 @@ def pack(
         IncompatibleError: no engine for a variant is installed.
     """
     path = Path(path)
-    inputs = np.ascontiguousarray(golden_inputs, dtype=np.float32)
-    window = (len(input.channels), input.window)
-    if inputs.ndim != 3 or inputs.shape[1:] != window or not len(inputs) or not np.isfinite(inputs).all():
-        raise BundleError(f"golden_inputs must be finite, of shape (n, {window[0]}, {window[1]}); got {inputs.shape}")
-    contents: dict[str, bytes] = dict(files or {})
-    if reserved := sorted(contents.keys() & {MANIFEST, SIGNATURE, CARD}):
-        raise BundleError(f"{reserved[0]} is not a name for a further file")
+    inputs = _checked(golden_inputs, input)
+    contents = _further(files or {}, card)
     contents[GOLDEN_INPUTS] = npy.dump(golden_inputs if golden_inputs.dtype == np.float16 else inputs)
-    if card:
-        contents[CARD] = card.encode()
     models: dict[str, bytes] = {}
     entries = []
     for source in variants:
@@ -152,6 +145,22 @@ def pack(
         raise BundleError(f"cannot pack {path.name}: {error}") from error
     put_in_place(path, data, None if signer is None else [signer.public])
     return result
+
+
+def _checked(golden_inputs: npt.NDArray[np.floating[Any]], contract: InputContract) -> Floats:
+    """The golden inputs as models take them."""
+    inputs: Floats = np.ascontiguousarray(golden_inputs, dtype=np.float32)
+    window = (len(contract.channels), contract.window)
+    if inputs.ndim != 3 or inputs.shape[1:] != window or not len(inputs) or not np.isfinite(inputs).all():
+        raise BundleError(f"golden_inputs must be finite, of shape (n, {window[0]}, {window[1]}); got {inputs.shape}")
+    return inputs
+
+
+def _further(files: Mapping[str, bytes], card: str) -> dict[str, bytes]:
+    """What a bundle holds besides its models and what they answer."""
+    if reserved := sorted(files.keys() & {MANIFEST, SIGNATURE, CARD}):
+        raise BundleError(f"{reserved[0]} is not a name for a further file")
+    return {**files, CARD: card.encode()} if card else dict(files)
 
 
 def in_halves(inputs: Floats) -> npt.NDArray[np.floating[Any]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from edge_runtime.disk import NOT_THE_DISK
 from edge_runtime.errors import ConfigError
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.message import Answer
@@ -62,8 +63,9 @@ class JsonlSink:
     """Appends to a file, one write per call of `send`.
 
     A write that fails (a full disk) is taken back, so that the file holds whole lines only, and tried again with the
-    next answers and once a second. Until then answers wait in memory up to `JsonlSinkConfig.max_pending_bytes`; beyond,
-    the oldest are dropped, counted under ``jsonl_full`` and reported as done: a full disk does not stop the pipeline.
+    next answers and once a second; so is opening the file, where the disk and not the path is at fault. Until then
+    answers wait in memory up to `JsonlSinkConfig.max_pending_bytes`; beyond, the oldest are dropped, counted under
+    ``jsonl_full`` and reported as done: a full disk does not stop the pipeline.
 
     Args:
         config: the file.
@@ -96,7 +98,9 @@ class JsonlSink:
         try:
             self._open_file()
         except OSError as error:
-            raise ConfigError(f"{self.name}: cannot write {self._path}: {error.strerror or error}") from None
+            if error.errno in NOT_THE_DISK or error.errno == errno.EINVAL:
+                raise ConfigError(f"{self.name}: cannot write {self._path}: {error.strerror or error}") from None
+            self._failed(error)
         if self._config.fsync == "batch":
             self._syncer = _Syncer(loop, self._synced)
 
@@ -109,7 +113,7 @@ class JsonlSink:
 
     def close(self, timeout_s: float) -> None:
         """See `edge_runtime.sinks.Sink`. What cannot be written now is lost, and counted under ``jsonl_closed``."""
-        if self._fd < 0:
+        if self._loop is None:
             return
         self._flush()
         if self._timer is not None:
@@ -120,11 +124,15 @@ class JsonlSink:
             self._metrics.dropped["jsonl_closed"] += batch.answers
         self._pending.clear()
         self._pending_bytes = 0
-        os.close(self._fd)
-        self._fd = -1
+        self._loop = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _flush(self) -> None:
         try:
+            if self._fd < 0:
+                self._open_file()
             while self._pending:
                 batch = self._pending[0]
                 self._write(batch.data)
@@ -160,8 +168,7 @@ class JsonlSink:
 
     def _again(self) -> None:
         self._timer = None
-        if self._fd >= 0:
-            self._flush()
+        self._flush()
 
     def _write(self, data: bytes) -> None:
         """Append all of it or nothing.

@@ -13,6 +13,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from edge_runtime.disk import NOT_THE_DISK
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import (
@@ -28,16 +29,6 @@ from edge_runtime.store.schema import (
 
 _COPY_BYTES = 1 << 20
 
-_NOT_THE_DISK = frozenset(
-    {
-        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
-        *(errno.EACCES, errno.EPERM),
-    }
-)
-"""What a person has to change: a wrong path, or somebody else's file. Everything else is the disk's and may pass: no
-space, a quota, I/O errors, and EROFS too, since Linux makes a failing card read-only (a unit that forbids writing there
-says the same, and is told apart by nobody)."""
-
 
 def explain(error: OSError, what: str) -> StoreError:
     """What the system's refusal means for a store.
@@ -46,7 +37,7 @@ def explain(error: OSError, what: str) -> StoreError:
         error: of a call on the store's file or folder.
         what: the store, for the message, such as ``the outbox /data/outbox.db``.
     """
-    if error.errno in _NOT_THE_DISK:
+    if error.errno in NOT_THE_DISK:
         return StoreUnusable(f"cannot use {what}: {error.strerror}; check its path, owner and permissions")
     if error.errno == errno.EROFS:
         return StoreError(

@@ -30,6 +30,7 @@ class Disk:
     def __init__(self) -> None:
         self.room: int | None = None
         self.can_truncate = True
+        self.open_error = 0
         self.sync_error: OSError | None = None
         self.synced = 0
         self.may_sync = threading.Event()
@@ -37,6 +38,11 @@ class Disk:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
+
+    def open(self, *arguments: Any) -> int:
+        if self.open_error:
+            raise OSError(self.open_error, os.strerror(self.open_error))
+        return os.open(*arguments)
 
     def write(self, fd: int, data: memoryview) -> int:
         if self.room is None:
@@ -267,6 +273,45 @@ def test_what_cannot_be_a_file_is_said_so(kind: str, loop: Loop, tmp_path: Path)
         path = tmp_path / "no" / "x"
     with pytest.raises(ConfigError, match="cannot write"):
         JsonlSink(JsonlSinkConfig(path=path), Metrics()).open(loop)
+
+
+@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("fsync", ["never", "batch"])
+def test_a_disk_in_trouble_at_the_start_holds_answers_back_until_it_is_well(
+    loop: Loop, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, trouble: int, fsync: str
+) -> None:
+    """Broken once by refusing to start, as before: a power cut on a full card ended the application for good."""
+    monkeypatch.setattr(jsonl, "RETRY_S", 0.01)
+    disk.open_error = trouble
+    file = Fixture(loop, tmp_path / "out.jsonl", fsync=fsync)
+    file.send(1)
+    file.send(2)
+    loop.turn(0.05)
+    assert not file.path.exists()
+    assert not file.done
+    disk.open_error = 0
+    for _ in range(200):
+        loop.turn(0.05)
+        if len(file.done) == 2:
+            break
+    assert file.done == [1, 2]
+    file.send(3)
+    file.sink.close(5.0)
+    assert file.ids() == [1, 2, 3]
+    assert not file.metrics.dropped
+
+
+def test_a_disk_in_trouble_from_the_start_to_the_end_loses_nothing_silently(
+    loop: Loop, tmp_path: Path, disk: Disk
+) -> None:
+    disk.open_error = errno.EROFS
+    file = Fixture(loop, tmp_path / "out.jsonl", max_pending_bytes=2 * LINE)
+    for i in range(5):
+        file.send(i)
+    file.sink.close(1.0)
+    file.sink.close(1.0)
+    assert file.done == [0, 1, 2]
+    assert file.metrics.dropped == {"jsonl_full": 3, "jsonl_closed": 2}
 
 
 @pytest.mark.parametrize("wrong", [{"max_bytes": -1}, {"keep": -1}, {"max_pending_bytes": -1}])

@@ -195,11 +195,17 @@ class Escalator:
 
     # -- on the loop's thread ----------------------------------------------------------------------------------------
 
+    def refuses(self) -> str:
+        """See `edge_runtime.pipeline.Escalation`."""
+        if self._committer.trouble:
+            return "outbox_error"
+        return "outbox_busy" if self._pending >= self._config.max_pending else ""
+
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
         """Take hard cases (see `edge_runtime.pipeline.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
-        if busy or self._committer.trouble:
-            self._metrics.dropped["outbox_error" if self._committer.trouble else "outbox_busy"] += len(cases)
+        if reason := self.refuses() or ("outbox_busy" if busy else ""):
+            self._metrics.dropped[reason] += len(cases)
             for case in cases:
                 case.prediction.route = "local"  # no correction will come
             if done is not None:

@@ -56,6 +56,10 @@ class Hard:
 class Escalation(Protocol):
     """Takes hard cases and sees to it that each of them is answered, dropped by a stated policy, or buried."""
 
+    def refuses(self) -> str:
+        """Under which name a case would be dropped now, so that none is paid for; empty when it would be taken."""
+        ...
+
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
         """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted."""
         ...
@@ -292,7 +296,7 @@ class Pipeline:
         if self._escalation is not None and (n_hard or self._audit_share):
             for window, prediction, score in zip(windows, made, trust, strict=True):
                 if prediction.hard or self._audit_share:
-                    self._escalate(window, prediction, score, hard)
+                    self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
 
@@ -329,7 +333,7 @@ class Pipeline:
                 window.id, window.key, start, end, "", 0.0, [], "local", True, self._name, "none", latency_ms
             )
             answers.append(prediction)
-            self._escalate(window, prediction, 0.0, hard)
+            self._escalate(self._escalation, window, prediction, 0.0, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += len(windows)
 
@@ -343,11 +347,16 @@ class Pipeline:
             latencies += [round((ended - arrived) * 1e3, 3)] * n
         return latencies
 
-    def _escalate(self, window: Window, prediction: Prediction, score: float, hard: list[Hard]) -> None:
+    def _escalate(
+        self, escalation: Escalation, window: Window, prediction: Prediction, score: float, hard: list[Hard]
+    ) -> None:
         audit = not prediction.hard
         if audit and not audited(prediction.id, self._audit_share):
             return
         self._metrics.counts["audit_total"] += audit
+        if reason := escalation.refuses():
+            self._metrics.dropped[reason] += 1
+            return
         refused = self._budget.spend(self._case_bytes)
         if refused is not None:
             self._metrics.dropped[f"budget_{refused}"] += 1

@@ -111,6 +111,10 @@ class HeldSink:
 class HeldEscalation:
     cases: list[Hard] = field(default_factory=list)
     held: list[Callable[[], None]] = field(default_factory=list)
+    reason: str = ""
+
+    def refuses(self) -> str:
+        return self.reason
 
     def offer(self, cases: Sequence[Hard], done: Callable[[], None] | None) -> None:
         self.cases += cases
@@ -249,6 +253,21 @@ def test_a_spent_budget_keeps_hard_answers_local_and_counts_them() -> None:
     assert all(p.hard for p in predictions(b))
     assert b.metrics.dropped == {"budget_calls": 8}
     assert b.metrics.counts["hard_total"] == len(b.escalation.cases) + 8
+
+
+def test_what_would_be_refused_is_counted_and_not_paid_for() -> None:
+    """Mutation that this finds: paying first. A day of a full disk would spend the next day's calls."""
+    b = bench(config=GateConfig(max_calls_per_day=2))
+    b.escalation.reason = "outbox_error"
+    b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
+    b.pipeline.end_turn()
+    assert [p.route for p in predictions(b)] == ["local"] * 9
+    assert b.metrics.dropped == {"outbox_error": 9}
+    b.escalation.reason = ""
+    b.pipeline.deliver([reading("k", 2.0, *[0.5] * 4)], 2.0, None)
+    b.pipeline.end_turn()
+    assert [p.route for p in predictions(b)[9:]] == ["provisional", "local"]  # a burst of one call, still there
+    assert len(b.escalation.cases) == 1
 
 
 def test_audits_are_sent_without_changing_the_answer() -> None:

@@ -6,8 +6,8 @@ Runs in a process of its own, with plain paho-mqtt, as a sensor's program would 
 from __future__ import annotations
 
 import argparse
+import queue
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_runtime.demo.schedule import Turn, load_recordings, plan
 from edge_runtime.mqtt.config import BrokerConfig
@@ -36,15 +37,32 @@ def messages(turns: list[Turn], rate_hz: float) -> Iterator[tuple[float, str, by
 
 
 def play(url: str, turns: list[Turn], *, base: float, speed: float, rate_hz: float) -> int:
-    """Publish a plan with QoS 1, `speed` times as fast as it was recorded; return the number of messages."""
+    """Publish a plan with QoS 1, `speed` times as fast as it was recorded; return the number of messages.
+
+    Raises:
+        ConnectionError: the broker is not there, or does not take the watches.
+    """
     address = BrokerConfig(url=url).address()
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="edge-demo-watches", protocol=mqtt.MQTTv5)
+    client = mqtt.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id="edge-demo-watches",
+        protocol=mqtt.MQTTv311,  # what every broker speaks, and most sensors
+        transport="tcp" if address.websocket_path is None else "websockets",
+    )
+    if address.websocket_path is not None:
+        client.ws_set_options(address.websocket_path)
+    if address.tls:
+        client.tls_set()
     client.max_inflight_messages_set(200)
-    connected = threading.Event()
-    client.on_connect = lambda *_: connected.set()
+    answers: queue.SimpleQueue[ReasonCode] = queue.SimpleQueue()
+    client.on_connect = lambda _client, _userdata, _flags, reason, _properties: answers.put(reason)
     client.connect(address.host, address.port)
     client.loop_start()
-    connected.wait(10)
+    try:
+        if (answer := answers.get(timeout=10)).is_failure:
+            raise ConnectionRefusedError(f"the broker at {address} answers: {answer}")
+    except queue.Empty:
+        raise ConnectionError(f"the broker at {address} does not answer") from None
     began = time.monotonic()
     sent = []
     for stamp, topic, payload in messages(turns, rate_hz):
@@ -70,7 +88,11 @@ def main() -> int:
     parser.add_argument("--rate", type=float, required=True)
     options = parser.parse_args()
     turns = plan(load_recordings(options.recordings), options.watches, options.base, options.rate)
-    print(play(options.url, turns, base=options.base, speed=options.speed, rate_hz=options.rate), flush=True)
+    try:
+        print(play(options.url, turns, base=options.base, speed=options.speed, rate_hz=options.rate), flush=True)
+    except OSError as error:
+        print(f"watches: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -26,6 +26,14 @@ from tests.conformance.servers import known_models as known
 START_S = 90.0  # the slowest takes 3 s on an idle machine
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("conformance").addoption(
+        "--broker-port",
+        type=int,
+        help="of an MQTT broker on this machine, to be tried too (tests/conformance/test_brokers.py)",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Our own server speaks HTTP alone: there is nothing to test over gRPC, and nothing to report as skipped."""
     items[:] = [item for item in items if "[edge-runtime-grpc" not in item.name]

@@ -1,4 +1,4 @@
-"""The environments of the real servers, client and signer, each in a folder of its own under ``.venvs/``.
+"""The environments of the real servers, broker, client and signer, each in a folder of its own under ``.venvs/``.
 
     python tests/conformance/environments.py            make what is missing (1.4 GB in all, some minutes)
     python tests/conformance/environments.py kserve     only this one
@@ -20,6 +20,7 @@ PACKAGES = {
     "triton": ("nvidia-pytriton==0.7.0",),  # brings Triton 2.51 itself
     "mlserver": ("mlserver==1.7.1",),
     "kserve": ("kserve==0.21.0",),
+    "amqtt": ("amqtt==0.12.1",),
     "model-signing": ("model-signing==1.1.1", "pyOpenSSL==26.4.0"),  # imports OpenSSL without asking for it
 }
 

@@ -4,8 +4,7 @@
 
     python -m pytest tests/conformance/test_brokers.py --broker-port 1883
 
-It has to let anybody in, and is left as it was. What was
-seen so: docs/decisions/0006-mqtt-on-paho.md.
+It has to let anybody in, and is left as it was. What was seen so: docs/decisions/0006-mqtt-on-paho.md.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
-from edge_runtime.store.opening import close_quietly, explain, give_up, sync_folder
-from edge_runtime.store.schema import Connect, Connection, connect_sqlite
+from edge_runtime.store.opening import close_quietly, explain, fold_log, give_up, sync_folder
+from edge_runtime.store.schema import Connect, Connection, connect_sqlite, memory_for
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,11 @@ class JournalFile:
                 if isinstance(error, sqlite3.OperationalError):
                     raise self._explain(error) from error
                 return self._set_aside(error)
+            except MemoryError as error:
+                self._abandon()
+                if memory_for(2 * self._max_bytes):
+                    return self._set_aside(sqlite3.DatabaseError("a row claims more bytes than the file has"))
+                raise StoreError(f"no memory left to read the journal {self._path}") from error
         except OSError as error:
             self._abandon()
             raise explain(error, f"the journal {self._path}") from error
@@ -189,6 +194,7 @@ class JournalFile:
                 for statement in _TABLES:
                     db.execute(statement)
                 db.execute("COMMIT")
+            fold_log(self._path, db, _CHECKPOINT_PAGES)
         return self._db
 
     def _read(self, db: Connection) -> Recovered:

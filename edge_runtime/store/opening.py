@@ -111,6 +111,7 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
         _rewrite_log(path)
         _create_or_upgrade(path, db)
         ledger = _check(db)
+        fold_log(path, db, config.checkpoint_pages)
         db.execute(BY_VALUE if config.when_full == "drop_least_valuable" else "DROP INDEX IF EXISTS by_value")
     except BaseException:
         give_up(path, db)
@@ -167,6 +168,22 @@ def _rewrite_log(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def fold_log(path: Path, db: Connection, pages: int) -> None:
+    """Copy a log of so many pages into the database, and begin it anew.
+
+    SQLite does so by itself, after a commit, but does not write down that it has. After a crash it would go on behind
+    the old log, and copy it again: a device that loses its power every few minutes would have a log without bounds.
+    """
+    log = log_of(path)
+    page_bytes = int(db.execute("PRAGMA page_size").fetchone()[0])
+    if log.exists() and log.stat().st_size >= pages * (_LOG_FRAME_BYTES + page_bytes):
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+_LOG_FRAME_BYTES = 24
+"""What the log writes before each page: https://www.sqlite.org/fileformat.html section 4.1."""
 
 
 def _check_header(path: Path) -> None:

@@ -20,8 +20,9 @@ from edge_runtime.store.schema import INSERT_CASE, PAGE_BYTES, Connect, Connecti
 _KEEP = 2
 """Damaged files kept for inspection; older ones are removed, since a failing card must not fill itself."""
 
-_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
-"""What reading a damaged file raises; the second where SQLite's message, or a text, holds bytes that are no UTF-8."""
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+"""What reading a damaged file raises: the second where SQLite's message, or a text, holds bytes that are no UTF-8, the
+third where a row claims gigabytes. Whoever calls for a salvage has seen that there is memory for a row."""
 
 _ROWS = 32
 _MAX_FAILURES = 50_000
@@ -164,26 +165,54 @@ def _state(old: Connection) -> list[tuple[str, bytes]]:
 
 
 def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
-    """Rows of `cases` by rising `seq`, some at a time, stepping over damaged pages by halving the range that fails."""
-    query = "SELECT * FROM cases WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
+    """Rows of `cases`, some at a time, some perhaps twice, stepping over damaged pages by halving the range that fails.
+
+    By rising `seq`; where that ends, by falling `seq` from the other end, because a row whose number was spoilt looks
+    like the end of its range to whoever comes from below.
+    """
     failures = 0
     ranges = [(1, top)]
     while ranges and failures < _MAX_FAILURES:
         low, high = ranges.pop()
-        try:
-            rows = db.execute(query, (low, high, _ROWS)).fetchall()
-            sound = all(low <= row[0] < high for row in rows)
-        except (*_UNREADABLE, TypeError):
-            sound = False
+        rows, sound = _some(db, _RISING, low, high)
+        yield rows
+        if sound and len(rows) == _ROWS:
+            ranges.append((rows[-1][0] + 1, high))
+            continue
+        if rows:
+            low = rows[-1][0] + 1
         if sound:
+            rows, sound = _some(db, _FALLING, low, high)
             yield rows
-            if len(rows) == _ROWS:
-                ranges.append((rows[-1][0] + 1, high))
-        else:
+            if rows:
+                high = rows[-1][0]
+                if sound:
+                    ranges.append((low, high))
+                    continue
+        if not sound:
             failures += 1
             if high - low > 1:
                 middle = (low + high) // 2
                 ranges += [(middle, high), (low, middle)]
+
+
+_RISING = "SELECT * FROM cases WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
+_FALLING = "SELECT * FROM cases WHERE seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+
+
+def _some(db: Connection, query: str, low: int, high: int) -> tuple[list[Any], bool]:
+    """Rows of a range up to the first that does not belong there, and whether that is all which could be read."""
+    try:
+        rows = db.execute(query, (low, high, _ROWS)).fetchall()
+    except _UNREADABLE:
+        return [], False
+    rising = query is _RISING
+    for at, row in enumerate(rows):
+        seq = row[0]
+        if not isinstance(seq, int) or not low <= seq < high:
+            return rows[:at], False
+        low, high = (seq + 1, high) if rising else (low, seq)
+    return rows, True
 
 
 def _highest(db: Connection) -> int:

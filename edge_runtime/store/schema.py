@@ -109,6 +109,19 @@ def connect_sqlite(path: Path) -> Connection:
     return sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
 
 
+def memory_for(size: int) -> bool:
+    """Whether so many bytes can be had.
+
+    Where they can, a MemoryError of SQLite is the file's doing: a spoilt row may claim two gigabytes, and SQLite (3.40)
+    asks for them before it looks whether the file is as large.
+    """
+    try:
+        bytearray(size)
+    except MemoryError:
+        return False
+    return True
+
+
 class Damaged(Exception):  # noqa: N818 - internal: becomes a set-aside file, never reaches a caller
     """What SQLite did not notice, or said in words of its own: the file is not what we wrote."""
 

@@ -16,7 +16,7 @@ from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from edge_runtime.store import opening
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.salvage import Damage, finish, salvage
-from edge_runtime.store.schema import Connect, Connection, Damaged, Ledger
+from edge_runtime.store.schema import Connect, Connection, Damaged, Ledger, memory_for
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 _SALVAGE_PAUSE_S = 30.0
 """A salvage that failed (no room for the new file) is not tried again at every call."""
+
+_ROW_COPIES = 4
+"""What reading a row takes, in rows: SQLite's copy, ours, and room."""
 
 _DAMAGE = {
     sqlite3.SQLITE_CORRUPT,
@@ -133,6 +136,11 @@ class Session:
         except UnicodeDecodeError as error:  # SQLite's message quotes what it could not read
             self._abandon()
             raise Damaged("a text that is not UTF-8") from error
+        except MemoryError as error:
+            self._abandon()
+            if memory_for(_ROW_COPIES * self._config.case_limit):
+                raise Damaged("a row that claims more bytes than any has") from error
+            raise StoreError(f"no memory left to read the outbox {self._config.path}") from error
         except sqlite3.Error as error:
             self._abandon()
             raise self._explain(error) from error
@@ -166,10 +174,11 @@ class Session:
             )
         try:
             damage = salvage(self._config, self._connect, cause)
-        except (sqlite3.Error, OSError, Damaged) as error:
+        except (sqlite3.Error, OSError, MemoryError, Damaged) as error:
             self._salvage_after = now + _SALVAGE_PAUSE_S
+            why = str(error) or "no memory"
             raise StoreCorrupt(
-                f"the outbox {path} is damaged ({cause}) and cannot be rebuilt yet ({error}); free space on its disk"
+                f"the outbox {path} is damaged ({cause}) and cannot be rebuilt yet ({why}); free space on its disk"
             ) from error
         self.damage.append(damage)
         log.error(

@@ -151,9 +151,10 @@ class Snapshot:
     def _open(self, config: OutboxConfig) -> tuple[Connection, Ledger]:
         try:
             return open_database(config, connect_sqlite)
-        except (Damaged, sqlite3.Error, UnicodeDecodeError) as error:
+        except (Damaged, sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
+            why = str(error) or "a row claims gigabytes"
             raise StoreCorrupt(
-                f"the outbox {self._path} is damaged ({error}); what can be read is carried over when it is next opened"
+                f"the outbox {self._path} is damaged ({why}); what can be read is carried over when it is next opened"
             ) from error
         except OSError as error:
             raise StoreError(f"cannot read a copy of the outbox in {self._folder}: {error.strerror}") from error

@@ -28,6 +28,7 @@ from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.window import Window, WindowConfig, Windower
+from tests.edge_runtime.store.outboxes import crash_image
 
 PATIENCE_S = 60.0
 
@@ -418,6 +419,21 @@ def test_a_disk_that_is_full_or_fails_is_no_reason_not_to_start_and_a_wrong_path
     with pytest.raises(StoreUnusable, match="directory; check its path"):
         file.read()
     file.close()
+
+
+def test_crashes_one_after_the_other_do_not_lengthen_the_log(tmp_path: Path) -> None:
+    """Mutation that this finds: no `fold_log` at opening. Each crash then left the log a turn longer."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    longest = 0
+    for life in range(1, 9):
+        file = JournalFile(folder / "journal.db", 2**24)
+        assert [turn.seq for turn in file.read().turns] == list(range(1, life))
+        file.append([Turn(life, bytes(700_000))], 0)
+        longest = max(longest, (folder / "journal.db-wal").stat().st_size)
+        folder = crash_image(folder, tmp_path / f"life-{life}", "journal.db")
+        file.close()
+    assert longest < 3 * 700_000
 
 
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ def drain(outbox: Outbox) -> list[HardCase]:
     return drained
 
 
-def crash_image(folder: Path, to: Path) -> Path:
+def crash_image(folder: Path, to: Path, name: str = "outbox.db") -> Path:
     """What a process killed now would leave behind."""
     to.mkdir()
-    for file in folder.glob("outbox.db*"):
+    for file in folder.glob(f"{name}*"):
         (to / file.name).write_bytes(file.read_bytes())
     return to
 

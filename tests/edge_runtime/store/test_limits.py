@@ -13,12 +13,28 @@ from tests.edge_runtime.store.outboxes import (
     case,
     cases,
     check_size,
+    crash_image,
     drain,
     ids,
     make,
     names,
     without_flushing,
 )
+
+
+def test_crashes_one_after_the_other_do_not_lengthen_the_log(tmp_path: Path, clock: SimulatedClock) -> None:
+    """Mutation that this finds: no `fold_log` at opening. Each crash then left the log a transaction longer."""
+    limits: dict[str, Any] = {"max_bytes": 256 * 1024, "when_full": "drop_oldest"}
+    folder = tmp_path / "first"
+    folder.mkdir()
+    for life in range(12):
+        with make(folder, clock, **limits) as outbox:
+            assert len(outbox.put([case(10 * life + i, size=20_000) for i in range(3)]).accepted) == 3
+            check_size(OutboxConfig(path=folder / "outbox.db", **limits))
+            folder = crash_image(folder, tmp_path / f"life-{life}")
+    with make(folder, clock, **limits) as outbox:
+        assert outbox.counts().balances()
+        assert ids(drain(outbox))[-3:] == [110, 111, 112]
 
 
 @pytest.mark.slow

@@ -10,12 +10,13 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
-from edge_runtime.store import Damage, HardCase, Outbox, OutboxConfig
+from edge_runtime.store import Damage, HardCase, Outbox, OutboxConfig, session
 from edge_runtime.store import opening as store_opening
-from edge_runtime.store.schema import Connection, connect_sqlite
+from edge_runtime.store.schema import Connection, connect_sqlite, stored_id
 from tests.edge_runtime.store.outboxes import (
     EVERYTHING,
     Failing,
+    Rewritten,
     case,
     cases,
     check_size,
@@ -83,6 +84,68 @@ def test_a_wrong_bit_in_the_header_or_the_table_definitions_loses_nothing(
             counts = outbox.counts()
             assert (counts.queued, counts.dead) == (len(content) - 30, 30), f"byte {at}"
             assert outbox.put(cases(9_999)).accepted, f"byte {at}"
+
+
+def claim_gigabytes(data: bytearray, one: HardCase) -> None:
+    """A sector that ends within a row reads as ones: what follows is taken for the header of a row without end."""
+    at = data.index((stored_id(one.id) + one.key).encode())
+    assert data[at - 13] == 13  # length of the row's header; its size and number, two bytes each, stand before it
+    data[at - 17 : at] = b"\xff" * 17
+
+
+def test_a_row_that_claims_gigabytes_costs_at_most_its_neighbour_too(tmp_path: Path, clock: SimulatedClock) -> None:
+    """SQLite 3.40 asks for the memory that its pages would take, in vain, and Python raises MemoryError.
+
+    Mutation that this finds: without MemoryError in `salvage._UNREADABLE` the outbox does not open, at this start and
+    every other.
+    """
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(*range(200)))
+    file = tmp_path / "outbox.db"
+    data = bytearray(file.read_bytes())
+    claim_gigabytes(data, case(150))
+    file.write_bytes(data)
+    db = connect_sqlite(file)
+    with pytest.raises((MemoryError, sqlite3.DatabaseError)):
+        db.execute("SELECT body FROM cases").fetchall()
+    db.close()
+    with make(tmp_path, clock) as outbox:
+        (damage,) = outbox.damage
+        lost = {*range(200)} - {*ids(drain(outbox))}
+        assert {150} <= lost <= {149, 150, 151}  # its neighbour may be found past it, from either end, or not
+        assert damage.lost == len(lost)
+        assert outbox.counts().balances()
+    with make(tmp_path, clock) as outbox:
+        assert outbox.damage == []
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_memory_that_runs_out_is_damage_only_where_there_is_some_left(
+    tmp_path: Path, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch, enough: bool
+) -> None:
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(1, 2, 3))
+
+    class Starved(Rewritten):
+        def execute(self, sql: str, parameters: Any = (), /) -> Any:
+            if sql.startswith("PRAGMA quick_check"):
+                raise MemoryError
+            return super().execute(sql, parameters)
+
+    def connect(path: Path) -> Connection:
+        db = connect_sqlite(path)
+        return db if path.name.endswith(".rebuilt") or list(tmp_path.glob("*.damaged-*")) else Starved(db, {})
+
+    monkeypatch.setattr(session, "memory_for", lambda _: enough)
+    outbox = Outbox(OutboxConfig(path=tmp_path / "outbox.db"), clock, connect=connect)
+    if enough:
+        outbox.open()
+        assert [(damage.recovered, damage.lost) for damage in outbox.damage] == [(3, 0)]
+    else:
+        with pytest.raises(StoreError, match="no memory left"):
+            outbox.open()
+        assert not damaged_files(tmp_path)
+    outbox.close()
 
 
 @pytest.mark.parametrize("stray", ["DELETE FROM ready WHERE seq = 200", "DELETE FROM cases WHERE seq = 200"])

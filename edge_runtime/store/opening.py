@@ -274,9 +274,10 @@ def _check(db: Connection) -> Ledger:
     """Check structure and counters.
 
     Reads every page in use: a drained outbox takes a millisecond whatever its size, a backlog as long as the disk
-    takes to read it once. Rows are checked when they are taken.
+    takes to read it once. Rows are checked when they are taken. SQLite's quick check would not compare the indexes with
+    their tables, and a case that its index hides is never taken: 0.15 s for 100,000 cases instead of 0.22 s.
     """
-    (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         raise Damaged(str(verdict).replace("\n", " "))
     ledger = Ledger.read(db)

@@ -31,7 +31,7 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Hard
-from edge_runtime.store import HardCase, Outbox, requests
+from edge_runtime.store import TRUSTED_ATTEMPTS, HardCase, Outbox, requests
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,6 @@ LIVE, AUDIT = 0, 1  # priorities in the outbox
 
 _FINAL = frozenset({400, 413, 415, 422})
 """Refusals of the request's content: the same bytes would be refused again."""
-
-_TRUSTED_ATTEMPTS = 3
-"""After so many failures a case may itself be their cause, and is asked alone."""
 
 _LOOK_AGAIN_S = 1.0
 """How often the outbox is asked for retries that have come due, and an operator's wishes are looked for."""
@@ -358,7 +355,7 @@ class Escalator:
         is asked alone, and a trial after an outage is made with the case that has failed least.
         """
         if self._breaker.state is BreakerState.CLOSED:
-            together = [case for case in cases if case.id not in self._alone and case.attempts < _TRUSTED_ATTEMPTS]
+            together = [case for case in cases if case.id not in self._alone and case.attempts < TRUSTED_ATTEMPTS]
             chosen = together or cases[:1]
         else:
             chosen = [min(cases, key=lambda case: case.attempts)]

@@ -19,7 +19,25 @@ The only package that knows SQL.
 from __future__ import annotations
 
 from edge_runtime.store.outbox import Outbox
-from edge_runtime.store.records import Counts, DeadLetter, HardCase, OutboxConfig, PutResult, WhenFull
+from edge_runtime.store.records import (
+    TRUSTED_ATTEMPTS,
+    Counts,
+    DeadLetter,
+    HardCase,
+    OutboxConfig,
+    PutResult,
+    WhenFull,
+)
 from edge_runtime.store.salvage import Damage
 
-__all__ = ["Counts", "Damage", "DeadLetter", "HardCase", "Outbox", "OutboxConfig", "PutResult", "WhenFull"]
+__all__ = [
+    "TRUSTED_ATTEMPTS",
+    "Counts",
+    "Damage",
+    "DeadLetter",
+    "HardCase",
+    "Outbox",
+    "OutboxConfig",
+    "PutResult",
+    "WhenFull",
+]

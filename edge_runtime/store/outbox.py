@@ -252,16 +252,19 @@ class Outbox:
     def take(self, limit: int, max_bytes: int) -> list[HardCase]:
         """Lease cases that are due, for sending.
 
-        By priority, then by order of acceptance; the first one always. But of the most urgent priority due, the newest
-        never-tried cases get `OutboxConfig.live_share` of `limit` and of `max_bytes`, so that a backlog does not delay
-        fresh cases: as long as fewer arrive between two calls than that share, each goes out with the next call.
+        By priority, then by order of acceptance; the first one always. Cases that have failed `TRUSTED_ATTEMPTS` times
+        come after all others and in turn, or those accepted first would hold up the rest for ever.
+
+        Of the most urgent priority due, the newest never-tried cases get `OutboxConfig.live_share` of `limit` and of
+        `max_bytes`, so that a backlog does not delay fresh cases: as long as fewer arrive between two calls than that
+        share, each goes out with the next call.
 
         Args:
             limit: most cases.
             max_bytes: most bytes of body and meta together; a single case that is larger is still taken, alone.
 
         Returns:
-            Cases by priority, then order of acceptance. They stay in the outbox, and are not taken again until settled
+            Cases in that order. They stay in the outbox, and are not taken again until settled
             by `delivered`, `retry`, `bury` or `release`, or until the process ends.
         """
         return self._file.run(partial(self._take, limit, max_bytes)) if limit > 0 else []

@@ -18,6 +18,10 @@ GROUP_BYTES = 2**20
 LAST_PRIORITY = 9
 
 
+TRUSTED_ATTEMPTS = 3
+"""After so many failures a case may itself be their cause: it gives way to the others, and is asked alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxConfig:
     """How much to keep, for how long, and what to do at the limit.

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from edge_runtime.store.records import GROUP_BYTES, GROUP_CASES, LAST_PRIORITY, HardCase
+from edge_runtime.store.records import GROUP_BYTES, GROUP_CASES, LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
 from edge_runtime.store.schema import (
     INSERT_CASE,
     PAGE_BYTES,
@@ -35,7 +35,7 @@ _LEAST_VALUABLE = """SELECT seq, priority, id, priority > ? OR (priority = ? AND
 _QUEUE_NEW = "INSERT INTO ready SELECT priority, seq, length(meta) + length(body) FROM cases WHERE seq >= ?"
 _READY = "SELECT priority, seq, size FROM ready ORDER BY priority, seq LIMIT ?"
 _NEWEST = "SELECT priority, seq, size FROM ready WHERE priority = ? ORDER BY seq DESC LIMIT ?"
-_DUE = "SELECT priority, seq, size, attempts FROM waiting WHERE due_s <= ? ORDER BY due_s, seq LIMIT ?"
+_DUE = "SELECT priority, seq, size, attempts, due_s FROM waiting WHERE due_s <= ? ORDER BY due_s, seq LIMIT ?"
 
 
 class Lease(NamedTuple):
@@ -47,6 +47,8 @@ class Lease(NamedTuple):
     attempts: int
     waited: bool
     """Its row is in `waiting` and not in `ready`."""
+    due_s: float = 0.0
+    """Since when it was due again, if it waited."""
 
 
 class Queued(NamedTuple):
@@ -224,8 +226,8 @@ def choose(
         if seq not in leased
     ]
     in_order += [
-        Lease(seq, priority, size, attempts, waited=True)
-        for priority, seq, size, attempts in db.execute(_DUE, (now, _DUE_CONSIDERED + len(leased))).fetchall()
+        Lease(seq, priority, size, attempts, True, due_s)
+        for priority, seq, size, attempts, due_s in db.execute(_DUE, (now, _DUE_CONSIDERED + len(leased))).fetchall()
         if seq not in leased
     ]
     if not in_order:
@@ -302,5 +304,7 @@ def one_line(text: str) -> str:
     return " ".join(text.encode("utf-8", "replace").decode().split())[:_TEXT_LIMIT]
 
 
-def _order(lease: Lease) -> tuple[int, int]:
-    return lease.priority, lease.seq
+def _order(lease: Lease) -> tuple[bool, int, float, int]:
+    """Cases that fail whenever they are asked come last, and in turn: else those accepted first hold up all others."""
+    suspect = lease.attempts >= TRUSTED_ATTEMPTS
+    return suspect, lease.priority, lease.due_s if suspect else 0.0, lease.seq

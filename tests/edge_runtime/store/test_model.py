@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import HardCase, Outbox, OutboxConfig, WhenFull
+from edge_runtime.store import TRUSTED_ATTEMPTS, HardCase, Outbox, OutboxConfig, WhenFull
 from edge_runtime.store.schema import Connection, connect_sqlite
 
 MEMORY = Path("/dev/shm")
@@ -66,8 +66,9 @@ class Entry:
         return len(self.case.body) + len(self.case.meta)
 
     @property
-    def order(self) -> tuple[int, int]:
-        return self.case.priority, self.seq
+    def order(self) -> tuple[bool, int, float, int]:
+        suspect = self.case.attempts >= TRUSTED_ATTEMPTS
+        return suspect, self.case.priority, self.due or 0.0 if suspect else 0.0, self.seq
 
 
 class OutboxMachine(RuleBasedStateMachine):

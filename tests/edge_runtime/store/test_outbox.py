@@ -139,6 +139,26 @@ def test_a_fresh_case_is_not_delayed_by_a_backlog_of_failed_ones(tmp_path: Path,
         assert ids(outbox.take(4, EVERYTHING)) == [0, 1, 2, 500]
 
 
+def test_cases_that_always_fail_take_turns_behind_the_others(tmp_path: Path, clock: SimulatedClock) -> None:
+    """Mutation that this finds: order of acceptance alone. Twenty such cases then took every place, again and again."""
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(*range(30)))
+        for _ in range(3):
+            outbox.retry([one.id for one in outbox.take(30, EVERYTHING)][:20], 0, "no")
+            outbox.release(names(*range(30)))
+            clock.advance(1)
+        asked: list[int] = []
+        for _ in range(6):
+            taken = outbox.take(5, EVERYTHING)
+            asked += ids(taken)
+            if taken[0].attempts:
+                outbox.retry([one.id for one in taken], 0.5, "no")
+            else:
+                outbox.delivered([one.id for one in taken])
+            clock.advance(1)
+        assert (sorted(asked[:10]), asked[10:]) == ([*range(20, 30)], [*range(20)])
+
+
 def test_an_urgent_case_goes_before_all_others_fresh_or_failed(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put([case(n, priority=5) for n in range(10)])

@@ -270,6 +270,10 @@ def _definitions(db: Connection) -> list[tuple[str, int, str]]:
     return [tuple(row) for row in db.execute(query).fetchall()]
 
 
+_SUM_OF_PLACES = """SELECT sum(seq) FROM
+    (SELECT seq FROM ready UNION ALL SELECT seq FROM waiting UNION ALL SELECT seq FROM dead)"""
+
+
 def _check(db: Connection) -> Ledger:
     """Check structure and counters.
 
@@ -282,7 +286,10 @@ def _check(db: Connection) -> Ledger:
         raise Damaged(str(verdict).replace("\n", " "))
     ledger = Ledger.read(db)
     ledger.count_rows(db)
-    (cases,) = db.execute("SELECT count(*) FROM cases").fetchone()
+    cases, sum_of_cases = db.execute("SELECT count(*), sum(seq) FROM cases").fetchone()
     if not ledger.balances() or cases != ledger.queued + ledger.dead:
         raise Damaged("the ledger does not match the rows")
+    (sum_of_places,) = db.execute(_SUM_OF_PLACES).fetchone()
+    if sum_of_cases != sum_of_places:  # a spoilt number in the queue names one case twice, and another never
+        raise Damaged("the queue does not match the cases")
     return ledger

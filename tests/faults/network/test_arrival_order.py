@@ -55,7 +55,7 @@ def test_every_order_within_the_bound_gives_the_same_windows(tier: Tier, seed: i
     windows = 0
 
     @settings(
-        max_examples=tier(500, 50_000), deadline=None, database=None, derandomize=not tier.long,
+        max_examples=tier(500, 5_000), deadline=None, database=None, derandomize=not tier.long,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(
@@ -90,7 +90,7 @@ def test_beyond_the_bound_every_sample_is_used_or_counted(tier: Tier, seed: int,
     cases = 0
 
     @settings(
-        max_examples=tier(300, 20_000), deadline=None, database=None, derandomize=not tier.long,
+        max_examples=tier(300, 3_000), deadline=None, database=None, derandomize=not tier.long,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(deltas=steps, lateness_s=st.sampled_from((0.0, 0.25, 0.6)), salt=st.integers(0, 2**32 - 1))

@@ -41,6 +41,21 @@ _TABLES = (
     crc INTEGER NOT NULL, body BLOB NOT NULL)""",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
+# Whatever a spoilt row says that its values are: text that is not UTF-8 would end the reading.
+_SNAPSHOT = """SELECT CAST(seq AS INTEGER), CAST(contract AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)
+    FROM snapshot"""
+_TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(body AS BLOB) FROM turns
+    WHERE seq > ? ORDER BY seq"""
+
+
+_DAMAGE = {
+    sqlite3.SQLITE_ERROR,  # "no such column": a spoilt table definition
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+}
 
 
 class Turn(NamedTuple):
@@ -67,8 +82,9 @@ class Recovered(NamedTuple):
     """Rows that cannot be used."""
 
 
-def _checksum(seq: int, body: bytes, contract: str = "") -> int:
-    return zlib.crc32(body, zlib.crc32(f"{seq} {contract}".encode()))
+def _checksum(seq: int, beside: int | str, body: bytes) -> int:
+    """Of a row; `beside` is how much was settled, or a snapshot's contract."""
+    return zlib.crc32(body, zlib.crc32(f"{seq} {beside}".encode()))
 
 
 class JournalFile:
@@ -86,6 +102,7 @@ class JournalFile:
         self._connect = connect
         self._owner: int | None = None
         self._db: Connection | None = None
+        self._headless = False  # a new file, in the place of one that turned out to be damaged while it was written to
 
     def read(self) -> Recovered:
         """What the run before has left. A file that is damaged is set aside, and nothing of it is left.
@@ -100,7 +117,7 @@ class JournalFile:
                 return self._read(self._open())
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 self._abandon()
-                if isinstance(error, sqlite3.OperationalError):
+                if not _is_damage(error):
                     raise self._explain(error) from error
                 return self._set_aside(error)
             except MemoryError as error:
@@ -127,9 +144,11 @@ class JournalFile:
 
         Raises:
             StoreFull: no room on the disk, or under `max_bytes`.
-            StoreError: the file cannot be used.
+            StoreError: the file cannot be used; a damaged one is set aside, and the new one begins with `replace`.
         """
-        rows = [(turn.seq, settled, _checksum(turn.seq, turn.body), turn.body) for turn in turns]
+        if self._headless:
+            raise StoreError(f"the journal {self._path} begins anew: a snapshot comes first")
+        rows = [(turn.seq, settled, _checksum(turn.seq, settled, turn.body), turn.body) for turn in turns]
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
     def replace(self, contract: str, snapshot: Turn) -> None:
@@ -138,11 +157,12 @@ class JournalFile:
         Raises:
             StoreFull, StoreError: as `append`; what was there before is there still.
         """
-        crc = _checksum(snapshot.seq, snapshot.body, contract)
+        crc = _checksum(snapshot.seq, contract, snapshot.body)
         self._transact([
             ("DELETE FROM turns WHERE seq <= ?", (snapshot.seq,)),
             ("INSERT OR REPLACE INTO snapshot VALUES (1,?,?,?,?)", (snapshot.seq, contract, crc, snapshot.body)),
         ])  # fmt: skip
+        self._headless = False
 
     def close(self) -> None:
         """Fold the log into the database and give the file back. Twice does no harm."""
@@ -155,14 +175,18 @@ class JournalFile:
 
     def _transact(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
         try:
-            db = self._open()
-            db.execute("BEGIN IMMEDIATE")
-            for statement, parameters in statements:
-                db.execute(statement, parameters)
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._abandon()  # rolls back
-            raise self._explain(error) from error
+            try:
+                db = self._open()
+                db.execute("BEGIN IMMEDIATE")
+                for statement, parameters in statements:
+                    db.execute(statement, parameters)
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._abandon()  # rolls back
+                if _is_damage(error):
+                    self._headless = True
+                    self._set_aside(error)
+                raise self._explain(error) from error
         except OSError as error:
             self._abandon()
             raise explain(error, f"the journal {self._path}") from error
@@ -198,21 +222,24 @@ class JournalFile:
         return self._db
 
     def _read(self, db: Connection) -> Recovered:
-        found = db.execute("SELECT seq, contract, crc, body FROM snapshot").fetchone()
+        found = db.execute(_SNAPSHOT).fetchone()
         contract, snapshot, at = "", b"", 0
         if found is not None:
-            at, contract, crc, snapshot = found
-            if crc != _checksum(at, snapshot, contract):
+            at, named, crc, snapshot = found
+            contract = (named or b"").decode("utf-8", "replace")
+            if snapshot is None or crc != _checksum(at, contract, snapshot):
                 raise sqlite3.DatabaseError("the snapshot fails its checksum")
         turns: list[Turn] = []
-        rows = db.execute("SELECT seq, settled, crc, body FROM turns WHERE seq > ? ORDER BY seq", (at,)).fetchall()
+        rows = db.execute(_TURNS, (at,)).fetchall()
         settled = 0
         for seq, known, crc, body in rows:
-            if crc != _checksum(seq, body):
+            # Rows of version 0.1 were written without `settled` in their checksum.
+            whole = body is not None and crc in {_checksum(seq, known, body), _checksum(seq, "", body)}
+            if not whole or (at and seq != at + len(turns) + 1):
                 log.error("the journal is damaged: %d of %d turns cannot be used", len(rows) - len(turns), len(rows))
                 break
             turns.append(Turn(seq, body))
-            settled = max(settled, known)
+            settled = max(settled, known or 0)
         last = rows[-1][0] if rows else at
         return Recovered(contract, snapshot, last, turns, settled, len(rows) - len(turns))
 
@@ -236,8 +263,16 @@ class JournalFile:
         if db is not None:
             give_up(self._path, db)
 
-    def _explain(self, error: sqlite3.Error) -> StoreError:
+    def _explain(self, error: Exception) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
             return StoreFull(f"no room for the journal {self._path}: free space on its disk")
         return StoreError(f"the journal {self._path} failed ({error}); check its disk")
+
+
+def _is_damage(error: Exception) -> bool:
+    """Rather than a full or failing disk: a file that is not as we wrote it, or whose rows contradict each other."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:  # not from SQLite: what it gave could not be decoded, or failed its checksum
+        return not isinstance(error, sqlite3.ProgrammingError)
+    return code & 0xFF in _DAMAGE

@@ -84,7 +84,7 @@ def swap_pages(data: bytearray, rng: random.Random) -> None:
 
 def cut_short(data: bytearray, rng: random.Random) -> None:
     """At any byte, at a sector or at a page; never to nothing, which is what a new file looks like."""
-    unit = rng.choice((1, SECTOR, PAGE))
+    unit = rng.choice([unit for unit in (1, SECTOR, PAGE) if unit < len(data)])
     del data[rng.randrange(unit, len(data), unit) :]
 
 

@@ -203,6 +203,8 @@ def oldest(db: Connection, draft: Ledger, leased: set[int], limit: int) -> list[
     """The oldest queued cases that are not in flight, each with its `stored_s`."""
     rows = db.execute(_OLDEST, (draft.floor, limit + len(leased))).fetchall()
     draft.floor = rows[0][0] - 1 if rows else draft.next_seq - 1
+    for _, _, stored, stored_s in rows:
+        _expect(isinstance(stored, str) and isinstance(stored_s, float))
     found = [(Queued(seq, priority, public_id(stored)), stored_s) for seq, priority, stored, stored_s in rows]
     return [entry for entry in found if entry[0].seq not in leased][:limit]
 
@@ -212,8 +214,15 @@ def least_valuable(db: Connection, leased: set[int], newcomer: HardCase) -> Queu
     bounds = (newcomer.priority, newcomer.priority, newcomer.value, 1 + len(leased))
     for seq, priority, case_id, worth_less in db.execute(_LEAST_VALUABLE, bounds).fetchall():
         if seq not in leased:
+            _expect(isinstance(case_id, str))
             return Queued(seq, priority, public_id(case_id)) if worth_less else None
     return None
+
+
+def _expect(types_are_ours: bool) -> None:
+    """SQLite keeps any type in any column, so a spoilt row may hold another one."""
+    if not types_are_ours:
+        raise Damaged("a row holds a value of the wrong type")
 
 
 def choose(

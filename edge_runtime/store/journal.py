@@ -152,15 +152,16 @@ class JournalFile:
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
     def replace(self, contract: str, snapshot: Turn) -> None:
-        """Put a snapshot in the place of all turns up to its own.
+        """Put a snapshot in the place of all turns: it is the state after the last of them.
 
         Raises:
             StoreFull, StoreError: as `append`; what was there before is there still.
         """
         crc = _checksum(snapshot.seq, contract, snapshot.body)
         self._transact([
-            ("DELETE FROM turns WHERE seq <= ?", (snapshot.seq,)),
-            ("INSERT OR REPLACE INTO snapshot VALUES (1,?,?,?,?)", (snapshot.seq, contract, crc, snapshot.body)),
+            ("DELETE FROM turns", ()),  # those, too, that damage has hidden behind the last one
+            ("DELETE FROM snapshot", ()),
+            ("INSERT INTO snapshot VALUES (1,?,?,?,?)", (snapshot.seq, contract, crc, snapshot.body)),
         ])  # fmt: skip
         self._headless = False
 
@@ -212,7 +213,10 @@ class JournalFile:
             db.execute("PRAGMA temp_store = MEMORY")
             (ours,) = db.execute("PRAGMA application_id").fetchone()
             if ours != APPLICATION_ID:
-                if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema").fetchall()}
+                if {"turns", "snapshot"} & tables:
+                    raise sqlite3.DatabaseError("its header has another application's number")
+                if tables:
                     raise StoreUnusable(f"{self._path} is somebody else's database, not a journal; choose another path")
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES:

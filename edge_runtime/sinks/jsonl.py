@@ -99,6 +99,7 @@ class JsonlSink:
             self._open_file()
         except OSError as error:
             if error.errno in NOT_THE_DISK or error.errno == errno.EINVAL:
+                self._loop = None  # it was never opened
                 raise ConfigError(f"{self.name}: cannot write {self._path}: {error.strerror or error}") from None
             self._failed(error)
         if self._config.fsync == "batch":

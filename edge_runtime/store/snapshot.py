@@ -30,7 +30,9 @@ _ATTEMPTS = 10
 _AT_ONCE = 64
 _LOG_HEADER_BYTES = 32
 
-_COLUMNS = "cases.*, dead.reason, dead.detail, dead.buried, coalesce(dead.attempts, waiting.attempts, 0), waiting.error"
+# Types as they should be, whatever a spoilt row says: what a person looks at has no checksum of its own.
+_COLUMNS = """cases.*, CAST(dead.reason AS TEXT), CAST(dead.detail AS TEXT), CAST(dead.buried AS REAL),
+    CAST(coalesce(dead.attempts, waiting.attempts, 0) AS INTEGER), CAST(waiting.error AS TEXT)"""
 _DEAD = f"""SELECT {_COLUMNS} FROM dead CROSS JOIN cases USING (seq) LEFT JOIN waiting USING (seq)
     WHERE dead.seq > ? ORDER BY dead.seq LIMIT ?"""  # noqa: S608 - constants
 _ALL = f"""SELECT {_COLUMNS} FROM cases LEFT JOIN dead USING (seq) LEFT JOIN waiting USING (seq)
@@ -150,7 +152,7 @@ class Snapshot:
 
     def _open(self, config: OutboxConfig) -> tuple[Connection, Ledger]:
         try:
-            return open_database(config, connect_sqlite)
+            return open_database(config, _connect)
         except (Damaged, sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
             why = str(error) or "a row claims gigabytes"
             raise StoreCorrupt(
@@ -158,6 +160,14 @@ class Snapshot:
             ) from error
         except OSError as error:
             raise StoreError(f"cannot read a copy of the outbox in {self._folder}: {error.strerror}") from error
+
+
+def _connect(path: Path) -> Connection:
+    """Text that is not UTF-8 any more is shown as well as it can be."""
+    db = connect_sqlite(path)
+    if isinstance(db, sqlite3.Connection):
+        db.text_factory = lambda data: data.decode("utf-8", "replace")
+    return db
 
 
 def _generation(path: Path) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ not open.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections import Counter
@@ -14,8 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.errors import StoreError
 from edge_runtime.store import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.snapshot import Snapshot
 from tests.edge_runtime.store.outboxes import without_flushing
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
@@ -97,10 +102,18 @@ DAMAGES: tuple[Callable[[bytearray, random.Random], None], ...] = (
 )  # fmt: skip
 
 
+def look_at(config: OutboxConfig) -> None:
+    """As ``edge-runtime outbox list`` does: it shows what can be shown, or says in a line that the file is damaged."""
+    with contextlib.suppress(StoreError), Snapshot(config) as snapshot:
+        for entry in snapshot.all():
+            orjson.dumps([entry.case.id, entry.state, entry.reason, entry.detail, entry.buried, entry.case.attempts])
+
+
 def examine(folder: Path, before: Store, log_is_whole: bool) -> str:
     """Open it twice, check, and say what became of it."""
     clock = SimulatedClock()
     config = OutboxConfig(path=folder / NAME, max_bytes=2**20)
+    look_at(config)
     with Outbox(config, clock, without_flushing) as outbox:
         clock.advance(60.0)
         cases = outbox.take(10_000, EVERYTHING)

@@ -82,7 +82,11 @@ class Device:
         )
         assert self._tracer.stderr is not None
         line = self._tracer.stderr.readline()
-        assert b"attached" in line, line + self._tracer.stderr.read()
+        if b"attached" not in line:
+            line += self._tracer.communicate()[1]
+            self._tracer = None
+            # A process that was killed a moment ago is not to be traced any more.
+            assert self.wait() == -signal.SIGKILL, f"{line.decode()} {self.code} {self.errors()}"
 
     def _detached(self) -> None:
         if self._tracer is not None:

@@ -85,8 +85,8 @@ class Device:
         if b"attached" not in line:
             line += self._tracer.communicate()[1]
             self._tracer = None
-            # A process that was killed a moment ago is not to be traced any more.
-            assert self.wait() == -signal.SIGKILL, f"{line.decode()} {self.code} {self.errors()}"
+            # It has just ended, of what was done to it before: killed, or because its disk failed while it started.
+            until(lambda: not self.running(), line.decode)
 
     def _detached(self) -> None:
         if self._tracer is not None:

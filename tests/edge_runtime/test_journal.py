@@ -436,6 +436,23 @@ def test_crashes_one_after_the_other_do_not_lengthen_the_log(tmp_path: Path) -> 
     assert longest < 3 * 700_000
 
 
+def test_how_much_was_settled_is_believed_only_with_its_checksum(tmp_path: Path) -> None:
+    """Mutation that this finds: a checksum without it. A spoilt bit then called windows answered that were not."""
+    path = tmp_path / "journal.db"
+    file = JournalFile(path, 2**20)
+    file.read()
+    file.replace("contract", Turn(1, b"state"))
+    file.append([Turn(2, b"a"), Turn(3, b"b")], 1)
+    file.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE turns SET settled = 3 WHERE seq = 3")
+        db.commit()
+    file = JournalFile(path, 2**20)
+    left = file.read()
+    file.close()
+    assert ([turn.seq for turn in left.turns], left.settled, left.damaged) == ([2], 1, 1)
+
+
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:
     """Turns that were on their way when a commit failed would join samples that do not follow each other.
 

@@ -212,6 +212,24 @@ def test_without_its_ledger_the_outbox_counts_what_it_has_and_ages_go_on(tmp_pat
         assert ids(drain(outbox)) == [2, 3, 4]
 
 
+@pytest.mark.parametrize("column", ["stored_s", "id"])
+def test_a_value_of_another_type_is_damage_where_the_oldest_are_looked_for(
+    tmp_path: Path, clock: SimulatedClock, column: str
+) -> None:
+    """Mutation that this finds: no `_expect` in `rows.oldest`. Each `take` then ended with a TypeError."""
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(*range(10)))
+    db = sqlite3.connect(tmp_path / "outbox.db")
+    db.execute(f"UPDATE cases SET {column} = x'00ff' WHERE seq = 3")
+    db.commit()
+    db.close()
+    with make(tmp_path, clock) as outbox:
+        clock.advance(60)
+        assert ids(outbox.take(20, EVERYTHING)) == [0, 1, *range(3, 10)]
+        assert outbox.counts().dropped["damaged"] == 1
+        assert outbox.counts().balances()
+
+
 def test_a_queue_that_contradicts_itself_is_noticed_when_it_matters(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(*range(10)))

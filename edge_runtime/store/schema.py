@@ -112,8 +112,8 @@ def connect_sqlite(path: Path) -> Connection:
 def memory_for(size: int) -> bool:
     """Whether so many bytes can be had.
 
-    Where they can, a MemoryError of SQLite is the file's doing: a spoilt row may claim two gigabytes, and SQLite (3.40)
-    asks for them before it looks whether the file is as large.
+    Where they can, a MemoryError is the file's doing: of a spoilt row that claims four gigabytes, SQLite (3.40) says
+    that there is no memory for it, and not that it is damaged.
     """
     try:
         bytearray(size)

@@ -21,7 +21,7 @@ from edge_runtime.errors import StoreError
 from edge_runtime.store.journal import JournalFile, Turn
 from tests.edge_runtime.store.outboxes import crash_image
 from tests.faults.conftest import Note, Tier
-from tests.faults.test_damaged_store import DAMAGES
+from tests.faults.damage import spoil
 
 NAME = "journal.db"
 SNAPSHOT, LAST, SETTLED = 150, 300, 233
@@ -72,17 +72,11 @@ def test_a_damaged_journal_gives_its_beginning_or_nothing_and_can_be_written_to(
         files, turns = runs[number % 2]
         folder = memory / "damaged"
         folder.mkdir()
-        name = rng.choice(sorted(name for name, content in files.items() if content))
-        damage = rng.choice(DAMAGES)
-        for one, content in files.items():
-            data = bytearray(content)
-            if one == name:
-                damage(data, rng)
-            (folder / one).write_bytes(data)
+        name, damage = spoil(files, folder, rng)
         try:
             outcomes[examine(folder, turns)] += 1
         except Exception as error:
-            error.add_note(f"journal {number}: {damage.__name__} on {name}")
+            error.add_note(f"journal {number}: {damage} on {name}")
             raise
         shutil.rmtree(folder)
     said = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

@@ -11,7 +11,6 @@ import contextlib
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +22,10 @@ from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.store.snapshot import Snapshot
 from tests.edge_runtime.store.outboxes import without_flushing
 from tests.faults.conftest import Note, Tier
+from tests.faults.damage import spoil
 from tests.faults.oracle import missing
 
 NAME = "outbox.db"
-SECTOR, PAGE = 512, 4096
 EVERYTHING = 2**30
 
 
@@ -62,44 +61,6 @@ def store(folder: Path, rng: random.Random, *, closed: bool) -> Store:
     outbox.close()
     shutil.rmtree(folder)
     return Store(files, bodies, bodies.keys() - set(delivered))
-
-
-def flip_bits(data: bytearray, rng: random.Random) -> None:
-    for _ in range(rng.choice((1, 1, 1, 2, 8, 64))):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def lose_sectors(data: bytearray, rng: random.Random) -> None:
-    """Sectors that read as zeros, as ones, or as what another sector holds."""
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(0, max(1, len(data) - SECTOR), SECTOR)
-        other = rng.randrange(0, max(1, len(data) - SECTOR), SECTOR)
-        data[at : at + SECTOR] = rng.choice((bytes(SECTOR), b"\xff" * SECTOR, data[other : other + SECTOR]))
-
-
-def lose_pages(data: bytearray, rng: random.Random) -> None:
-    at = rng.randrange(0, len(data), PAGE)
-    data[at : at + PAGE] = rng.choice((bytes(PAGE), rng.randbytes(PAGE)))
-
-
-def swap_pages(data: bytearray, rng: random.Random) -> None:
-    a, b = (rng.randrange(0, len(data), PAGE) for _ in range(2))
-    data[a : a + PAGE], data[b : b + PAGE] = data[b : b + PAGE], data[a : a + PAGE]
-
-
-def cut_short(data: bytearray, rng: random.Random) -> None:
-    """At any byte, at a sector or at a page; never to nothing, which is what a new file looks like."""
-    unit = rng.choice([unit for unit in (1, SECTOR, PAGE) if unit < len(data)])
-    del data[rng.randrange(unit, len(data), unit) :]
-
-
-def append_rubbish(data: bytearray, rng: random.Random) -> None:
-    data += rng.randbytes(rng.choice((1, SECTOR, PAGE, 3 * PAGE)))
-
-
-DAMAGES: tuple[Callable[[bytearray, random.Random], None], ...] = (
-    *(flip_bits, flip_bits, lose_sectors, lose_pages, swap_pages, cut_short, append_rubbish),
-)  # fmt: skip
 
 
 def look_at(config: OutboxConfig) -> None:
@@ -151,17 +112,11 @@ def test_a_damaged_store_opens_and_every_row_is_there_or_counted(
         before = stores[number % 2]
         folder = memory / "damaged"
         folder.mkdir()
-        name = rng.choice(sorted(before.files))
-        damage = rng.choice(DAMAGES)
-        for file, content in before.files.items():
-            data = bytearray(content)
-            if file == name:
-                damage(data, rng)
-            (folder / file).write_bytes(data)
+        name, damage = spoil(before.files, folder, rng)
         try:
             outcomes[examine(folder, before, log_is_whole=name == NAME)] += 1
         except Exception as error:
-            error.add_note(f"store {number}: {damage.__name__} on {name}")
+            error.add_note(f"store {number}: {damage} on {name}")
             raise
         shutil.rmtree(folder)
     said = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

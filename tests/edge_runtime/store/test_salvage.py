@@ -95,7 +95,7 @@ def claim_gigabytes(data: bytearray, one: HardCase) -> None:
 
 
 def test_a_row_that_claims_gigabytes_costs_at_most_its_neighbour_too(tmp_path: Path, clock: SimulatedClock) -> None:
-    """SQLite 3.40 asks for the memory that its pages would take, in vain, and Python raises MemoryError.
+    """SQLite 3.40 says that there is no memory for it, and Python raises MemoryError.
 
     Mutation that this finds: without MemoryError in `salvage._UNREADABLE` the outbox does not open, at this start and
     every other.

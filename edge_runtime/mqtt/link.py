@@ -393,6 +393,8 @@ class Link:
                 self._connection.abort("it sent a message before it answered CONNECT")
             return
         reception = self._reception
+        if self._loop is not None:
+            self._loop.arrived(len(publishes))
         if reception.take(publishes) and self._loop is not None:
             self._loop.hurry()
         if reception.held_bytes > self.config.max_held_bytes:

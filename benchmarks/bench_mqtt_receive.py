@@ -14,6 +14,7 @@ one core, the broker on another. ``link`` is a `Link` with a callback; ``source`
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import socket
@@ -189,13 +190,14 @@ def measure(variant: str, version: int, qos: int, count: int, payload: int) -> t
             broker.kill()
 
 
+_M_MMAP_THRESHOLD = -3  # malloc.h of glibc
 BUFFERS_KIB = (256, 128, 64, 32, 16)
 
 
 def buffers(payload: int, rounds: int) -> None:
     """CPU of `Transport.read` a message, by buffer size: one message a read, and as many as a buffer holds.
 
-    The sizes take turns in one process whose heap glibc manages as it likes. The least of all rounds is printed beside
+    The sizes take turns in one process whose heap is as glibc sets it up. The least of all rounds is printed beside
     the median, since other programs can only add to it.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -220,12 +222,12 @@ def buffers(payload: int, rounds: int) -> None:
             return spent / times / sent / 1e3
 
         figures: dict[tuple[str, int], list[float]] = {}
-        # Not in turns: the flood's own large blocks teach glibc to take such buffers from the heap.
-        for kind, sent, times in (("alone", 1, 200), ("flood", 800, 1)):
-            for _ in range(rounds):
-                for kib in BUFFERS_KIB:
-                    transport.RECEIVE_BYTES = kib * 1024  # type: ignore[misc] # what is measured
-                    figures.setdefault((kind, kib), []).append(read(sent, times))
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)  # glibc's first value; else it depends on the past
+        for _ in range(rounds):
+            for kib in BUFFERS_KIB:
+                transport.RECEIVE_BYTES = kib * 1024  # type: ignore[misc] # what is measured
+                figures.setdefault(("alone", kib), []).append(read(1, 200))
+                figures.setdefault(("flood", kib), []).append(read(800, 1))
     print(f"{payload} B payload, CPU us a message: least and median of {rounds} rounds")
     for (kind, kib), values in sorted(figures.items()):
         print(f"{kind:6}{kib:>5} KiB{min(values):>8.2f}{statistics.median(values):>8.2f}")

@@ -34,9 +34,8 @@ from edge_runtime.mqtt.packets import (
 from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_variable
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""How much one turn reads at most. Unless the heap is kept (`edge_runtime.heap`), glibc maps and unmaps a buffer from 128
-KiB on for each read, three times the cost of reading a lone message; below 64 KiB a flood costs more
-(docs/performance.md)."""
+"""How much one turn reads at most. Unless the heap is kept (`edge_runtime.heap`), glibc maps and unmaps a buffer of 128
+KiB or more for each read, three times the cost of reading a lone message; below 64 KiB a flood costs more."""
 
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 

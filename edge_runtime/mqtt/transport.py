@@ -35,7 +35,7 @@ from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_varia
 
 RECEIVE_BYTES: Final = 64 * 1024
 """How much one turn reads at most. Unless the heap is kept (`edge_runtime.heap`), glibc maps and unmaps a buffer of 128
-KiB or more for each read, three times the cost of reading a lone message; below 64 KiB a flood costs more."""
+KiB or more for each read: a fifth of a lone message's read, a third of a flood's (docs/performance.md)."""
 
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 

@@ -10,6 +10,7 @@ import onnx
 
 from edge_runtime.errors import ConfigError
 from export.clean import clean
+from export.conv2d import as_conv2d
 from export.data import Float32
 from export.novelty import Novelty, with_novelty
 from export.pack import VariantSource
@@ -290,7 +291,7 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph, compact=True) if tflite else slim(shield(clean(graph))).SerializeToString(),
+        model=convert(graph, compact=True) if tflite else slim(shield(as_conv2d(clean(graph)))).SerializeToString(),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

@@ -13,6 +13,8 @@ import onnx
 from edge_runtime.errors import ConfigError
 from export.calibrate import fit_temperature
 from export.candidates import Candidates, Integers, candidates, integers
+from export.clean import clean
+from export.conv2d import as_conv2d
 from export.data import Float32, spread
 from export.frontend_spec import FrontEnd
 from export.judge import REFERENCE
@@ -157,7 +159,7 @@ def _teacher(task: Task, front: FrontEnd, steps: Steps, say: Say, given: Path | 
 
 
 def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
-    model = teacher.at(temperature).SerializeToString()
+    model = clean(as_conv2d(teacher.at(temperature))).SerializeToString()
     return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import ConfigError
 from export.card.onnx_edges import Fitted, fit_onnx
-from export.card.spec import Card
+from export.card.spec import Card, load
 from export.card.tflite_edges import fit_tflite
 from export.measure import answers
 from export.pack import VariantSource
@@ -102,22 +103,66 @@ def test_the_same_file_and_card_give_the_same_bytes(format_: str, tmp_path: Path
     assert fitted(format_, models.samples_first(), card) == fitted(format_, models.samples_first(), card)
 
 
+def integers(x: np.ndarray, *, samples_first: bool = False) -> bytes:
+    """A TensorFlow Lite file with int8 at both edges."""
+    b = GraphBuilder(*((models.SAMPLES, 1, models.CHANNELS) if samples_first else (models.CHANNELS, models.SAMPLES)))
+    flow = "window"
+    if samples_first:
+        flow = b.node("Transpose", b.node("Squeeze", flow, b.constant(np.array([2]))), perm=[0, 2, 1])
+    flow = b.node("Relu", b.conv(flow, models.CHANNELS, 8, 5, pads=[2, 2]))
+    flow = b.dense(b.node("Flatten", b.node("GlobalAveragePool", flow)), 8, 3)
+    return convert(quantize(b.model(flow), x, Scheme(activations="int8", weight_bits=8)), io="int8")
+
+
+def on_engine(data: bytes, x: np.ndarray) -> np.ndarray:
+    engine = engines.load("litert", data, EngineOptions())
+    try:
+        return np.array(engine.run(x)[0])
+    finally:
+        engine.close()
+
+
+def edges(data: bytes) -> list[type]:
+    """Element types of input and output."""
+    interpreter = Interpreter(model_content=data)
+    return [detail["dtype"] for detail in (*interpreter.get_input_details(), *interpreter.get_output_details())]
+
+
 @pytest.mark.parametrize("scaled", [True, False])
 def test_integers_at_the_edges_of_a_file_keep_their_steps(scaled: bool, tmp_path: Path) -> None:
-    b = GraphBuilder(models.CHANNELS, models.SAMPLES)
-    flow = b.node("Relu", b.conv("window", models.CHANNELS, 8, 5, pads=[2, 2]))
-    model = b.model(b.dense(b.node("Flatten", b.node("GlobalAveragePool", flow)), 8, 3))
     x = models.physical(64)
     own = models.seen(x)
-    data = convert(quantize(model, own, Scheme(activations="int8", weight_bits=8)), io="int8")
-    channels = {} if scaled else {"channels": UNSCALED}
-    found = fit_tflite(data, models.card(tmp_path, **channels), "int8.tflite")
+    data = integers(own)
+    found = fit_tflite(data, models.card(tmp_path, **({} if scaled else {"channels": UNSCALED})), "int8.tflite")
     assert found.precision == "int8"
-    engine = engines.load("litert", data, EngineOptions())
-    (raw,) = engine.run(own)
-    wanted = models.softmax(raw)
-    engine.close()
+    assert edges(found.model) == [np.float32, np.float32]
+    wanted = models.softmax(on_engine(data, own))
     np.testing.assert_allclose(asked("tflite", found, x if scaled else own), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("samples_first", [True, False])
+def test_integer_edges_are_computed_by_the_engine_bit_by_bit_as_by_numpy(samples_first: bool, tmp_path: Path) -> None:
+    own = models.seen(models.physical(200)) * np.linspace(0.2, 3, 200, dtype=np.float32)[:, None, None]  # saturates
+    given = own.transpose(0, 2, 1)[:, :, None] if samples_first else own
+    data = integers(np.ascontiguousarray(given[:100]), samples_first=samples_first)
+    assert edges(data) == [np.int8, np.int8]
+    found = fit_tflite(data, models.card(tmp_path, channels=UNSCALED, output=""), "int8.tflite")
+    assert edges(found.model) == [np.float32, np.float32]
+    assert found.changes[-2:] == ("quantisation of the window to int8", "answers of int8 as floats")
+    np.testing.assert_array_equal(asked("tflite", found, own), on_engine(data, np.ascontiguousarray(given)))
+
+
+def test_a_published_int8_file_answers_bit_by_bit_as_it_came(shared: Path, tmp_path: Path) -> None:
+    data = (shared / "models" / "mlperf-tiny" / "kws_ref_model.tflite").read_bytes()
+    channels = [f'{{ name = "mfcc{i}", unit = "1", low = -123, high = 26 }}' for i in range(10)]
+    labels = str([str(i) for i in range(12)]).replace("'", '"')
+    text = models.card_text(channels=channels, labels=labels, input='layout = "samples-first"', output="")
+    (tmp_path / "kws.toml").write_text(text.replace(f"window = {models.SAMPLES}", "window = 49"))
+    found = fit_tflite(data, load(tmp_path / "kws.toml"), "kws.tflite")
+    with np.load(shared / "data" / "speech-commands-mini" / "mfcc.npz", allow_pickle=False) as stored:
+        x = stored["mfcc"].reshape(-1, 49, 10, 1).astype(np.float32)
+    wanted = on_engine(data, x)
+    np.testing.assert_array_equal(on_engine(found.model, np.ascontiguousarray(x[..., 0])), wanted)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,8 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
         max_drop=recipe.limits.max_accuracy_drop,
         learned=rounded,
     )
-    say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f})")
+    floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
+    say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
     novelty = fit_novelty(sets.train, sets.validation) if recipe.gate.unfamiliar else None
     temperature = fit_temperature(answers(_cloud(teacher, 1.0), sets.validation.contexts), sets.validation.y)
     return Models(
@@ -182,6 +183,7 @@ def _quantisation(found: Integers) -> dict[str, Any]:
         "float_score": found.float_score,
         "score": found.score,
         "kept_in_float": [asdict(kept) for kept in found.kept],
+        "operators_in_float": dict(found.in_float),
     }
 
 

@@ -17,7 +17,7 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.timing.child import trial
 from edge_runtime.timing.race import Contender
 from export.card.onnx_edges import Fitted, fit_onnx
-from export.card.spec import Card
+from export.card.spec import NO_CLASSES, Card
 from export.clean import clean
 from export.conv2d import as_conv2d
 from export.data import Float32
@@ -276,8 +276,8 @@ def _check_answers(source: VariantSource, windows: Float32, card: Card) -> None:
     if low < -slack or high > 1 + slack or total > slack:
         raise ConfigError(
             f"{source.name} answers with numbers from {low:.3g} to {high:.3g} that do not sum to 1; the card calls "
-            f'them {card.output.values}: say values = "logits" or "logit" under [output] if they are; if they are '
-            "something else (a measured value, a picture), a bundle cannot hold the model yet"
+            f'them {card.output.values}. If each is the score of a class before the softmax, say values = "logits" (or '
+            f'"logit") under [output]; {NO_CLASSES}'
         )
 
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_runtime.errors import ConfigError
-from export.card.onnx_edges import Fitted, several_ends
-from export.card.spec import Card, layout_of
+from export.card.onnx_edges import CONTINUOUS, Fitted, several_ends
+from export.card.spec import Card, check_numbers, layout_of
 from export.tflite import versions
 
 _TYPES: dict[int, np.dtype[Any]] = {
@@ -143,7 +143,7 @@ def fit_tflite(data: bytes, card: Card, file: str) -> Fitted:
     if len(sizes) < 2:
         raise ConfigError(f"{file}: its input has the shape {sizes}, without an axis for the batch")
     if graph.dtype(source) is None:
-        raise ConfigError(f"{file}: its input takes no float32 and no quantised numbers; a window is made of numbers")
+        raise ConfigError(f"{file}: its input takes integers without steps, or no numbers; {CONTINUOUS}")
     layout = layout_of(sizes[1:], card.input, file)
     precision = _precision(graph)
     changes: list[str] = []
@@ -250,11 +250,7 @@ def _back(graph: _Graph, card: Card, answer: int, file: str) -> Iterator[str]:
     name = _text(graph.graph.tensors[answer].name)
     if dtype is None:
         raise ConfigError(f"{file}: output {name} is no float32 and no quantised number; it cannot be a probability")
-    if len(own) < 2 or int(np.prod(own[1:])) != output.numbers:
-        raise ConfigError(
-            f"{file}: output {name} has the shape {own}; the card's {len(output.labels)} labels as {output.values} "
-            f"call for {output.numbers} numbers behind the batch"
-        )
+    check_numbers(int(np.prod(own[1:])) if len(own) > 1 else 0, card, file, name)
     shape, flow = [own[0], output.numbers], answer
     computes = output.values != "probabilities" or dtype in _QUANTIZED
     if computes and dtype != np.float32:

@@ -165,7 +165,7 @@ def test_a_float_conv1d_is_packed_as_conv2d_and_answers_as_before(files: list[Pa
 
 def test_answers_that_are_no_probabilities_point_to_the_card(files: list[Path], tmp_path: Path) -> None:
     card = models.card(tmp_path, output="")
-    with pytest.raises(ConfigError, match=r'onnx-fp32 answers with numbers .*: say values = "logits"'):
+    with pytest.raises(ConfigError, match=r'onnx-fp32 answers with numbers .*score of a class.*values = "logits"'):
         pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card))
 
 

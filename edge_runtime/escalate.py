@@ -198,6 +198,10 @@ class Escalator:
             return "outbox_error"
         return "outbox_busy" if self._pending >= self._config.max_pending else ""
 
+    def takes_short(self) -> bool:
+        """See `edge_runtime.pipeline.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
+        return self._model.takes_short is not False
+
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
         """Take hard cases (see `edge_runtime.pipeline.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
@@ -228,7 +232,11 @@ class Escalator:
 
     def _case(self, hard: Hard, wall: float) -> HardCase:
         p = hard.prediction
-        meta = {"start": p.start, "end": p.end, "label": p.label, "confidence": p.confidence, "hard": p.hard}
+        meta: dict[str, object] = {
+            "start": p.start, "end": p.end, "label": p.label, "confidence": p.confidence, "hard": p.hard,
+        }  # fmt: skip
+        if hard.tensor.shape[1] < self._model.history:
+            meta["samples"] = hard.tensor.shape[1]
         return HardCase(
             id=p.id,
             key=p.key,
@@ -316,6 +324,7 @@ class Escalator:
                 self._unreadable = str(error)
                 worked, patience_s = False, _TROUBLE_S
             if not worked:
+                self._model.look()
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
                 self._work.wait(max(0.05, min(patience_s, self._breaker.wait_s() or patience_s)))
                 self._work.clear()
@@ -359,6 +368,7 @@ class Escalator:
             chosen = together or cases[:1]
         else:
             chosen = [min(cases, key=lambda case: case.attempts)]
+        chosen = [case for case in chosen if len(case.body) == len(chosen[0].body)]  # one tensor: equal lengths
         ids = {case.id for case in chosen}
         others = [case.id for case in cases if case.id not in ids]
         if others:

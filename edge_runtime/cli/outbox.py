@@ -132,6 +132,8 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             "queued": ledger.queued,
             "dead": ledger.dead,
             "dropped": ledger.dropped(),
+            "repeated": ledger.repeated,
+            "unpublished": ledger.unpublished,
         }
         found = [_line(entry) for entry in _entries(snapshot, options)]
         if options.json:
@@ -143,6 +145,7 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             f"{config.path}: accepted {ledger.accepted} = delivered {ledger.delivered} + queued {ledger.queued} "
             f"+ dead {ledger.dead} + dropped {sum(ledger.dropped().values())} ({dropped})"
         )
+        print(f"  offered again after a restart: {ledger.repeated}; final messages to publish: {ledger.unpublished}")
         for one in found:
             when = _when(one["buried"] or one["created"])
             told = f"{one['reason'] or '-':<10} tried {one['attempts']}  {one['detail']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +13,11 @@ from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest
-from edge_runtime.message import Correction, Float32
+from edge_runtime.message import Correction, FinalAnswer, Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.store import HardCase
+from edge_runtime.refusals import UnaskableCase
+from edge_runtime.store import DELIVERED, Closing, HardCase
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import EscalationConfig
@@ -52,6 +54,7 @@ class CloudModel:
         Raises:
             CloudUnavailable: it cannot be asked now.
             CloudRejected: it refuses the cases, or answers what makes no sense.
+            UnaskableCase: one of them cannot be asked at all; the cloud was left alone.
             ConfigError: it does not take what this device sends.
         """
         if not self.checked:
@@ -59,12 +62,12 @@ class CloudModel:
         expected = 4 * self._shape[0] * self._shape[1]
         for case in cases:
             if len(case.body) != expected:
-                # 422: as a server would say it.
-                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", 422)
+                raise UnaskableCase(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes")
         bodies = b"".join(case.body for case in cases)
         tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
         name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
         self._metrics.counts["cloud_requests_total"] += 1
+        self._metrics.counts["cloud_cases_total"] += len(cases)
         self._metrics.counts["cloud_bytes_total"] += len(bodies)
         outputs = self._client.infer({self._input_name: tensor}, request_id=name)
         answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
@@ -91,6 +94,34 @@ class CloudModel:
             latency_ms=round(waited * 1e3, 3),
             supersedes=meta["label"],
             late=waited > case.deadline_s,
+        )
+
+    def closing(self, closing: Closing) -> Correction | FinalAnswer | None:
+        """What is published of a case that has left the outbox; None where nothing was promised (an audit)."""
+        try:
+            meta = orjson.loads(closing.meta) if closing.meta else {}
+        except orjson.JSONDecodeError:
+            meta = {}
+        if closing.reason == DELIVERED:
+            known = {field.name for field in fields(Correction)}  # an earlier version may have written it
+            return Correction(**{name: value for name, value in meta.items() if name in known})
+        if not meta.get("hard", True):
+            return None
+        return FinalAnswer(
+            id=closing.id,
+            key=closing.key,
+            start=meta.get("start"),
+            end=meta.get("end"),
+            label=meta.get("label", ""),
+            confidence=meta.get("confidence", 0.0),
+            scores=meta.get("scores", []),
+            route="local",
+            hard=True,
+            model=meta.get("model", ""),
+            variant=meta.get("variant", ""),
+            latency_ms=round(max(0.0, self._clock.wall() - closing.created) * 1e3, 3) if closing.created else 0.0,
+            final=True,
+            reason=closing.reason,
         )
 
     def _check(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
     from edge_runtime.update.updates import Updates
+    from edge_runtime.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +110,7 @@ class App:
             self._budget_known = False  # what an earlier run spent has been read, and may be written over
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.escalator = self._escalator(stack)
+            self._saved: SavedWindows | None = None
             self.pipeline = Pipeline(
                 model=self.lineup or self.model,
                 windower=Windower(manifest.input, config.window, self.metrics),
@@ -167,17 +170,24 @@ class App:
         stack.callback(outbox.close)
         return outbox
 
-    def _journal(self, stack: ExitStack) -> Journal | None:
-        config = self.config.journal
-        if config is None or self.config.durability != "reading":
+    def _journal(self, stack: ExitStack) -> Journal | SavedWindows | None:
+        path = self.config.saved_windows
+        reading = self.config.journal is not None and self.config.durability == "reading"
+        if path is None and not reading:
             return None
-        from edge_runtime.journal import Journal  # noqa: PLC0415 - SQLite, only where readings are written down
+        from edge_runtime.journal import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.store import placing  # noqa: PLC0415
+        from edge_runtime.window_state import SavedWindows  # noqa: PLC0415
 
-        placing.check(config.path, "journal.path")
-        journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
-        stack.callback(journal.close)
-        return journal
+        config = self.config.journal or JournalConfig(path=path or Path())
+        placing.check(config.path, "outbox.path" if self.config.journal is None else "journal.path")
+        if reading:
+            journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
+            stack.callback(journal.close)
+            return journal
+        self._saved = SavedWindows(config.path, config.max_bytes, metrics=self.metrics, clock=self.clock)
+        stack.callback(self._saved.close)
+        return self._saved
 
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
@@ -256,6 +266,7 @@ class App:
             self.pipeline.recover(self.model.manifest.input, self.config.window)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
+            self._begin_windows()
             if self.updates is not None:
                 self.loop.each_turn(self.updates.after_turn)
             self.loop.each_turn(self._stop_when_finished)
@@ -273,6 +284,13 @@ class App:
         finally:
             self.close()
         return self._drained
+
+    def _begin_windows(self) -> None:
+        """Before the first reading; after all that may keep this start from going on."""
+        if self._saved is not None:
+            self._saved.begin()
+        elif self.config.state_file is None and any(part.type != "recording" for part in self.config.source):
+            log.info("windows that have begun are lost at a stop; to keep them, add [journal] with a path")
 
     def close(self) -> None:
         """Let go of everything at once, without draining. May be called twice."""

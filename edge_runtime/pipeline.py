@@ -38,6 +38,7 @@ from edge_runtime.window import Window, WindowConfig, Windower
 
 if TYPE_CHECKING:
     from edge_runtime.journal import Journal
+    from edge_runtime.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,8 @@ class Pipeline:
         metrics: receives everything that is counted.
         clock: monotonic time for latencies.
         audit_share: share of trusted answers that is sent all the same.
-        journal: writes readings down before they are acknowledged; None keeps unfinished windows in memory only.
+        journal: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged; None
+            keeps begun windows in memory only.
     """
 
     def __init__(
@@ -128,9 +130,10 @@ class Pipeline:
         metrics: Metrics,
         clock: Clock,
         audit_share: float = 0.0,
-        journal: Journal | None = None,
+        journal: Journal | SavedWindows | None = None,
     ) -> None:
         self._journal = journal
+        self._writes_readings = journal is not None and journal.writes_readings
         self._use(model)
         self._windower = windower
         self._gate = gate
@@ -157,7 +160,7 @@ class Pipeline:
         counts = self._metrics.counts
         counts["readings_total"] += len(readings)
         began = self._clock.monotonic()
-        if self._journal is not None and done is not None:
+        if self._writes_readings and self._journal is not None and done is not None:
             done = Join(2, [done])  # the disk has them, and what follows from them is safe
             self._journal.take(readings, done)
         windows = self._windower.push(readings, received)
@@ -172,7 +175,7 @@ class Pipeline:
             done()  # context alone is soft: nothing waits for it
 
     def flush(self) -> None:
-        """Use what the windower still holds back for late samples, before stopping; a journal keeps it instead."""
+        """Use what waits for the lateness bound, before stopping; a journal keeps it instead."""
         if self._journal is None:
             self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
         self.end_turn()
@@ -191,7 +194,7 @@ class Pipeline:
         self._waiting.append(settled)
 
     def save(self, timeout_s: float) -> None:
-        """Let the journal keep what was begun, after the last turn."""
+        """Save begun windows and their context, after the last turn."""
         if self._journal is not None:
             self._journal.stop(self._windower, timeout_s)
 

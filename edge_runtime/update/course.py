@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from edge_runtime.barrier import Scheduler
 from edge_runtime.clock import Clock
 from edge_runtime.gate import Gate
-from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
@@ -73,7 +73,7 @@ class Surroundings:
     host: Host
     metrics: Metrics
     clock: Clock
-    loop: Loop
+    loop: Scheduler
     jobs: Jobs
     pipeline: Pipeline
     tell: Callable[[], None]

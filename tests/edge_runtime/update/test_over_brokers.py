@@ -221,10 +221,12 @@ def test_a_new_key_is_taken_and_the_old_one_is_not_any_more(factory: Factory, si
         bundle = factory.bundle(2)
         with FileServer(bundle.read_bytes()) as files:
             site.announce(announcement(bundle, 2, url=files.url))
+            device.until(lambda: device.counts.get("update_announcement_signature") == 1)
+            site.announce(announcement(bundle, 2, url=files.url, key="next"))
             device.until(lambda: device.counts.get("update_signature") == 1)
         bundle = factory.bundle(2, key="next")
         with FileServer(bundle.read_bytes()) as files:
-            site.announce(announcement(bundle, 2, url=files.url))
+            site.announce(announcement(bundle, 2, url=files.url, key="next"))
             device.until_runs("watch/2")
     with site.device() as again:  # the new key is known after a restart; what it signed runs
         again.until(lambda: again.answers.all)
@@ -250,6 +252,7 @@ lateness_s = 1.0
 folder = "updates"
 broker = "b"
 topic = "fleet/update"
+hosts = ["127.0.0.1"]
 shadow_s = 0.0
 shadow_windows = 10
 trial_s = 0.0

@@ -24,7 +24,7 @@ from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
 from edge_runtime.loop import Loop
-from edge_runtime.message import Correction
+from edge_runtime.message import Correction, FinalAnswer
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.notify import Notifier
@@ -248,8 +248,8 @@ class App:
         stack.callback(governor.close)
         return governor
 
-    def _publish(self, corrections: Sequence[Correction], done: Done) -> None:
-        self.pipeline.publish(corrections, done)
+    def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
+        self.pipeline.publish(answers, done)
 
     # -- running -----------------------------------------------------------------------------------------------------
 

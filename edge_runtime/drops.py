@@ -85,6 +85,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         "they came faster than they were handled: edge-runtime tune BUNDLE finds a faster variant; or lower the rate",
     ),
     "sensor_error": Reason("source", "samples", "the sensor could not be read: look at its wiring and permissions"),
+    "internal_error": Reason(
+        "source", "messages", "the runtime failed at them, which is its mistake: please report it"
+    ),
+    "quarantined": Reason("broker", "messages", "the runtime failed at the same message before; the log has the error"),
+    "status_internal_error": Reason("broker", "status messages", "the log has the error: please report it"),
     "unexpected_topic": Reason(
         "source",
         "messages",
@@ -123,6 +128,11 @@ REASONS: Final[Mapping[str, Reason]] = {
     "budget_calls": Reason("gate", "hard cases", "max_calls_per_day under [gate] is used up"),
     "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] is used up"),
     "budget_governor": Reason("governor", "hard cases", "the board is hot or short of power, see [governor]"),
+    "context_short": Reason(
+        "gate",
+        "hard cases",
+        "what came before their windows is not known, as after a start or a gap, and the bundle's cloud model needs it",
+    ),
     "outbox_error": Reason("outbox", "hard cases", "the disk takes none: look at its free space and its health"),
     "outbox_busy": Reason(
         "outbox", "hard cases", "the disk is slower than they come: lower max_share under [gate], or use a faster disk"

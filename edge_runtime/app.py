@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -37,6 +37,7 @@ from edge_runtime.watchdog import Watchdog
 from edge_runtime.window import Windower
 
 if TYPE_CHECKING:
+    from edge_runtime.counters import LifetimeCounters
     from edge_runtime.escalate import Escalator
     from edge_runtime.governor import Governor
     from edge_runtime.journal import Journal
@@ -124,6 +125,7 @@ class App:
                 journal=self._journal(stack),
             )
             self.governor = self._governor(stack)
+            self.counters = self._counters(stack)
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -188,6 +190,24 @@ class App:
         self._saved = SavedWindows(config.path, config.max_bytes, metrics=self.metrics, clock=self.clock)
         stack.callback(self._saved.close)
         return self._saved
+
+    def _counters(self, stack: ExitStack) -> LifetimeCounters | None:
+        """Opened by `run`, like all files."""
+        path = self.config.counters_file
+        if path is None:
+            return None
+        from edge_runtime.counters import LifetimeCounters  # noqa: PLC0415 - only where state is kept
+
+        counters = LifetimeCounters(path, self.metrics, self.clock)
+        stack.callback(counters.close)
+        return counters
+
+    def figures(self) -> dict[str, Any]:
+        """Everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
+        found = self.metrics.snapshot()
+        if self.counters is not None:
+            found["lifetime"] = self.counters.totals().plain()
+        return found
 
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
@@ -263,6 +283,8 @@ class App:
                 self.updates.open(self.loop, self.pipeline, self._links)
             if self.governor is not None:
                 self.governor.open(self.loop)
+            if self.counters is not None:
+                self.counters.open()
             self.pipeline.recover(self.model.manifest.input, self.config.window)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
@@ -361,6 +383,7 @@ class App:
             self._save_budget()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
             self.loop.turn(0)  # corrections and commits that came in meanwhile
+            self._say_what_waits()
         self.pipeline.save(max(0.1, until - self.clock.monotonic()))
         for source in self.sources:
             source.close()
@@ -373,6 +396,18 @@ class App:
                 "stopped after %g s with answers not handed over; raise drain_timeout_s if this matters",
                 self.config.drain_timeout_s,
             )
+
+    def _say_what_waits(self) -> None:
+        """A stream that has ended is not run again by anybody, unless they know that it is worth it."""
+        if self.outbox is None or not all(source.finished for source in self.sources):
+            return
+        with suppress(StoreError):
+            if queued := self.outbox.counts().queued:
+                log.warning(
+                    "%d hard cases wait for the cloud in %s; run the application again to send them, or look at them "
+                    "with: edge-runtime outbox list %s --queued",
+                    queued, self.outbox.path, self.outbox.path,
+                )  # fmt: skip
 
     def _settled(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())

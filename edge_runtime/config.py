@@ -175,6 +175,12 @@ class AppConfig:
             return None
         return path if self.journal is not None else path.with_name(f"{path.stem}.windows{path.suffix}")
 
+    @property
+    def counters_file(self) -> Path | None:
+        """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the journal."""
+        path = self.state_file if self.outbox is None else self.outbox.path
+        return None if path is None else path.with_name(f"{path.stem}.counters")
+
 
 def load(path: Path) -> AppConfig:
     """Read and check a configuration file. Relative paths in it are taken from the file's own folder.

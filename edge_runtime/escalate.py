@@ -196,6 +196,10 @@ class Escalator:
             return "outbox_error"
         return "outbox_busy" if self._pending >= self._config.max_pending else ""
 
+    def takes_short(self) -> bool:
+        """See `edge_runtime.pipeline.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
+        return self._model.takes_short is not False
+
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
         """Take hard cases (see `edge_runtime.pipeline.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
@@ -229,10 +233,12 @@ class Escalator:
 
     def _case(self, hard: Hard, wall: float) -> HardCase:
         p = hard.prediction
-        meta = {
+        meta: dict[str, object] = {
             "start": p.start, "end": p.end, "label": p.label, "confidence": p.confidence, "scores": p.scores,
             "hard": p.hard, "model": p.model, "variant": p.variant,
         }  # fmt: skip
+        if hard.tensor.shape[1] < self._model.history:
+            meta["samples"] = hard.tensor.shape[1]
         return HardCase(
             id=p.id,
             key=p.key,

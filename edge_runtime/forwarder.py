@@ -107,6 +107,7 @@ class Forwarder:
                 self._unreadable = str(error)
                 worked, patience_s = False, _TROUBLE_S
             if not worked:
+                self._model.look()
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
                 self._work.wait(max(0.05, min(patience_s, self.breaker.wait_s() or patience_s)))
                 self._work.clear()
@@ -150,6 +151,7 @@ class Forwarder:
             chosen = together or cases[:1]
         else:
             chosen = [min(cases, key=lambda case: (case.id in self._refusals, case.attempts))]
+        chosen = [case for case in chosen if len(case.body) == len(chosen[0].body)]  # one tensor: equal lengths
         ids = {case.id for case in chosen}
         others = [case.id for case in cases if case.id not in ids]
         if others:

@@ -47,8 +47,8 @@ class InputContract:
     max_gap_s: float = 0.0
     """A longer silence ends the segment: no window spans it. 0 means five sample periods."""
     fill: Literal["", "first"] = ""
-    """How a server fills the missing beginning of a window. ``first``: it repeats the first sample at the front, which
-    the model was trained with and ignores. Empty: it takes whole windows only."""
+    """How a server fills the missing beginning of a window. ``first``: it repeats the first sample at the front, as the
+    model's training did. Empty: it takes whole windows only."""
 
     def __post_init__(self) -> None:
         if not self.channels:

@@ -99,6 +99,10 @@ class Correction:
     """The label that the device had given; empty if it had none."""
     late: bool
     """The answer came after the case's deadline; it is published all the same."""
+    context_short: bool = False
+    """The cloud saw fewer samples than the bundle's context: the stream had just begun, or had a gap."""
+    context_samples: int = 0
+    """Samples that the cloud saw, the window's own included."""
 
     def to_json(self) -> bytes:
         """One line of UTF-8 JSON without a line end."""

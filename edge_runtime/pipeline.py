@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from edge_runtime.batch import with_context
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
@@ -51,7 +50,7 @@ class Hard:
 
     prediction: Prediction
     tensor: Float32
-    """(channels, history), the window and its context, oldest sample first."""
+    """(channels, at most history), the window and its context, oldest sample first; shorter where the context is."""
     trust: float
     """The gate's score; the lower, the more there is to gain."""
     audit: bool
@@ -63,6 +62,10 @@ class Escalation(Protocol):
 
     def refuses(self) -> str:
         """Under which name a case would be dropped now, so that none is paid for; empty when it would be taken."""
+        ...
+
+    def takes_short(self) -> bool:
+        """Whether a case may have fewer samples than its bundle's history."""
         ...
 
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
@@ -263,7 +266,6 @@ class Pipeline:
         self._length_s = manifest.input.window / manifest.input.rate_hz
         self._history = manifest.input.history
         self._hop = manifest.input.hop
-        self._case_bytes = manifest.input.case_bytes
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -379,13 +381,17 @@ class Pipeline:
         if reason := escalation.refuses():
             self._metrics.dropped[reason] += 1
             return
-        refused = self._budget.spend(self._case_bytes)
+        context = window.context
+        if len(context) < self._history and not escalation.takes_short():
+            self._metrics.dropped["context_short"] += 1
+            return
+        refused = self._budget.spend(context.nbytes)
         if refused is not None:
             self._metrics.dropped[f"budget_{refused}"] += 1
             return
         route: Route = "local" if audit else "provisional"
         prediction.route = route
-        hard.append(Hard(prediction, with_context(window, self._history), score, audit))
+        hard.append(Hard(prediction, np.ascontiguousarray(context.T), score, audit))
 
     def _hand_over(self, answers: list[Prediction], hard: list[Hard], waiting: list[Done]) -> None:
         if not answers and not hard:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edge_runtime.disk import NOT_THE_DISK
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
+from edge_runtime.store.placing import refuse_foreign
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import (
     ADDED_LATER,
@@ -58,11 +59,12 @@ def lock(path: Path) -> int:
 
     Raises:
         StoreInUse: somebody else owns the outbox.
-        StoreUnusable: the folder is missing, or may not be written to.
+        StoreUnusable: the folder is missing, or may not be written to; a file is somebody else's, or open to others.
         OSError: the disk is full, read-only or failing.
     """
     if not path.parent.is_dir():
         raise StoreUnusable(f"the outbox's folder {path.parent} does not exist; create it or change the path")
+    refuse_foreign(path)
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,7 +146,7 @@ def _configure(db: Connection, config: OutboxConfig) -> None:
     db.execute(f"PRAGMA wal_autocheckpoint = {config.checkpoint_pages}")
     db.execute(f"PRAGMA journal_size_limit = {config.checkpoint_pages * PAGE_BYTES}")
     db.execute(f"PRAGMA max_page_count = {config.max_bytes // PAGE_BYTES}")
-    db.execute("PRAGMA secure_delete = OFF")  # Debian builds with it on: every delivered body would be overwritten
+    db.execute("PRAGMA secure_delete = ON")  # a delivered body is not to stay readable in a free page
     db.execute("PRAGMA temp_store = MEMORY")  # no file that nobody told us to open
     db.execute("PRAGMA mmap_size = 0")  # with a map, a failing disk is a SIGBUS and not an error
     db.execute("PRAGMA cell_size_check = ON")

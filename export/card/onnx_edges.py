@@ -125,7 +125,11 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
     try:
         fitted = clean(model)
     except ConfigError as error:
-        raise ConfigError(f"{file}: does not fit its card: {error}") from error
+        # The file itself passed the checker: what does not hold follows from the card's sizes.
+        reason = str(error).removeprefix("not a valid ONNX model: ")
+        raise ConfigError(
+            f"{file}: its shapes do not hold for the card's {channels} channels and {samples} samples: {reason}"
+        ) from error
     return Fitted(
         model=fitted.SerializeToString(deterministic=True),
         layout=layout,

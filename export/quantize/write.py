@@ -8,6 +8,7 @@ thing is checked first: it drops a Relu or Clip in front of a quantisation and t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -70,8 +71,14 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
         # Symbolic shape inference would need sympy, and only matters for transformers.
         quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
         result = onnx.load(str(prepared))
+    # Names may be places already (`export.clean`), and functions such as HardSwish, which are written out, moved those.
+    taken = {node.name for node in result.graph.node}
     for position, node in enumerate(result.graph.node):
-        node.name = node.name or f"{node.op_type}_{position}"
+        if not node.name:
+            bare = f"{node.op_type}_{position}"
+            free = itertools.chain([bare], (f"{bare}_{count}" for count in itertools.count(1)))
+            node.name = next(name for name in free if name not in taken)
+            taken.add(node.name)
     return result
 
 

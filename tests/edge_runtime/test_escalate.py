@@ -469,6 +469,27 @@ def test_audits_count_agreement(rig: Rig) -> None:
     assert rig.metrics.counts["audit_agreed_total"] == 0  # the device said low, the cloud says high
 
 
+def test_short_cases_go_in_requests_of_equal_length(rig: Rig) -> None:
+    rig.cloud.input_shape = (-1, 2, -1)
+    for i, samples in enumerate((4, 8, 6, 4, 8, 6, 4)):
+        rig.escalator.offer([case(i, shape=(2, samples))], None)
+    rig.escalator.start()
+    rig.until(lambda: rig.outbox.counts().delivered == 7)
+    assert {c.id: (c.context_short, c.context_samples) for c in rig.corrections} == {
+        f"k@{i}": (samples < 8, samples) for i, samples in enumerate((4, 8, 6, 4, 8, 6, 4))
+    }
+    assert sorted(shape[2] for shape in rig.cloud.shapes for _ in range(shape[0])) == [4, 4, 4, 6, 6, 8, 8]
+    told = [sent.get("context_samples", 8) for sent in rig.cloud.parameters]
+    assert told == [shape[2] for shape in rig.cloud.shapes]
+
+
+def test_whether_short_cases_are_taken_is_known_before_the_first_one(rig: Rig) -> None:
+    assert rig.escalator.takes_short()
+    rig.escalator.start()
+    rig.until(lambda: not rig.escalator.takes_short())
+    assert rig.cloud.asked == []
+
+
 def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db")
     rig.cloud.down = True

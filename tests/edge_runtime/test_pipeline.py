@@ -114,9 +114,13 @@ class HeldEscalation:
     reason: str = ""
     hold: bool = False
     """Keep `done` callbacks until the test calls them; otherwise everything is committed at once."""
+    short: bool = True
 
     def refuses(self) -> str:
         return self.reason
+
+    def takes_short(self) -> bool:
+        return self.short
 
     def offer(self, cases: Sequence[Hard], done: Callable[[], None] | None) -> None:
         self.cases += cases
@@ -190,17 +194,30 @@ def test_a_prediction_says_everything_a_consumer_needs(layout: str) -> None:
     )
 
 
-def test_a_hard_window_is_answered_at_once_and_offered_with_its_context() -> None:
+def test_a_hard_window_is_answered_at_once_and_offered_with_the_context_that_it_has_and_no_more() -> None:
+    """Mutation that this finds: samples invented in front of a stream."""
     b = bench()
-    b.pipeline.deliver([reading("k", 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)], 0.0, None)
+    b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
     b.pipeline.end_turn()
-    assert [p.route for p in predictions(b)] == ["provisional", "provisional"]
-    first, second = b.escalation.cases
-    assert first.tensor.tolist() == [pytest.approx([0.1] * 5 + [0.2, 0.3, 0.4]), [-1.0] * 8]
-    assert second.tensor[0].tolist() == pytest.approx([0.1, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert [p.route for p in predictions(b)] == ["provisional"] * 5
+    first, second, third, *_, last = b.escalation.cases
+    assert first.tensor.tolist() == [pytest.approx([0.31, 0.32, 0.33, 0.34]), [-1.0] * 4]
+    assert second.tensor[0].tolist() == pytest.approx([0.31, 0.32, 0.33, 0.34, 0.35, 0.36])
+    assert [case.tensor.shape for case in (first, second, third, last)] == [(2, 4), (2, 6), (2, 8), (2, 8)]
     assert not first.audit
-    assert first.trust == pytest.approx(0.75)
-    assert b.metrics.counts["hard_total"] == 2
+    assert first.trust == pytest.approx(0.675)
+    assert b.metrics.counts["hard_total"] == 5
+
+
+def test_a_short_context_is_not_asked_of_a_cloud_that_takes_whole_ones_only() -> None:
+    b = bench(config=GateConfig(max_calls_per_day=72))  # three at once
+    b.escalation.short = False
+    b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
+    b.pipeline.end_turn()
+    assert [(p.route, p.hard) for p in predictions(b)] == [("local", True)] * 2 + [("provisional", True)] * 3
+    assert [case.tensor.shape for case in b.escalation.cases] == [(2, 8)] * 3
+    assert b.metrics.dropped["context_short"] == 2
+    assert b.metrics.dropped["budget_calls"] == 0, "short ones were paid for"
 
 
 def test_without_a_cloud_hard_answers_stay_local_and_are_marked() -> None:
@@ -411,7 +428,7 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
     (case,) = b.escalation.cases
     assert case.prediction is p
     assert (case.trust, case.audit) == (0.0, False)
-    assert case.tensor.shape == (2, 8)
+    assert case.tensor.shape == (2, 4), "nothing is invented in front of it"
     assert done == []
     b.sink.let_go()
     assert done == ["a"]

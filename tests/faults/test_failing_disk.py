@@ -13,9 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -137,20 +135,6 @@ def test_a_start_on_a_full_disk_answers_and_accepts_once_there_is_room(
             dropped = end(site, device)
     assert dropped == 5 + fed - 1
     note("R4", f"a start on a full file system: 5 readings answered, dropped and counted; whole {took:.1f} s after")
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here (needs root): {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
 
 
 def test_a_full_disk_refuses_cases_and_never_readings(tmp_path: Path, tiny_disk: Path, note: Note) -> None:

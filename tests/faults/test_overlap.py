@@ -144,8 +144,7 @@ def check(findings: Findings, durability: Durability, kills: int) -> None:
     lost = kills * KEYS * (WINDOW // HOP) if durability == "window" else 0
     assert len(findings.missing) <= lost, findings
     assert findings.differing == [], findings
-    if durability == "reading" or not kills:
-        assert findings.other_corrections == [], findings
+    assert findings.other_corrections == [], findings
     assert findings.orphans == [], findings
     assert findings.out_of_order == [], findings
     assert findings.accepted_twice == 0, findings

@@ -15,7 +15,7 @@ from edge_runtime.serve import ServeConfig, Server
 from edge_runtime.serve_batch import ServedModel
 from tests.integration.running import Answer, Floats, Stream
 
-CHANNELS, CONTEXT, LABELS = 3, 32, ("rest", "walk", "run")
+CHANNELS, LABELS = 3, ("rest", "walk", "run")
 
 
 def softmax(x: Floats) -> Floats:
@@ -24,14 +24,17 @@ def softmax(x: Floats) -> Floats:
 
 
 def teacher() -> ServedModel:
-    """Its answer is the softmax of the newest sample: every answer can be told from the readings."""
+    """Its answer is the softmax of the newest sample: every answer can be told from the readings.
+
+    It takes windows of any length, as they are at the start of a stream.
+    """
 
     def predict(inputs: dict[str, Array]) -> dict[str, Array]:
         return {"p": softmax(inputs["x"][:, :, -1])}
 
     return ServedModel(
         name="teacher",
-        inputs=(TensorSpec("x", "FP32", (-1, CHANNELS, CONTEXT)),),
+        inputs=(TensorSpec("x", "FP32", (-1, CHANNELS, -1)),),
         outputs=(TensorSpec("p", "FP32", (-1, len(LABELS))),),
         predict=predict,
     )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from edge_runtime.manifest import GateSpec
-from tests.integration.cloud import serving
+from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.serve_batch import ServedModel
 from tests.integration.running import (
     PATIENCE_S,
     Answer,
@@ -21,10 +25,13 @@ from tests.integration.running import (
     Publisher,
     Stream,
     answers,
+    command,
+    corrections,
     cut,
     environment,
     ids,
     interleave,
+    payload,
     predictions,
     streams,
     until,
@@ -68,11 +75,29 @@ def feed(seed: int, samples: int) -> list[Message]:
     return interleave(rng, [cut(stream, lambda: int(rng.integers(1, 6))) for stream in streams(KEYS, samples)])
 
 
+def serving(samples: int = -1) -> Server:
+    """A teacher that looks at every sample of the context, so that its answer tells whether one is missing."""
+
+    def predict(inputs: dict[str, Array]) -> dict[str, Array]:
+        x = inputs["x"].astype(np.float64)
+        e = np.exp(np.sin(x.sum(axis=2)) + np.cos(x[:, :, 0]))
+        return {"p": (e / e.sum(axis=1, keepdims=True)).astype(np.float32)}
+
+    model = ServedModel(
+        name="teacher",
+        inputs=(TensorSpec("x", "FP32", (-1, 3, samples)),),
+        outputs=(TensorSpec("p", "FP32", (-1, 3)),),
+        predict=predict,
+    )
+    return Server({"teacher": model}, ServeConfig(port=0, drain_s=1.0))
+
+
 def by_id(found: list[Answer]) -> dict[str, Answer]:
     """One answer for each id; repeats must say the same."""
     once: dict[str, Answer] = {}
     for answer in found:
-        plain = {name: answer[name] for name in ("id", "start", "end", "label", "scores", "hard")}
+        same = ("id", "start", "end", "label", "scores", "hard", "context_short", "context_samples")
+        plain = {name: answer[name] for name in same if name in answer}
         assert once.setdefault(answer["id"], plain) == plain
     return once
 
@@ -92,8 +117,15 @@ def played(folder: Path, app: str, broker: Mosquitto, parts: list[list[Message]]
                 else:
                     publisher.flush()
                     send_marker(publisher, out, process)
+                    until(lambda: corrected(out), lambda: process.err)
                 process.send(signal.SIGTERM if i % 3 else signal.SIGINT)
                 assert process.wait() == 0, process.err
+
+
+def corrected(out: Path) -> bool:
+    """Whether every provisional answer has its correction."""
+    open_ = {answer["id"] for answer in predictions(out) if answer["route"] == "provisional"}
+    return open_ == set(ids(corrections(out)))
 
 
 def send_marker(publisher: Publisher, out: Path, process: Process) -> None:
@@ -120,10 +152,11 @@ def test_a_dozen_orderly_stops_under_load_lose_no_window_and_change_no_answer(
             with Mosquitto("max_queued_messages 100000") as broker:
                 app = APP.format(bundle=hard_bundle, broker=broker.url, lateness=lateness, state=state)
                 played(folder, app, broker, pieces, "run")
-    ours, theirs = by_id(predictions(found / "answers.jsonl")), by_id(predictions(wanted / "answers.jsonl"))
-    assert len(theirs) > KEYS * STOPS
-    assert sorted(theirs.keys() - ours.keys()) == []
-    assert ours == theirs
+    for which in (predictions, corrections):
+        ours, theirs = by_id(which(found / "answers.jsonl")), by_id(which(wanted / "answers.jsonl"))
+        assert len(theirs) > KEYS * STOPS
+        assert sorted(theirs.keys() - ours.keys()) == []
+        assert ours == theirs
 
 
 def test_windows_that_no_sink_took_before_the_stop_are_answered_after_it(hard_bundle: Path, tmp_path: Path) -> None:
@@ -144,6 +177,44 @@ def test_windows_that_no_sink_took_before_the_stop_are_answered_after_it(hard_bu
     first = ids(answers(tmp_path / "answers.jsonl"))
     stdin(tmp_path, b"")
     assert ids(answers(tmp_path / "answers.jsonl")) == sorted(2 * first)
+
+
+@pytest.mark.parametrize("samples", [-1, 32])
+def test_after_a_crash_a_case_says_that_its_context_is_short_or_is_not_asked(
+    hard_bundle: Path, tmp_path: Path, samples: int
+) -> None:
+    """Killed in the middle: the context is gone, and nothing is invented in its place."""
+    messages = [message for message in feed(9, 160) if message.key == "watch-0"]
+    half = len(messages) // 2
+    out = tmp_path / "answers.jsonl"
+    with serving(samples) as server, Mosquitto() as broker, Publisher(broker.port) as publisher:
+        state = OUTBOX.format(cloud=server.url)
+        (tmp_path / "app.toml").write_text(APP.format(bundle=hard_bundle, broker=broker.url, lateness=0.0, state=state))
+        with Process(tmp_path, "run", tmp_path / "app.toml", name="killed") as process:
+            process.says("connected to")
+            publisher.send(messages[:half])
+            until(lambda: len(predictions(out)) >= 8, lambda: process.err)
+            process.kill()
+        before = set(ids(predictions(out)))
+        with Process(tmp_path, "run", tmp_path / "app.toml", "--json", name="after") as process:
+            process.says("connected to")
+            publisher.send(messages[half:])
+            publisher.flush()
+            send_marker(publisher, out, process)
+            until(lambda: corrected(out), lambda: process.err)
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0, process.err
+        figures = orjson.loads(process.out)
+    after = [answer for answer in predictions(out) if answer["id"] not in before and answer["key"] == "watch-0"]
+    asked = {answer["id"]: answer for answer in corrections(out)}
+    if samples < 0:
+        told = [(asked[answer["id"]]["context_short"], asked[answer["id"]]["context_samples"]) for answer in after[:4]]
+        assert all(short and 16 <= n < 32 for short, n in told), told  # 4 apart: four windows until there are 32
+        assert "context_short" not in figures["dropped"]
+    else:
+        assert not any(answer["context_short"] for answer in asked.values())
+        assert figures["dropped"]["context_short"] >= 1
+    assert asked[after[-1]["id"]]["context_samples"] == 32
 
 
 def stdin(folder: Path, data: bytes) -> str:
@@ -192,3 +263,46 @@ def test_where_nothing_is_named_for_them_begun_windows_are_lost_and_it_says_so_a
     said = stdin(tmp_path, b"")
     assert said.count("windows that have begun are lost at a stop; to keep them, add [journal] with a path") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"app.toml", "answers.jsonl"}
+
+
+def test_a_stream_that_ends_while_cases_wait_for_the_cloud_says_what_to_do(hard_bundle: Path, tmp_path: Path) -> None:
+    with serving() as server:
+        away = server.url  # nobody listens there any more
+    (tmp_path / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state=OUTBOX.format(cloud=away)))
+    (stream,) = streams(1, 90)
+    said = stdin(tmp_path, payload(stream.t, stream.values) + b"\n")
+    waiting = len(predictions(tmp_path / "answers.jsonl"))
+    assert said.count(f"{waiting} hard cases wait for the cloud in") == 1, said
+    assert "run the application again to send them" in said
+    with serving() as server:
+        (tmp_path / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state=OUTBOX.format(cloud=server.url)))
+        listed = command("outbox", "list", tmp_path / "outbox.db", "--queued", "--json")
+        assert len(orjson.loads(listed.out)["cases"]) == waiting, "the advice does not work"
+
+
+def test_a_state_folder_that_is_deleted_while_it_runs_is_said_and_the_stop_saves_into_a_new_one(
+    hard_bundle: Path, tmp_path: Path
+) -> None:
+    state = OUTBOX.replace('"outbox.db"', '"state/outbox.db"')
+    messages = [message for message in feed(5, 160) if message.key == "watch-0"]
+    out, folder = tmp_path / "answers.jsonl", tmp_path / "state"
+    folder.mkdir()
+    with serving() as server, Mosquitto() as broker, Publisher(broker.port) as publisher:
+        app = APP.format(bundle=hard_bundle, broker=broker.url, lateness=0.0, state=state.format(cloud=server.url))
+        (tmp_path / "app.toml").write_text(app)
+        with Process(tmp_path, "run", tmp_path / "app.toml") as process:
+            process.says("connected to")
+            publisher.send(messages[: len(messages) // 2])
+            until(lambda: corrections(out), lambda: process.err)
+            shutil.rmtree(folder)
+            process.says("was removed while it was in use")
+            folder.mkdir()
+            publisher.send(messages[len(messages) // 2 :])
+            publisher.flush()
+            send_marker(publisher, out, process)
+            until((folder / "outbox.counters").exists, lambda: process.err)
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0, process.err
+    for name in ("outbox.db", "outbox.windows.db"):
+        assert process.err.count(f"{name} was removed while it was in use") == 1, process.err
+    assert {"outbox.db", "outbox.windows.db", "outbox.counters"} <= {path.name for path in folder.iterdir()}

@@ -234,6 +234,13 @@ def too_old(model: onnx.ModelProto) -> None:
     model.graph.node[4].input[0] = "chosen"
 
 
+def for_another_window(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "samples"
+    weights = model.graph.initializer[2]
+    weights.CopyFrom(numpy_helper.from_array(np.zeros((3, 8 * 30), np.float32), weights.name))
+    del model.graph.value_info[:]
+
+
 def without_a_shape(model: onnx.ModelProto) -> None:
     del model.graph.input[0].type.tensor_type.shape.dim[:]
 
@@ -258,6 +265,7 @@ def given_back(model: onnx.ModelProto) -> None:
         (two_outputs, r"has 2 outputs"),
         (not_a_number, "weight c0 holds NaN or infinity"),
         (too_old, r"borrowed.onnx: the model uses operator set 9, .* \(node 'which' \(If\) holds a graph"),
+        (for_another_window, "its shapes do not hold for the card's 3 channels and 20 samples: "),
         (without_a_shape, "input window has no axes"),
         (of_indices, "input window takes INT64; a window holds measured values"),
         (given_back, "as many numbers as a window, 60, as an autoencoder has"),

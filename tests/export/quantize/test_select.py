@@ -71,6 +71,16 @@ def test_what_stands_between_layers_computes_in_integers(form: Callable[[GraphBu
     assert sqnr_db(answers(model, x), onnx_answers(written, x)) > 25
 
 
+def test_functions_that_onnxruntime_writes_out_get_names_of_their_own() -> None:
+    b = GraphBuilder(3, 40)
+    t = b.node("HardSwish", b.conv("window", 3, 8, 5))
+    for _ in range(3):
+        t = b.node("HardSigmoid", b.node("HardSwish", b.conv(t, 8, 8, 3)))
+    model = prepare(clean(b.model(b.conv(t, 8, 4, 1))))
+    names = [node.name for node in model.graph.node]
+    assert len(set(names)) == len(names)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_both_formats_answer_alike(form: Callable[[GraphBuilder, str], str]) -> None:
     written = clean(retype(quantize(net(form), windows(64, 3, 40), U8), "int8"))

@@ -282,15 +282,21 @@ class Street:
         enough = len(self.heard.answers) + answers
         until(lambda: len(self.heard.answers) >= enough or not device.running(), device.errors)
 
-    def drain(self, devices: Devices, last: set[str]) -> Device:
-        """One more device, undisturbed, until the last windows are answered and nothing waits; it ends in order."""
+    def drain(self, devices: Devices, last: set[str], *, patiently: bool = True) -> Device:
+        """One more device, undisturbed, until the last windows are answered and nothing waits; it ends in order.
+
+        Args:
+            devices: where it comes from.
+            last: ids of the last windows.
+            patiently: wait for provisional answers to be closed, too; otherwise for the outbox alone.
+        """
         with devices.start(self.folder) as device:
 
             def quiet() -> bool:
                 assert device.running(), device.errors()
                 with self._lock:
                     own, orphans = self.heard.own().keys(), self.heard.provisional() - self.heard.closed()
-                return last <= own and not orphans and self.ledger().queued == 0
+                return last <= own and not (orphans and patiently) and self.ledger().queued == 0
 
             until(quiet, lambda: f"{self.ledger()}\n{device.errors()}")
             device.stop()

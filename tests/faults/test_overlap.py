@@ -33,6 +33,7 @@ from tests.faults.overlap import (
     control,
     last_windows,
 )
+from tests.integration.running import until
 from tests.mosquitto import needs_mosquitto
 
 pytestmark = [needs_strace, needs_mosquitto]
@@ -137,6 +138,34 @@ def test_orderly_stops_under_load_cost_nothing_in_any_mode(
     findings, lives = lead(tmp_path, mode, messages, rng, tier(5, 40), {"stop": 1}, undisturbed)
     note("R17", f"{durability}, orderly stops only: {told(findings, lives)}")
     check(findings, durability, 0)
+
+
+def test_killed_in_the_commit_of_a_case_it_has_promised_nothing(
+    tmp_path: Path, tier: Tier, undisturbed: Heard, note: Note
+) -> None:
+    """Mode ``window``, where a window that had begun is not answered again: a promise made too early stays open.
+
+    The kill comes 0.3 s after the case's flush was asked for, so that whatever leaves before it is safe has left.
+    """
+    kills = tier(3, 20)
+    with Devices() as devices, Street(tmp_path, Mode("window", 1, "5")) as street:
+        street.introduce(devices)
+        street.cloud_is = "away"
+        for _ in range(kills):
+            (tmp_path / "device.err").unlink()
+            with devices.start(tmp_path) as device:
+                until(lambda device=device: "connected to" in device.errors(), device.errors)  # type: ignore[misc]
+                with device.failing(Fault("fdatasync", "signal=KILL:delay_enter=300000", "1")):
+                    street.publish(5 * KEYS)
+                    until(lambda device=device: not device.running(), device.errors)  # type: ignore[misc]
+                assert device.killed
+        street.cloud_is = "well"
+        street.publish(10 * KEYS)
+        street.drain(devices, last_windows(street.sent), patiently=False)
+        findings = compare(undisturbed, street.heard, street.asked, street.ledger())
+    assert findings.orphans == [], findings
+    assert findings.accepted_twice == 0, findings
+    note("R17", f"{kills} kills in the commit of a case: {len(findings.orphans)} provisional never closed")
 
 
 def check(findings: Findings, durability: Durability, kills: int) -> None:

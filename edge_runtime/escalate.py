@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 import orjson
 
 from edge_runtime.backoff import RECONNECT, BreakerState, CircuitBreaker, Retry
+from edge_runtime.barrier import Barrier
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
@@ -149,6 +150,7 @@ class Escalator:
         self._loop = loop
         self._publish = publish
         self._metrics = metrics
+        self._control = Barrier("control", metrics)
         self._clock = clock
         self._model = CloudModel(config, manifest, client, metrics, clock)
         self._retry = retry or RECONNECT
@@ -297,9 +299,13 @@ class Escalator:
                 self._committer.recall(job.name, job.then)
         if any(isinstance(job, _Stop) for job in jobs):
             return False
-        if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
-            self._work.set()
+        self._control.call(self._serve_requests)
         return True
+
+    def _serve_requests(self) -> None:
+        """Do what an operator asks for by ``edge-runtime outbox``."""
+        if requests.serve(self._outbox.path, self._outbox):
+            self._work.set()
 
     # -- the forwarder -----------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class Announcement:
     """ISO 8601 time before which nobody takes it."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.version < 2**63 or not self.name or len(self.name) > _MAX_NAME:
+        if not 1 <= self.version < 2**63 or not 0 < len(self.name) <= _MAX_NAME or not self.name.isprintable():
             raise ValueError(f"name must have 1 to {_MAX_NAME} characters, and version must be a positive number")
         if not 1 <= self.sequence < 2**63:
             raise ValueError("sequence must be a positive number")

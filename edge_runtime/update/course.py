@@ -174,7 +174,7 @@ class Course:
         self._tell()
 
     def _cannot_load(self, error: Exception) -> None:
-        self._hold_back(" ".join(str(error).split()))
+        self.hold_back(" ".join(str(error).split()))
 
     def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served
@@ -285,9 +285,10 @@ class Course:
         self._host.serves(old.model, old.lineup)
         self.on_trial = None
         run.new.close()
-        self._hold_back(why)
+        self.hold_back(why)
 
-    def _hold_back(self, why: str) -> None:
+    def hold_back(self, why: str) -> None:
+        """What is being tried, or about to be, is not tried again; what ran before runs."""
         self._metrics.counts["updates_rolled_back_total"] += 1
         self._metrics.dropped["update_held_back"] += 1
         self.stage = "settling"

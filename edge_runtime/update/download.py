@@ -157,7 +157,7 @@ class Downloader:
             [(active.announced.topic_filter, 1)],
             functools.partial(self._take_chunk, active),
             self._barrier,
-            lambda: self._finish(active, UpdateRefused("internal_error", "a chunk made the update fail")),
+            lambda: self._finish(active, UpdateRefused("unexpected", "a chunk made the update fail")),
         )
 
     def _take_chunk(self, active: _Active, publish: Publish) -> None:

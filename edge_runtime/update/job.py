@@ -41,7 +41,7 @@ class Jobs:
 
         def unexpected(error: Exception) -> None:
             self._barrier.caught(error)
-            failed(UpdateRefused("internal_error", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+            failed(UpdateRefused("unexpected", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
 
         def outcome() -> Callable[[], None]:
             try:

@@ -163,7 +163,7 @@ class KeyChain:
                 envelope = text.encode("ascii")
                 self._sets.append(successor(self.current, envelope))
                 self._envelopes.append(envelope)
-        except (ValueError, AttributeError, TypeError, UpdateRefused) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError, UpdateRefused) as error:
             # The rest of the chain does not follow from what is trusted: damage, or the configuration has new keys.
             log.warning("%s: key sets after version %d do not count: %s", self._path, self.current.version, error)
 
@@ -180,7 +180,7 @@ def successor(current: KeySet, envelope: bytes) -> KeySet:
         _require(current, found, "trusted so far")
         new = _parsed(found.payload, current.version)
         _require(new, found, "of its own")
-    except (SignatureError, ValueError) as error:
+    except (SignatureError, ValueError, RecursionError) as error:
         raise UpdateRefused("keys", f"a new set of keys is refused: {error}") from error
     return new
 

@@ -258,6 +258,9 @@ class Updates:
             if not isinstance(error, UpdateRefused):  # a full disk, say: not the bundle's fault
                 self._intake.later(file, error)
                 return
+            if self.depot.state.candidate is not None:  # accepted, and then it could not be begun with
+                course.hold_back(str(error))
+                return
             if file.dropped is not None:
                 inbox.set_aside(file.dropped)
             self.refused(error, file.what)

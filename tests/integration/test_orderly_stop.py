@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,11 +25,13 @@ from tests.integration.running import (
     Publisher,
     Stream,
     answers,
+    command,
     corrections,
     cut,
     environment,
     ids,
     interleave,
+    payload,
     predictions,
     streams,
     until,
@@ -260,3 +263,46 @@ def test_where_nothing_is_named_for_them_begun_windows_are_lost_and_it_says_so_a
     said = stdin(tmp_path, b"")
     assert said.count("windows that have begun are lost at a stop; to keep them, add [journal] with a path") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"app.toml", "answers.jsonl"}
+
+
+def test_a_stream_that_ends_while_cases_wait_for_the_cloud_says_what_to_do(hard_bundle: Path, tmp_path: Path) -> None:
+    with serving() as server:
+        away = server.url  # nobody listens there any more
+    (tmp_path / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state=OUTBOX.format(cloud=away)))
+    (stream,) = streams(1, 90)
+    said = stdin(tmp_path, payload(stream.t, stream.values) + b"\n")
+    waiting = len(predictions(tmp_path / "answers.jsonl"))
+    assert said.count(f"{waiting} hard cases wait for the cloud in") == 1, said
+    assert "run the application again to send them" in said
+    with serving() as server:
+        (tmp_path / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state=OUTBOX.format(cloud=server.url)))
+        listed = command("outbox", "list", tmp_path / "outbox.db", "--queued", "--json")
+        assert len(orjson.loads(listed.out)["cases"]) == waiting, "the advice does not work"
+
+
+def test_a_state_folder_that_is_deleted_while_it_runs_is_said_and_the_stop_saves_into_a_new_one(
+    hard_bundle: Path, tmp_path: Path
+) -> None:
+    state = OUTBOX.replace('"outbox.db"', '"state/outbox.db"')
+    messages = [message for message in feed(5, 160) if message.key == "watch-0"]
+    out, folder = tmp_path / "answers.jsonl", tmp_path / "state"
+    folder.mkdir()
+    with serving() as server, Mosquitto() as broker, Publisher(broker.port) as publisher:
+        app = APP.format(bundle=hard_bundle, broker=broker.url, lateness=0.0, state=state.format(cloud=server.url))
+        (tmp_path / "app.toml").write_text(app)
+        with Process(tmp_path, "run", tmp_path / "app.toml") as process:
+            process.says("connected to")
+            publisher.send(messages[: len(messages) // 2])
+            until(lambda: corrections(out), lambda: process.err)
+            shutil.rmtree(folder)
+            process.says("was removed while it was in use")
+            folder.mkdir()
+            publisher.send(messages[len(messages) // 2 :])
+            publisher.flush()
+            send_marker(publisher, out, process)
+            until((folder / "outbox.counters").exists, lambda: process.err)
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0, process.err
+    for name in ("outbox.db", "outbox.windows.db"):
+        assert process.err.count(f"{name} was removed while it was in use") == 1, process.err
+    assert {"outbox.db", "outbox.windows.db", "outbox.counters"} <= {path.name for path in folder.iterdir()}

@@ -15,10 +15,10 @@ from edge_runtime import signature
 from edge_runtime.errors import ConfigError, StoreError, UpdateRefused
 from edge_runtime.signature import load_key
 from edge_runtime.update import durable
-from edge_runtime.update.keys import MAX_BYTES, KeyChain, successor
+from edge_runtime.update.keys import MAX_BYTES, PAYLOAD_TYPE, KeyChain, successor
 from export import keys as tool
 from export.cli import main
-from export.sign import SigningKey, new_key
+from export.sign import SigningKey, envelope, new_key
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +197,15 @@ def test_no_mutant_of_a_set_is_taken(key_set: Make, chain: Callable[..., KeyChai
 def test_what_is_no_set_is_refused(chain: Callable[..., KeyChain], data: bytes) -> None:
     with pytest.raises(UpdateRefused, match="a new set of keys is refused"):
         chain().rotate(data)
+
+
+@pytest.mark.parametrize("payload", [b"", b"[" * 20_000, b"null", b"\xff", b'{"type": 1}'])
+def test_what_is_no_set_is_refused_when_a_trusted_key_signed_it(
+    made: Path, chain: Callable[..., KeyChain], payload: bytes
+) -> None:
+    """Mutation: `successor` without RecursionError: found by sending hostile messages to a whole application."""
+    with pytest.raises(UpdateRefused, match="a new set of keys is refused"):
+        chain().rotate(envelope(PAYLOAD_TYPE, payload, [SigningKey(made / "a.pem")]))
 
 
 def test_the_signature_of_a_bundle_is_none_of_a_set(made: Path, chain: Callable[..., KeyChain], key_set: Make) -> None:

@@ -44,6 +44,7 @@ def _answers(component: str, advice: str) -> Reason:
 
 _SIZES = "raise max_packet_bytes under [broker] or max_bytes and max_samples under [source.codec], or send less at once"
 _RATE = "state the sensor's rate as rate_hz under [source.codec]"
+_DEFECT = "a defect of ours, which the log shows; inference goes on: please report it"
 _ENGINE = "the engine refuses these windows: run edge-runtime verify BUNDLE"
 
 REASONS: Final[Mapping[str, Reason]] = {
@@ -85,6 +86,9 @@ REASONS: Final[Mapping[str, Reason]] = {
         "they came faster than they were handled: edge-runtime tune BUNDLE finds a faster variant; or lower the rate",
     ),
     "sensor_error": Reason("source", "samples", "the sensor could not be read: look at its wiring and permissions"),
+    "internal_error": Reason(
+        "source", "messages", "a defect of ours, which the log shows: please report it with an example of the message"
+    ),
     "unexpected_topic": Reason(
         "source",
         "messages",
@@ -123,6 +127,12 @@ REASONS: Final[Mapping[str, Reason]] = {
     "budget_calls": Reason("gate", "hard cases", "max_calls_per_day under [gate] is used up"),
     "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] is used up"),
     "budget_governor": Reason("governor", "hard cases", "the board is hot or short of power, see [governor]"),
+    "context_short": Reason(
+        "cloud",
+        "hard cases",
+        "the stream had begun less than the bundle's context ago, and the cloud's model takes whole contexts only; "
+        "harmless unless streams begin anew all the time",
+    ),
     "outbox_error": Reason("outbox", "hard cases", "the disk takes none: look at its free space and its health"),
     "outbox_busy": Reason(
         "outbox", "hard cases", "the disk is slower than they come: lower max_share under [gate], or use a faster disk"
@@ -131,6 +141,10 @@ REASONS: Final[Mapping[str, Reason]] = {
     "outbox_evicted": Reason("outbox", "hard cases", "older ones made room: raise max_bytes under [outbox]"),
     "outbox_too_large": Reason("outbox", "hard cases", "one fills over a quarter of max_bytes: raise it"),
     "outbox_invalid": Reason("outbox", "hard cases", "their ids cannot be stored; shorten the keys"),
+    # -- messages of side channels
+    "quarantined": Reason("broker", "messages", "they made a side channel fail before; the log says which, and where"),
+    "status_internal_error": Reason("status", "messages", _DEFECT),
+    "control_internal_error": Reason("control", "requests", _DEFECT),
     # -- answers
     "publish_too_large": _answers(
         "broker", "they are over the broker's maximum packet size: raise it there (mosquitto: max_packet_size)"

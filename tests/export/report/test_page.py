@@ -274,3 +274,26 @@ def test_the_figures_are_left_as_they_were() -> None:
     before = copy.deepcopy(whole)
     page(whole)
     assert whole == before
+
+
+def test_what_is_odd_about_the_data_is_on_the_page() -> None:
+    known = figures.full()
+    assert "What to know of them" not in Reader(page(known)).text
+    known["data_notes"] = ["18 rows of 3 files were left out, since a cell was empty"]
+    assert "18 rows of 3 files were left out" in Reader(page(known)).text
+
+
+def test_a_gate_that_does_not_help_or_forwards_too_much_is_named() -> None:
+    known = figures.full()
+    gate, tested = known["gate"], known["test"]["gate"]
+    gate["promise"]["validation"]["forwarded"] = 0.1
+    tested |= {"forwarded": 0.25, "combined_accuracy": 0.969, "device_accuracy": 0.979}
+    said = Reader(page(known)).text
+    assert "On test groups the answers are worse with the cloud than without" in said
+    assert "On test groups 25.0 % of the windows are forwarded, 10.0 % on validation groups" in said
+    gate["promise"] |= {"withheld": {}, "useless": "with the cloud's answers the accuracy is 0.9, without 0.95"}
+    tested |= {"forwarded": 0.0, "combined_accuracy": 0.979}
+    said = Reader(page(known)).text
+    assert "No gate ships, so nothing is forwarded" in said
+    assert "accuracy is 0.9, without 0.95" in said
+    assert "lies below" not in said

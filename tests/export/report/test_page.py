@@ -297,3 +297,16 @@ def test_a_gate_that_does_not_help_or_forwards_too_much_is_named() -> None:
     assert "No gate ships, so nothing is forwarded" in said
     assert "accuracy is 0.9, without 0.95" in said
     assert "lies below" not in said
+
+
+def test_on_a_narrow_screen_drawings_and_tables_keep_their_size_within_a_frame_that_scrolls() -> None:
+    """Scaled to 390 pixels their text would be 5 pixels high; beside the page nobody would see it."""
+    text = page(figures.full())
+    drawings = re.findall(r'(<[^<]*>)<svg viewBox="0 0 (\d+) \d+" role="img" style="([^"]*)"', text)
+    assert len(drawings) == text.count('role="img"') > 5
+    for frame, width, style in drawings:
+        assert frame == '<div class="wide">'
+        assert style == f"width:{width}px"
+    assert len(re.findall(r'<div class="wide"><table>', text)) == text.count("<table>")
+    assert ".wide { overflow-x: auto; max-width: 100%; }" in text
+    assert ".pair > * { min-width: 0; }" in text  # a grid's cells are as wide as their content otherwise

@@ -44,7 +44,8 @@ class FittedGate:
         if len(shares) > 1:
             lines[0] += f"; by validation group, {min(shares):.1%} to {max(shares):.1%} of the windows"
         if "withheld" in self.promise:
-            return [f"gate: none ships, so nothing is forwarded: {self.promise['useless']}"]
+            line = "gate: asking the cloud does not pay, so only what is less sure than all of validation is hard: "
+            return [line + self.promise["useless"]]
         if self.promise["useless"]:
             lines.append(f"gate: asking the cloud does not pay: {self.promise['useless']}")
         return lines
@@ -61,7 +62,8 @@ def fit_gate(
 
     1. A share of windows, or a bound on local errors, sets the threshold.
     2. A gate for a share exists to make answers better. Where, on these windows, the cloud's answers in place of the
-       device's do not, none ships: the threshold is 0, which forwards nothing, and the reason is told.
+       device's do not, it does not ship: the threshold lies below the score of each of them. Nothing like them is
+       forwarded; what is less sure than all of them is still called hard. The reason is told.
     3. A gate for a bound on local errors marks what is not to be trusted, and ships all the same.
 
     Args:
@@ -87,8 +89,7 @@ def fit_gate(
         promise |= asdict(risk)
     else:
         threshold = threshold_for_share(trust, recipe.max_forwarded)
-    # Seven digits are what float32 holds; downwards, since a window below the threshold is hard.
-    threshold = float(np.nextafter(np.float32(threshold), np.float32(0))) if threshold > 0 else threshold
+    threshold = _just_below(threshold)
     hard = np.array(Gate(GateSpec(score=score, threshold=threshold)).judge(device).hard)
     promise["forwarded_by_group"] = {
         str(group): float(hard[windows.group == group].mean()) for group in np.unique(windows.group)
@@ -96,7 +97,7 @@ def fit_gate(
     promise["useless"] = _useless(device, cloud, hard, windows.y, metric)
     if promise["useless"] and not recipe.max_local_error:  # rules 2 and 3
         promise["withheld"] = asdict(gate_figures(device, cloud, windows.y, threshold=threshold, score=score))
-        threshold = 0.0
+        threshold = _just_below(threshold_for_share(trust, 0.0))
     expected = gate_figures(device, cloud, windows.y, threshold=threshold, score=score)
     promise["validation"] = asdict(expected)
     spec = GateSpec(
@@ -109,6 +110,11 @@ def fit_gate(
         },
     )
     return FittedGate(spec=spec, promise=promise)
+
+
+def _just_below(threshold: float) -> float:
+    """Seven digits are what float32 holds; downwards, since a window below the threshold is hard."""
+    return float(np.nextafter(np.float32(threshold), np.float32(0))) if threshold > 0 else threshold
 
 
 def _useless(device: Float32, cloud: Float32, hard: npt.NDArray[np.bool_], y: Int64, metric: str) -> str:

@@ -105,7 +105,7 @@ def gate(known: Figures) -> Markup:
     ]
     bound = promise.get("bound")
     said = (
-        "No gate ships, so nothing is forwarded: it would not have helped on validation groups. There, "
+        "Asking the cloud does not pay, so only windows less sure than all of validation's are forwarded: "
         f"{promise['useless']}."
         if "withheld" in promise
         else f"The gate forwards windows whose {spec.get('score', 'score')} lies below "

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit
-from edge_runtime.columns import are_texts, is_time, seconds_of, unit_in_name, unit_of_date
+from edge_runtime.columns import are_texts, seconds_of, time_positions, unit_in_name, unit_of_date
 from edge_runtime.errors import ConfigError, InputError
 from export.auto.contents import Content, Kind
 from export.auto.wishes import Wishes
@@ -44,7 +44,8 @@ def time_column(files: Sequence[Content], wishes: Wishes) -> str:
     Raises:
         ConfigError: several columns are called so, or a file lacks it.
     """
-    found = [name for name in files[0].columns if is_time(name)]
+    names = list(files[0].columns)
+    found = [names[place] for place in time_positions(names)]
     if not wishes.time and len(found) > 1:
         raise ConfigError(f"{files[0].name}: which are the stamps, {' or '.join(found)}? say --time COLUMN")
     time = wishes.time or next(iter(found), "")

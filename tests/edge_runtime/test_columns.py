@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S
 from edge_runtime.columns import (
+    OTHER_TIME_COLUMNS,
     TIME_COLUMNS,
     are_texts,
     is_empty,
     is_time,
     seconds_of,
+    time_positions,
     unit_in_name,
     unit_of,
     unit_of_date,
@@ -80,7 +82,19 @@ def test_another_cell_is_refused_with_its_row(cell: object, unit: str) -> None:
     assert refused.value.reason == "bad_time"
 
 
-@given(st.sampled_from(TIME_COLUMNS), st.sampled_from(["{}", " {} ", "{}_ms", "{} (s)", "{}[us]"]), st.booleans())
+@given(
+    st.sampled_from(TIME_COLUMNS + OTHER_TIME_COLUMNS),
+    st.sampled_from(["{}", " {} ", "{}_ms", "{} (s)", "{}[us]"]),
+    st.booleans(),
+)
 def test_every_known_name_is_known_with_a_unit_and_in_any_case(name: str, form: str, upper: bool) -> None:
     written = form.format(name)
     assert is_time(written.upper() if upper else written)
+
+
+def test_stamps_come_before_what_loggers_count_beside_them() -> None:
+    assert time_positions(["time", "seconds_elapsed", "z"]) == [0]
+    assert time_positions(["seconds_elapsed", "z"]) == [0]
+    assert time_positions(["time", "ts"]) == [0, 1]
+    assert time_positions(["time", "ts"], [0]) == [1]
+    assert time_positions(["x", "y"]) == []

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def write_bundles(
         written[-1],
         name=f"{recipe.name}-{TEACHER}",
         description=f"The cloud's answers: {recipe.description}",
-        input=replace(contract, window=contract.history, context=0),
+        input=replace(contract, window=contract.history, context=0, fill=_fill(recipe, contract)),
         variants=[_with_accuracy(shipment.cloud, shipment.accuracy[TEACHER])],
         golden_inputs=in_halves(windows.contexts[spread(len(windows), TEACHER_GOLDEN)]),
         **common,
@@ -112,6 +112,11 @@ def write_bundles(
         path.name: {"bytes": path.stat().st_size, "zlib_bytes": len(zlib.compress(path.read_bytes(), 9))}
         for path in written
     }
+
+
+def _fill(recipe: Recipe, contract: InputContract) -> Literal["", "first"]:
+    """How the teacher's training fills what lies before a stream (`export.sampling`); unknown for a given model."""
+    return "first" if contract.history > contract.window and not recipe.teacher.given else ""
 
 
 def prove(path: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_student_s_own_front_end_and_half_precision_weights_are_in_its_files_a
         assert all(exact) == (name == "aarch64")
         first[name] = weights[0].shape
     # Value and difference of two channels, each by a filter of its own.
-    assert first["aarch64"] == (4, 1, 2)
+    assert first["aarch64"] == (4, 1, 1, 2)
     assert first["teacher"][1] == 2
 
 

@@ -44,6 +44,7 @@ def _answers(component: str, advice: str) -> Reason:
 
 _SIZES = "raise max_packet_bytes under [broker] or max_bytes and max_samples under [source.codec], or send less at once"
 _RATE = "state the sensor's rate as rate_hz under [source.codec]"
+_DEFECT = "a defect of ours, which the log shows; inference goes on: please report it"
 _ENGINE = "the engine refuses these windows: run edge-runtime verify BUNDLE"
 
 REASONS: Final[Mapping[str, Reason]] = {
@@ -86,10 +87,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "sensor_error": Reason("source", "samples", "the sensor could not be read: look at its wiring and permissions"),
     "internal_error": Reason(
-        "source", "messages", "the runtime failed at them, which is its mistake: please report it"
+        "source", "messages", "a defect of ours, which the log shows: please report it with an example of the message"
     ),
-    "quarantined": Reason("broker", "messages", "the runtime failed at the same message before; the log has the error"),
-    "status_internal_error": Reason("broker", "status messages", "the log has the error: please report it"),
     "unexpected_topic": Reason(
         "source",
         "messages",
@@ -129,9 +128,10 @@ REASONS: Final[Mapping[str, Reason]] = {
     "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] is used up"),
     "budget_governor": Reason("governor", "hard cases", "the board is hot or short of power, see [governor]"),
     "context_short": Reason(
-        "gate",
+        "cloud",
         "hard cases",
-        "what came before their windows is not known, as after a start or a gap, and the bundle's cloud model needs it",
+        "the stream had begun less than the bundle's context ago, and the cloud's model takes whole contexts only; "
+        "harmless unless streams begin anew all the time",
     ),
     "outbox_error": Reason("outbox", "hard cases", "the disk takes none: look at its free space and its health"),
     "outbox_busy": Reason(
@@ -141,6 +141,10 @@ REASONS: Final[Mapping[str, Reason]] = {
     "outbox_evicted": Reason("outbox", "hard cases", "older ones made room: raise max_bytes under [outbox]"),
     "outbox_too_large": Reason("outbox", "hard cases", "one fills over a quarter of max_bytes: raise it"),
     "outbox_invalid": Reason("outbox", "hard cases", "their ids cannot be stored; shorten the keys"),
+    # -- messages of side channels
+    "quarantined": Reason("broker", "messages", "they made a side channel fail before; the log says which, and where"),
+    "status_internal_error": Reason("status", "messages", _DEFECT),
+    "control_internal_error": Reason("control", "requests", _DEFECT),
     # -- answers
     "publish_too_large": _answers(
         "broker", "they are over the broker's maximum packet size: raise it there (mosquitto: max_packet_size)"

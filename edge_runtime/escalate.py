@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 import orjson
 
 from edge_runtime.backoff import RECONNECT, Retry
+from edge_runtime.barrier import Barrier
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
@@ -147,10 +148,12 @@ class Escalator:
         self._loop = loop
         self._publish = publish
         self._metrics = metrics
+        self._control = Barrier("control", metrics)
         self._clock = clock
         self._model = CloudModel(config, manifest, client, metrics, clock)
         self._offered: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
+        self._unsafe = 0  # requests whose corrections the sinks do not have yet; the loop's thread alone touches it
         self._announcing = threading.Lock()  # held from a commit until the loop has been told of it
         self._closing = False  # closings are on their way to the sinks; the committer's thread alone touches it
         self._stopping = threading.Event()
@@ -175,16 +178,13 @@ class Escalator:
             publish=self._publish_corrections,
             trouble=lambda: self._committer.trouble,
         )
-        self._threads = [
-            threading.Thread(target=self._commit_forever, name="edge-outbox-commit", daemon=True),
-            self.forwarder.thread,
-        ]
+        self._committer_thread = threading.Thread(target=self._commit_forever, name="edge-outbox-commit", daemon=True)
 
     def start(self) -> None:
         """Start both threads; what an earlier run left in the outbox goes first."""
         self.forwarder.wake()
-        for thread in self._threads:
-            thread.start()
+        self._committer_thread.start()
+        self.forwarder.thread.start()
 
     def begin_without_outbox(self, error: StoreError) -> None:
         """Before `start`: it could not be opened, for a reason that may pass."""
@@ -265,8 +265,10 @@ class Escalator:
     def _publish_on_loop(self, corrections: list[Correction]) -> None:
         def safe() -> None:
             self.forwarder.published()
+            self._unsafe -= 1
             self._offered.put(_Settled({one.id: one.to_json() for one in corrections}, ()))
 
+        self._unsafe += 1
         for correction in corrections:
             self._metrics.stages["cloud"].observe(correction.latency_ms / 1e3)
             self._metrics.counts["late_total"] += correction.late
@@ -306,9 +308,13 @@ class Escalator:
         if any(isinstance(job, _Stop) for job in jobs):
             return False
         self._publish_closings()
-        if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
-            self.forwarder.wake()
+        self._control.call(self._serve_requests)
         return True
+
+    def _serve_requests(self) -> None:
+        """Do what an operator asks for by ``edge-runtime outbox``."""
+        if requests.serve(self._outbox.path, self._outbox):
+            self.forwarder.wake()
 
     def _settle(self, settled: Sequence[_Settled]) -> None:
         answers: dict[str, bytes] = {}
@@ -349,11 +355,21 @@ class Escalator:
         return self._pending == 0
 
     def stop(self, timeout_s: float) -> None:
-        """Commit what was offered, finish the request under way, end both threads."""
+        """Finish the request under way, commit what was offered and what is published, end both threads.
+
+        On the loop's thread, which it turns while corrections are on their way to the sinks: a case whose correction is
+        not known to be safe would be asked for again by the next run.
+        """
         until = self._clock.monotonic() + timeout_s
         self._stopping.set()
         self.forwarder.wake()
+        if self.forwarder.thread.ident is not None:
+            self.forwarder.thread.join(max(0.0, until - self._clock.monotonic()))
+        if timeout_s > 0:
+            self._loop.turn(0)  # takes what the forwarder has handed over last
+        while self._unsafe and self._clock.monotonic() < until:
+            self._loop.turn(min(0.05, max(0.0, until - self._clock.monotonic())))
         self._offered.put(_Stop())
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, until - self._clock.monotonic()))
+        if self._committer_thread.ident is not None:
+            # Some time in any case: a cloud that does not answer may have taken all of it.
+            self._committer_thread.join(max(min(timeout_s, 1.0), until - self._clock.monotonic()))

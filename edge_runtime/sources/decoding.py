@@ -16,7 +16,7 @@ from edge_runtime.errors import InputError
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SHOWN_BYTES = 24
 """How much of a refused payload a log line shows: enough to recognise the format, not enough to leak the data."""
@@ -97,7 +97,7 @@ class Decoder:
             try:
                 readings = self._many(messages, received_wall)
             except Exception:
-                log.debug("decoding together failed", exc_info=True)  # one by one, the culprit is counted
+                logger.debug("decoding together failed", exc_info=True)  # one by one, the culprit is counted
         if readings is None:
             readings = self._one_by_one(messages, received_wall)
         metrics = self._metrics
@@ -131,7 +131,7 @@ class Decoder:
             except InputError as error:
                 self.refuse(error, key, payload)
             except Exception as error:
-                log.debug("decoding failed", exc_info=True)
+                logger.debug("decoding failed", exc_info=True)
                 what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; please report it"
                 self.refuse(InputError("internal_error", what), key, payload)
         return readings

@@ -82,8 +82,8 @@ class Rig:
         assert counts.balances()
         return counts.accepted > 0 and counts.queued == 0 and self.escalator.drained()
 
-    def close(self) -> None:
-        self.escalator.stop(5)
+    def close(self, seconds: float = 5.0) -> None:
+        self.escalator.stop(seconds)
         self.outbox.close()
         self.loop.close()
 
@@ -282,7 +282,7 @@ def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_p
     first.escalator.start()
     first.escalator.offer([case(5)], None)
     first.until(lambda: first.corrections)
-    first.close()
+    first.close(0.1)
     second = Rig(tmp_path / "outbox.db")
     second.escalator.start()
     second.until(second.settled)
@@ -503,6 +503,20 @@ def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     rig.loop.close()
 
 
+def test_an_orderly_stop_waits_for_corrections_on_their_way_to_the_sinks(tmp_path: Path) -> None:
+    """Mutation that this finds: `stop` that ends the committer before the sinks have what was published."""
+    rig = Rig(tmp_path / "outbox.db")
+    rig.hold_publishing = True
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(lambda: rig.held)
+    rig.loop.call_later(0.2, rig.held.pop())  # as a broker acknowledges: on the loop, while it stops
+    rig.close()
+    with Outbox(OutboxConfig(path=tmp_path / "outbox.db"), SystemClock()) as outbox:
+        counts = outbox.counts()
+    assert (counts.delivered, counts.queued) == (1, 0)
+
+
 def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """`edge-runtime outbox retry` beside the running application: the dead letter goes out again."""
     look_often(monkeypatch)
@@ -548,8 +562,7 @@ def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_a
     assert rig.outbox.counts().dead == 0
     assert rig.metrics.gauges["cloud_reachable"] == 0
     assert asked[3:] == [1] * (len(asked) - 3), "held, and probed"
-    rig.escalator.stop(5)
-    rig.outbox.close()
+    rig.close()
     rig = Rig(tmp_path / "outbox.db")  # and a restart proves nothing
     rig.cloud.answer = refuse
     rig.escalator.start()

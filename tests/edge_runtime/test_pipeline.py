@@ -112,9 +112,9 @@ class HeldEscalation:
     cases: list[Hard] = field(default_factory=list)
     held: list[Callable[[], None]] = field(default_factory=list)
     reason: str = ""
-    short: bool = True
     hold: bool = False
     """Keep `done` callbacks until the test calls them; otherwise everything is committed at once."""
+    short: bool = True
 
     def refuses(self) -> str:
         return self.reason

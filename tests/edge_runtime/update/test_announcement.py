@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
@@ -154,6 +154,7 @@ def test_no_byte_of_what_is_signed_changes_unnoticed(key: SigningKey, trusted: l
             announcement.parse(orjson.dumps(whole), trusted)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
     with pytest.raises(UpdateRefused):
@@ -253,6 +254,7 @@ def test_devices_are_named_or_matched(devices: tuple[str, ...], concerned: bool)
 # -- canaries ----------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.text(), st.text(), st.floats(0, 1), st.floats(0, 1))
 def test_a_device_that_is_in_a_share_is_in_every_larger_one(device: str, model: str, a: float, b: float) -> None:
     small, large = sorted((a, b))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
@@ -39,6 +39,7 @@ installed = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         State,

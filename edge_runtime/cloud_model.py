@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,10 +14,11 @@ from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.manifest import Manifest
-from edge_runtime.message import Correction, Float32
+from edge_runtime.message import Correction, FinalAnswer, Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.store import HardCase
+from edge_runtime.refusals import UnaskableCase
+from edge_runtime.store import DELIVERED, Closing, HardCase
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import EscalationConfig
@@ -76,6 +78,7 @@ class CloudModel:
         Raises:
             CloudUnavailable: it cannot be asked now.
             CloudRejected: it refuses the cases, or answers what makes no sense.
+            UnaskableCase: one of them cannot be asked at all; the cloud was left alone.
             ConfigError: it does not take what this device sends.
         """
         if not self.checked:
@@ -86,6 +89,7 @@ class CloudModel:
         tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), self._channels, n)
         name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
         self._metrics.counts["cloud_requests_total"] += 1
+        self._metrics.counts["cloud_cases_total"] += len(cases)
         self._metrics.counts["cloud_bytes_total"] += len(bodies)
         short = {"context_short": True, "context_samples": n} if n < self.history else None
         outputs = self._client.infer({self._input_name: tensor}, request_id=name, parameters=short)
@@ -117,17 +121,45 @@ class CloudModel:
             context_samples=samples,
         )
 
+    def closing(self, closing: Closing) -> Correction | FinalAnswer | None:
+        """What is published of a case that has left the outbox; None where nothing was promised (an audit)."""
+        try:
+            meta = orjson.loads(closing.meta) if closing.meta else {}
+        except orjson.JSONDecodeError:
+            meta = {}
+        if closing.reason == DELIVERED:
+            known = {field.name for field in fields(Correction)}  # an earlier version may have written it
+            return Correction(**{name: value for name, value in meta.items() if name in known})
+        if not meta.get("hard", True):
+            return None
+        return FinalAnswer(
+            id=closing.id,
+            key=closing.key,
+            start=meta.get("start"),
+            end=meta.get("end"),
+            label=meta.get("label", ""),
+            confidence=meta.get("confidence", 0.0),
+            scores=meta.get("scores", []),
+            route="local",
+            hard=True,
+            model=meta.get("model", ""),
+            variant=meta.get("variant", ""),
+            latency_ms=round(max(0.0, self._clock.wall() - closing.created) * 1e3, 3) if closing.created else 0.0,
+            final=True,
+            reason=closing.reason,
+        )
+
     def _samples(self, case: HardCase) -> int:
         """How many samples a case has.
 
         Raises:
-            CloudRejected: it is of another bundle, or shorter than what the model takes; 422, as a server would say it.
+            UnaskableCase: it is of another bundle, or shorter than what the model takes.
         """
         n: int = orjson.loads(case.meta).get("samples", self.history)
         if not 1 <= n <= self.history or len(case.body) != 4 * self._channels * n:
-            raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", 422)
+            raise UnaskableCase(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes")
         if n < self.history and not self.takes_short:
-            raise CloudRejected(f"hard case {case.id} has {n} samples, the cloud takes {self.history} only", 422)
+            raise UnaskableCase(f"hard case {case.id} has {n} samples, the cloud takes {self.history} only")
         return n
 
     def _check(self) -> None:

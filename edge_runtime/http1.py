@@ -18,7 +18,7 @@ import select
 import socket
 import ssl
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edge_runtime.clock import Clock
@@ -159,10 +159,26 @@ class Stream:
         """
         length = self.check_length(head, max_bytes)
         if "transfer-encoding" in head.headers:
-            return self._read_chunks(max_bytes)
+            body = bytearray()
+            self._read_chunks(max_bytes, body.extend)
+            return body
         if length is not None:
             return self._take(length)
         return self._read_to_end(max_bytes) if response else b""
+
+    def read_body_into(self, head: Head, max_bytes: int, sink: Callable[[Buffer], object], *, response: bool) -> int:
+        """Hand the pieces of a body to `sink` as they come, and return how many bytes they had together.
+
+        Raises:
+            InputError, OSError: as `read_body`; `sink` may have had some of it.
+        """
+        length = self.check_length(head, max_bytes)
+        if "transfer-encoding" in head.headers:
+            return self._read_chunks(max_bytes, sink)
+        if length is None:
+            return self._read_to_end_into(max_bytes, sink) if response else 0
+        self._pass(length, sink)
+        return length
 
     @staticmethod
     def check_length(head: Head, max_bytes: int) -> int | None:
@@ -248,8 +264,30 @@ class Stream:
         del self._buffer[: end + 2]
         return line
 
-    def _read_chunks(self, max_bytes: int) -> Buffer:
-        body = bytearray()
+    def _pass(self, count: int, sink: Callable[[Buffer], object]) -> None:
+        """Hand on exactly `count` bytes, as they come."""
+        while count:
+            if not self._buffer:
+                self._more()
+            piece = bytes(self._buffer[:count])
+            del self._buffer[:count]
+            count -= len(piece)
+            sink(piece)
+
+    def _read_to_end_into(self, max_bytes: int, sink: Callable[[Buffer], object]) -> int:
+        total = 0
+        try:
+            while True:
+                total += len(self._buffer)
+                if total > max_bytes:
+                    raise InputError("too_large", f"a body is over the limit of {max_bytes} bytes")
+                self._pass(len(self._buffer), sink)
+                self._more()
+        except ConnectionResetError:
+            return total
+
+    def _read_chunks(self, max_bytes: int, sink: Callable[[Buffer], object]) -> int:
+        total = 0
         while True:
             size_text = self._read_line(_MAX_CHUNK_LINE).partition(b";")[0].rstrip()
             if not _HEX.fullmatch(size_text):
@@ -257,9 +295,10 @@ class Stream:
             size = int(size_text, 16)
             if size == 0:
                 break
-            if len(body) + size > max_bytes:
+            total += size
+            if total > max_bytes:
                 raise InputError("too_large", f"a body is over the limit of {max_bytes} bytes")
-            body += self._take(size)
+            self._pass(size, sink)
             if self._take(2) != b"\r\n":
                 raise InputError("http", "a chunk of a chunked body is longer than its size says")
         trailers = 0
@@ -267,7 +306,7 @@ class Stream:
             trailers += len(line)
             if trailers > MAX_HEAD_BYTES:
                 raise InputError("too_large", "the trailer of a chunked body is too long")
-        return body
+        return total
 
 
 def parse_head(data: bytes, *, response: bool) -> Head:

@@ -3,11 +3,14 @@
 One turn of the loop, for all that arrived in it::
 
     deliver() ─► windower ─► ready windows      (once per arrival)
-    end_turn() ─► batches ─► engine ─► gate ─► sinks.send ─┐
-                                        └► escalation.offer ┴─► all safe ─► done() ─► the source acknowledges
+    end_turn() ─► batches ─► engine ─► gate ─► sinks.send ───────────────────────────┐
+                                        └► escalation.offer ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
+                                                                                         the source acknowledges
 
 A source's `done` is called when every sink has handed over the answers of that turn and every hard case is committed,
 so an acknowledged reading has no consequence that a crash could take back (its unfinished window is soft state).
+``provisional`` promises that the case will be closed, so such an answer leaves when its case is committed, and the
+answers of its key that come after it leave behind it; those of other keys do not wait.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from __future__ import annotations
 import itertools
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,7 +29,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Correction, Float32, Prediction, Reading, Route
+from edge_runtime.message import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
 from edge_runtime.sinks import Sink
@@ -65,7 +69,10 @@ class Escalation(Protocol):
         ...
 
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted."""
+        """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted.
+
+        Before that, the prediction of each case that was refused has its route set to ``local``.
+        """
         ...
 
 
@@ -84,6 +91,17 @@ class Join:
         if self._missing == 0:
             for callback in self._callbacks:
                 callback()
+
+
+class _Held:
+    """Answers of one key and one turn that wait for a commit, their own or that of an earlier turn."""
+
+    __slots__ = ("answers", "done", "uncommitted")
+
+    def __init__(self) -> None:
+        self.answers: list[Prediction] = []
+        self.uncommitted = False
+        self.done: Done = lambda: None
 
 
 class Pipeline:
@@ -132,6 +150,7 @@ class Pipeline:
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
         self._open_turns = 0
+        self._held: dict[str, deque[_Held]] = {}  # by key, oldest first; none where no case waits for its commit
         self._unanswering = False
 
     @property
@@ -232,12 +251,12 @@ class Pipeline:
         self._use(model)
         self._gate = gate
 
-    def publish(self, corrections: Sequence[Correction], done: Done) -> None:
-        """Hand corrections to the sinks; `done` is called when all of them have them safe."""
-        self._metrics.counts["corrections_total"] += len(corrections)
-        join = Join(len(self._sinks), [done])
-        for sink in self._sinks:
-            sink.send(corrections, join)
+    def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
+        """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
+        corrections = sum(isinstance(answer, Correction) for answer in answers)
+        self._metrics.counts["corrections_total"] += corrections
+        self._metrics.counts["final_total"] += len(answers) - corrections
+        self._send(answers, [done])
 
     def _use(self, model: Predictor) -> None:
         manifest = model.manifest
@@ -379,17 +398,59 @@ class Pipeline:
             for done in waiting:
                 done()
             return
-        escalating = self._escalation is not None and bool(hard)
         self._open_turns += 1
         began = self._clock.monotonic()
-        join = Join(len(self._sinks) + escalating + 1, [*waiting, self._turn_ended])
+        held: dict[str, _Held] = {}
+        now = self._hold(answers, held) if hard or self._held else answers
+        join = Join(bool(now) + bool(hard) + len(held) + 1, [*waiting, self._turn_ended])
+        for one in held.values():
+            one.done = join
+        if now:
+            self._send(now, [join])  # first: answers of a key before its first hard one are among them
         if self._escalation is not None and hard:
-            self._escalation.offer(hard, join)
-        for sink in self._sinks:
-            sink.send(answers, join)
-        join()  # the turn itself: with no sink and no hard case there is nobody else to report
+            self._escalation.offer(hard, lambda: self._committed(held, join))
+        join()  # the turn itself
         ended = self._clock.monotonic()
         self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))
+
+    def _hold(self, answers: Sequence[Prediction], held: dict[str, _Held]) -> list[Prediction]:
+        """Part the answers that leave at once from those that wait for a commit, which are put into `held` by key."""
+        now = []
+        for answer in answers:
+            one = held.get(answer.key)
+            if one is None and (answer.route == "provisional" or answer.key in self._held):
+                one = held[answer.key] = _Held()
+                self._held.setdefault(answer.key, deque()).append(one)
+            if one is None:
+                now.append(answer)
+            else:
+                one.answers.append(answer)
+                one.uncommitted |= answer.route == "provisional"
+        return now
+
+    def _committed(self, held: Mapping[str, _Held], join: Done) -> None:
+        """The cases of a turn are committed or refused: send its answers, those of each key in order."""
+        ready: list[Prediction] = []
+        done: list[Done] = []
+        for key, one in held.items():
+            one.uncommitted = False
+            waiting = self._held.get(key)
+            while waiting and not waiting[0].uncommitted:
+                first = waiting.popleft()
+                ready += first.answers
+                done.append(first.done)
+            if waiting is not None and not waiting:
+                del self._held[key]
+        if ready:
+            self._send(ready, done)
+        join()
+
+    def _send(self, answers: Sequence[Answer], done: Sequence[Done]) -> None:
+        """Hand answers to every sink; all of `done` are called once, when each sink has them safe."""
+        join = Join(len(self._sinks) + 1, done)
+        for sink in self._sinks:
+            sink.send(answers, join)
+        join()  # with no sink there is nobody else to report
 
     def _turn_ended(self) -> None:
         self._open_turns -= 1

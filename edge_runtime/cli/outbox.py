@@ -134,6 +134,8 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             "queued": ledger.queued,
             "dead": ledger.dead,
             "dropped": ledger.dropped(),
+            "repeated": ledger.repeated,
+            "unpublished": ledger.unpublished,
         }
         found = [_line(entry) for entry in _entries(snapshot, options)]
         if options.json:
@@ -146,6 +148,7 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             f"{config.path}: accepted {ledger.accepted} = delivered {ledger.delivered} + queued {ledger.queued} "
             f"+ dead {ledger.dead} + dropped {sum(ledger.dropped().values())} ({dropped})"
         )
+        print(f"  offered again after a restart: {ledger.repeated}; final messages to publish: {ledger.unpublished}")
         if totals is not None:
             refused = ", ".join(f"{reason} {n}" for reason, n in sorted(totals.dropped.items()) if n) or "nothing"
             print(f"  the application, {totals.starts} starts since {_when(totals.since)}: dropped {refused}")

@@ -31,9 +31,9 @@ _PACKETS_A_TURN = 256
 class FallbackOutgoing(Outgoing):
     """Paho numbers, resends and completes what it was given; this keeps the queue before it."""
 
-    def begin(self, limits: Limits, *, session_present: bool) -> None:
-        """As in `Outgoing`, but what is in flight is paho's to send again."""
-        del session_present
+    def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
+        """As in `Outgoing`, but what is in flight is paho's to send again, as much at a time as it likes."""
+        del session_present, suspicious
         self._limits = limits
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class FallbackConnection(Connection):
         poll.register(self.fileno(), select.POLLIN)
         more = True
         for _ in range(_PACKETS_A_TURN):
-            client.loop_read()
+            self._let_paho_read()
             if not self.is_open():
                 more = False
                 break
@@ -118,7 +118,7 @@ class FallbackConnection(Connection):
         if self.is_open():
             with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as duplicate:
                 duplicate.shutdown(socket.SHUT_RDWR)
-            self._client.loop_read()  # which finds it ended, and cleans up
+            self._let_paho_read()  # which finds it ended, and cleans up
 
     def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
         assert isinstance(outgoing, FallbackOutgoing)

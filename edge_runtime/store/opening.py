@@ -18,6 +18,7 @@ from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.store.placing import refuse_foreign
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import (
+    ADDED_LATER,
     APPLICATION_ID,
     BY_VALUE,
     PAGE_BYTES,
@@ -268,8 +269,10 @@ def has_our_schema(db: Connection) -> bool:
 
 
 def _definitions(db: Connection) -> list[tuple[str, int, str]]:
+    """Names, first pages and SQL. What an upgrade adds begins wherever there is room: 0 in place of its page."""
     query = "SELECT name, rootpage, sql FROM sqlite_master WHERE name != 'by_value' ORDER BY name"
-    return [tuple(row) for row in db.execute(query).fetchall()]
+    rows = db.execute(query).fetchall()
+    return [(name, 0 if name in ADDED_LATER else rootpage, sql) for name, rootpage, sql in rows]
 
 
 _SUM_OF_PLACES = """SELECT sum(seq) FROM

@@ -33,18 +33,12 @@ def connected(device: Device) -> bool:
     return "connected to" in device.errors() or not device.running()
 
 
-def drained(site: Site) -> bool:
-    """Nothing waits in the outbox any more."""
-    counts, inside = site.outbox_copy()
-    return not inside and counts.queued == 0
-
-
 def end(site: Site, device: Device) -> int:
     """Let it drain and stop; returns how many cases are missing, all of which it says that it dropped.
 
     It may say so of more than are missing: a failing disk cannot tell whether the last attempt to commit has worked.
     """
-    until(lambda: drained(site), device.errors)
+    until(site.drained, device.errors)
     device.stop()
     assert device.wait() == 0, device.errors()
     verdict = site.history.verdict()
@@ -55,7 +49,7 @@ def end(site: Site, device: Device) -> int:
     dropped = {reason: count for reason, count in device.figures()["dropped"].items() if count}
     assert set(dropped) <= {"outbox_error", "outbox_full", "outbox_busy"}, dropped
     assert len(missing) <= sum(dropped.values()), (dropped, len(missing))
-    assert missing >= site.refused - site.corrected.keys()
+    assert missing == site.refused - site.corrected.keys(), "promised a correction that cannot come"
     return len(missing)
 
 

@@ -64,6 +64,8 @@ class Gateway:
     def __init__(self, port: int) -> None:
         self.nonsense: Nonsense | None = None
         self.nonsense_given = 0
+        self.only_posts = False
+        """Nonsense is for questions only; who asks whether the model is there and ready hears the truth."""
         gateway = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -83,7 +85,7 @@ class Gateway:
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 nonsense = gateway.nonsense
-                if nonsense is not None:
+                if nonsense is not None and (self.command == "POST" or not gateway.only_posts):
                     gateway.nonsense_given += 1
                     nonsense(self)
                     return

@@ -116,15 +116,15 @@ def _piece(url: str, start: int, count: int, size: int, server: Server, clock: C
         stream = _connect(parts.hostname or "", parts.port, parts.scheme == "https", server, clock)
         stream.limit_wait(deadline, server.timeout_s)
         stream.send(_request(url, start, count, server))
-        head = stream.read_head(response=True)
+        head = stream.read_head()
         if head.start[1] == "206":
             _check_range(head, start, count, size, where)
-            body = bytes(stream.read_body(head, count, response=True))
+            body = bytes(stream.read_body(head, count))
             if len(body) != count:
                 raise ConnectionFailed(f"{where} sent {len(body)} of {count} bytes")
             return start, body
         if head.start[1] == "200":
-            body = bytes(stream.read_body(head, size, response=True))
+            body = bytes(stream.read_body(head, size))
             if len(body) < size:
                 raise UpdateRefused("size", f"{where} has {len(body)} bytes of it, {size} were announced")
             return 0, body

@@ -37,6 +37,7 @@ SCRIPTS = {
     "outbox": "bench_outbox",
     "codecs": "bench_codecs",
     "cloud": "bench_cloud",
+    "serve": "bench_serve",
 }
 """Programs of their own, which print their own tables."""
 

@@ -3,7 +3,7 @@
 It lets a gateway on the local network be the cloud of smaller devices. It knows nothing of engines: a `ServedModel` is
 a name, tensor specs and a function. One thread holds all connections, each model has another (reasons and figures:
 docs/decisions/0003-cloud-protocol.md). This file is the configuration, and starts and stops; the connections are in
-`serve_connection`, what is answered on them in `serve_routes`, the queues in front of the models in `serve_batch`.
+`serve_front` and `serve_connection`, what is answered on them in `serve_routes`, the models' queues in `serve_batch`.
 
 It listens on the loopback address unless told otherwise, bounds connections, memory, every length and every wait, and
 stops by draining.
@@ -26,7 +26,8 @@ from edge_runtime.credentials import SecretFile, server_context
 from edge_runtime.errors import ConfigError
 from edge_runtime.loop import Loop
 from edge_runtime.serve_batch import Batcher, ServedModel
-from edge_runtime.serve_connection import LINGER_S, Counts, Front, FrontLimits, Phase, deliver
+from edge_runtime.serve_connection import Phase
+from edge_runtime.serve_front import LINGER_S, Counts, Front, FrontLimits, deliver
 from edge_runtime.serve_routes import Routes
 
 _BACKLOG = 1024

@@ -20,6 +20,7 @@ import orjson
 from benchmarks.footprint import footprint
 from benchmarks.install import install
 from benchmarks.keys import keys
+from benchmarks.onnx_forms import onnx_forms
 from benchmarks.report import Report, machine
 from benchmarks.stateful import stateful
 from benchmarks.streaming import paced, saturated
@@ -31,6 +32,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "footprint": footprint,
     "install": install,
     "streaming": stateful,
+    "onnx-forms": onnx_forms,
 }
 SCRIPTS = {
     "mqtt-receive": "bench_mqtt_receive",

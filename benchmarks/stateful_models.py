@@ -127,3 +127,31 @@ def gru(samples: int = 128, hidden: int = 64, *, channels: int = 6, width: int =
         helper.make_node("GRU", [t, *weights], ["", "last"], name="gru", hidden_size=hidden, linear_before_reset=1)
     )
     return b.answer(b.add("Squeeze", "last", b.integers(0)), hidden, channels, samples)
+
+
+def swish(samples: int = 128, widths: Sequence[int] = (32, 64, 64), *, channels: int = 6) -> onnx.ModelProto:
+    """Convolutions of five taps with swish, x times sigmoid of x, and halving.
+
+    Source: Ramachandran et al. 2017 (arXiv:1710.05941).
+    """
+    b, t, before = _Builder(), "window", channels
+    for width in widths:
+        t, before = b.conv(t, before, width, 5, pads=[2, 2]), width
+        t = b.add("MaxPool", b.add("Mul", t, b.add("Sigmoid", t)), kernel_shape=[2], strides=[2])
+    return b.answer(b.add("Flatten", b.add("GlobalAveragePool", t)), before, channels, samples)
+
+
+def squeeze_excite(samples: int = 256, blocks: int = 4, *, channels: int = 6) -> onnx.ModelProto:
+    """Inverted bottlenecks with hard-swish and squeeze-and-excite.
+
+    Source: MobileNetV3, Howard et al. 2019 (arXiv:1905.02244).
+    """
+    b, width, wide = _Builder(), 32, 96
+    t = b.add("HardSwish", b.conv("window", channels, width, 3, strides=[2], pads=[1, 1]))
+    for _ in range(blocks):
+        inner = b.add("HardSwish", b.conv(t, width, wide, 1))
+        inner = b.add("HardSwish", b.conv(inner, wide, wide, 5, group=wide, pads=[2, 2]))
+        gate = b.relu_conv(b.add("GlobalAveragePool", inner), wide, wide // 4, 1)
+        gate = b.add("HardSigmoid", b.conv(gate, wide // 4, wide, 1), alpha=1 / 6)
+        t = b.add("Add", b.conv(b.add("Mul", inner, gate), wide, width, 1), t)
+    return b.answer(b.add("Flatten", b.add("GlobalAveragePool", t)), width, channels, samples)

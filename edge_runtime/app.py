@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -23,7 +24,7 @@ from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
 from edge_runtime.loop import Loop
-from edge_runtime.message import Correction
+from edge_runtime.message import Correction, FinalAnswer
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.notify import Notifier
@@ -36,12 +37,14 @@ from edge_runtime.watchdog import Watchdog
 from edge_runtime.window import Windower
 
 if TYPE_CHECKING:
+    from edge_runtime.counters import LifetimeCounters
     from edge_runtime.escalate import Escalator
     from edge_runtime.governor import Governor
     from edge_runtime.journal import Journal
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
     from edge_runtime.update.updates import Updates
+    from edge_runtime.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +111,7 @@ class App:
             self._budget_known = False  # what an earlier run spent has been read, and may be written over
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.escalator = self._escalator(stack)
+            self._saved: SavedWindows | None = None
             self.pipeline = Pipeline(
                 model=self.lineup or self.model,
                 windower=Windower(manifest.input, config.window, self.metrics),
@@ -121,6 +125,7 @@ class App:
                 journal=self._journal(stack),
             )
             self.governor = self._governor(stack)
+            self.counters = self._counters(stack)
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -167,17 +172,42 @@ class App:
         stack.callback(outbox.close)
         return outbox
 
-    def _journal(self, stack: ExitStack) -> Journal | None:
-        config = self.config.journal
-        if config is None or self.config.durability != "reading":
+    def _journal(self, stack: ExitStack) -> Journal | SavedWindows | None:
+        path = self.config.saved_windows
+        reading = self.config.journal is not None and self.config.durability == "reading"
+        if path is None and not reading:
             return None
-        from edge_runtime.journal import Journal  # noqa: PLC0415 - SQLite, only where readings are written down
+        from edge_runtime.journal import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.store import placing  # noqa: PLC0415
+        from edge_runtime.window_state import SavedWindows  # noqa: PLC0415
 
-        placing.check(config.path, "journal.path")
-        journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
-        stack.callback(journal.close)
-        return journal
+        config = self.config.journal or JournalConfig(path=path or Path())
+        placing.check(config.path, "outbox.path" if self.config.journal is None else "journal.path")
+        if reading:
+            journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
+            stack.callback(journal.close)
+            return journal
+        self._saved = SavedWindows(config.path, config.max_bytes, metrics=self.metrics, clock=self.clock)
+        stack.callback(self._saved.close)
+        return self._saved
+
+    def _counters(self, stack: ExitStack) -> LifetimeCounters | None:
+        """Opened by `run`, like all files."""
+        path = self.config.counters_file
+        if path is None:
+            return None
+        from edge_runtime.counters import LifetimeCounters  # noqa: PLC0415 - only where state is kept
+
+        counters = LifetimeCounters(path, self.metrics, self.clock)
+        stack.callback(counters.close)
+        return counters
+
+    def figures(self) -> dict[str, Any]:
+        """Everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
+        found = self.metrics.snapshot()
+        if self.counters is not None:
+            found["lifetime"] = self.counters.totals().plain()
+        return found
 
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
@@ -218,8 +248,8 @@ class App:
         stack.callback(governor.close)
         return governor
 
-    def _publish(self, corrections: Sequence[Correction], done: Done) -> None:
-        self.pipeline.publish(corrections, done)
+    def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
+        self.pipeline.publish(answers, done)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -253,9 +283,12 @@ class App:
                 self.updates.open(self.loop, self.pipeline, self._links)
             if self.governor is not None:
                 self.governor.open(self.loop)
+            if self.counters is not None:
+                self.counters.open()
             self.pipeline.recover(self.model.manifest.input, self.config.window)
             for source in self.sources:
                 source.open(self.loop, self.pipeline.deliver)
+            self._begin_windows()
             if self.updates is not None:
                 self.loop.each_turn(self.updates.after_turn)
             self.loop.each_turn(self._stop_when_finished)
@@ -273,6 +306,13 @@ class App:
         finally:
             self.close()
         return self._drained
+
+    def _begin_windows(self) -> None:
+        """Before the first reading; after all that may keep this start from going on."""
+        if self._saved is not None:
+            self._saved.begin()
+        elif self.config.state_file is None and any(part.type != "recording" for part in self.config.source):
+            log.info("windows that have begun are lost at a stop; to keep them, add [journal] with a path")
 
     def close(self) -> None:
         """Let go of everything at once, without draining. May be called twice."""
@@ -343,6 +383,7 @@ class App:
             self._save_budget()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
             self.loop.turn(0)  # corrections and commits that came in meanwhile
+            self._say_what_waits()
         self.pipeline.save(max(0.1, until - self.clock.monotonic()))
         for source in self.sources:
             source.close()
@@ -355,6 +396,18 @@ class App:
                 "stopped after %g s with answers not handed over; raise drain_timeout_s if this matters",
                 self.config.drain_timeout_s,
             )
+
+    def _say_what_waits(self) -> None:
+        """A stream that has ended is not run again by anybody, unless they know that it is worth it."""
+        if self.outbox is None or not all(source.finished for source in self.sources):
+            return
+        with suppress(StoreError):
+            if queued := self.outbox.counts().queued:
+                log.warning(
+                    "%d hard cases wait for the cloud in %s; run the application again to send them, or look at them "
+                    "with: edge-runtime outbox list %s --queued",
+                    queued, self.outbox.path, self.outbox.path,
+                )  # fmt: skip
 
     def _settled(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())

@@ -49,16 +49,29 @@ class Batch:
 
 
 def with_context(window: Window, history: int) -> Float32:
-    """What a hard case carries to the cloud.
+    """A window and its context as a model sees them that fills a missing beginning with the first sample.
 
     Args:
         window: its `context` may be shorter than `history` at the start of a segment.
-        history: samples that the cloud's model expects.
+        history: samples that the model expects.
 
     Returns:
-        (channels, history), C-contiguous; a short context is filled up at the front with its first sample.
+        (channels, history), C-contiguous.
     """
-    context = window.context
-    if len(context) < history:
-        context = np.concatenate((np.repeat(context[:1], history - len(context), axis=0), context))
-    return np.ascontiguousarray(context.T)
+    return fill_first(np.ascontiguousarray(window.context.T), history)
+
+
+def fill_first(samples: Float32, length: int) -> Float32:
+    """Repeat the first sample at the front (``fill = "first"`` of `edge_runtime.manifest.InputContract`).
+
+    Args:
+        samples: (..., n), 1 <= n <= length, oldest first.
+        length: samples wanted.
+
+    Returns:
+        (..., length); the argument itself where nothing is missing.
+    """
+    missing = length - samples.shape[-1]
+    if not missing:
+        return samples
+    return np.concatenate((np.repeat(samples[..., :1], missing, axis=-1), samples), axis=-1)

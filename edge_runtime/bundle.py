@@ -90,6 +90,11 @@ class Bundle:
         return "signed (not verified yet)" if SIGNATURE in self._archive.entries else "unsigned"
 
     @property
+    def names(self) -> list[str]:
+        """Every file in it, sorted."""
+        return sorted(self._archive.entries)
+
+    @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of every file but the signature, hexadecimal, by name: what a signature covers."""
         return _digests(self._archive)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
-from edge_runtime.errors import CloudRejected
+from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.manifest import Manifest
-from edge_runtime.message import Correction, Float32
+from edge_runtime.message import Correction, FinalAnswer, Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.store import HardCase
+from edge_runtime.refusals import UnaskableCase
+from edge_runtime.store import DELIVERED, Closing, HardCase
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import EscalationConfig
+
+_LOOK_S: Final = 30.0
+"""How often an idle device asks a cloud for its metadata that it has not reached yet."""
 
 
 class CloudModel:
@@ -40,33 +46,53 @@ class CloudModel:
         self._metrics = metrics
         self._clock = clock
         self._labels = config.labels or manifest.output.labels
-        self._shape = (len(manifest.input.channels), manifest.input.history)
+        self._channels = len(manifest.input.channels)
+        self._context = manifest.input.history > manifest.input.window
+        self._look_at = 0.0
         self._input_name = ""
         self._name = ""
+        self.history = manifest.input.history
+        """Samples of a whole case."""
+        self.takes_short: bool | None = None
+        """Whether it takes cases with fewer samples: its input leaves that axis open. None: it was never asked."""
         self.checked = False
         """It is known to take what this device sends. False looks again before the next case."""
+
+    def look(self) -> None:
+        """Learn whether short cases may be sent, before the first one; to be called while there is nothing to ask."""
+        now = self._clock.monotonic()
+        if self.takes_short is None and self._context and now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            with suppress(CloudError, ConfigError):  # a case that is asked meets it again, and says so
+                self._check()
 
     def ask(self, cases: Sequence[HardCase]) -> Float32:
         """Probabilities, (n, labels).
 
+        A case with fewer samples than the bundle's history is sent as it is; the request then has the parameters
+        ``context_short`` (true) and ``context_samples``.
+
+        Args:
+            cases: all with as many samples.
+
         Raises:
             CloudUnavailable: it cannot be asked now.
             CloudRejected: it refuses the cases, or answers what makes no sense.
+            UnaskableCase: one of them cannot be asked at all; the cloud was left alone.
             ConfigError: it does not take what this device sends.
         """
         if not self.checked:
             self._check()
-        expected = 4 * self._shape[0] * self._shape[1]
-        for case in cases:
-            if len(case.body) != expected:
-                # 422: as a server would say it.
-                raise CloudRejected(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes", 422)
+        samples = [self._samples(case) for case in cases]
+        n = samples[0]
         bodies = b"".join(case.body for case in cases)
-        tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), *self._shape)
+        tensor = np.frombuffer(bodies, "<f4").reshape(len(cases), self._channels, n)
         name = cases[0].id if len(cases) == 1 else f"{cases[0].id}+{len(cases) - 1}"
         self._metrics.counts["cloud_requests_total"] += 1
+        self._metrics.counts["cloud_cases_total"] += len(cases)
         self._metrics.counts["cloud_bytes_total"] += len(bodies)
-        outputs = self._client.infer({self._input_name: tensor}, request_id=name)
+        short = {"context_short": True, "context_samples": n} if n < self.history else None
+        outputs = self._client.infer({self._input_name: tensor}, request_id=name, parameters=short)
         answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
         return self._readable(answer, len(cases))
 
@@ -91,15 +117,59 @@ class CloudModel:
             latency_ms=round(waited * 1e3, 3),
             supersedes=meta["label"],
             late=waited > case.deadline_s,
+            context_short=(samples := meta.get("samples", self.history)) < self.history,
+            context_samples=samples,
         )
+
+    def closing(self, closing: Closing) -> Correction | FinalAnswer | None:
+        """What is published of a case that has left the outbox; None where nothing was promised (an audit)."""
+        try:
+            meta = orjson.loads(closing.meta) if closing.meta else {}
+        except orjson.JSONDecodeError:
+            meta = {}
+        if closing.reason == DELIVERED:
+            known = {field.name for field in fields(Correction)}  # an earlier version may have written it
+            return Correction(**{name: value for name, value in meta.items() if name in known})
+        if not meta.get("hard", True):
+            return None
+        return FinalAnswer(
+            id=closing.id,
+            key=closing.key,
+            start=meta.get("start"),
+            end=meta.get("end"),
+            label=meta.get("label", ""),
+            confidence=meta.get("confidence", 0.0),
+            scores=meta.get("scores", []),
+            route="local",
+            hard=True,
+            model=meta.get("model", ""),
+            variant=meta.get("variant", ""),
+            latency_ms=round(max(0.0, self._clock.wall() - closing.created) * 1e3, 3) if closing.created else 0.0,
+            final=True,
+            reason=closing.reason,
+        )
+
+    def _samples(self, case: HardCase) -> int:
+        """How many samples a case has.
+
+        Raises:
+            UnaskableCase: it is of another bundle, or shorter than what the model takes.
+        """
+        n: int = orjson.loads(case.meta).get("samples", self.history)
+        if not 1 <= n <= self.history or len(case.body) != 4 * self._channels * n:
+            raise UnaskableCase(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes")
+        if n < self.history and not self.takes_short:
+            raise UnaskableCase(f"hard case {case.id} has {n} samples, the cloud takes {self.history} only")
+        return n
 
     def _check(self) -> None:
         """Before the first case: does it take what this device will send?"""
         theirs = self._client.metadata()
         self._name = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
         self._input_name = self._config.input or (theirs.inputs[0].name if theirs.inputs else "input")
-        spec = TensorSpec(self._input_name, "FP32", (-1, *self._shape))
+        spec = TensorSpec(self._input_name, "FP32", (-1, self._channels, self.history))
         self._client.check([spec], [self._config.output] if self._config.output else [])
+        self.takes_short = any(one.name == self._input_name and one.shape[2:] == (-1,) for one in theirs.inputs)
         self.checked = True
 
     def _readable(self, answer: Array | None, n: int) -> Float32:

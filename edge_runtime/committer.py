@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
-from edge_runtime.store import HardCase, Outbox
+from edge_runtime.store import Closing, HardCase, Outbox
 from edge_runtime.store.rows import groups
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,8 @@ class Committer:
         self._say = say
         self._failures = 0  # since cases were last written down: a disk that is nearly full may take the smallest write
         self._again_at = 0.0
-        self._unsettled: list[str] = []  # answered, and still in the outbox
+        self._answers: dict[str, bytes] = {}  # to cases that are still in the outbox
+        self._published: list[int] = []  # closings that are still listed there
         self._unsettled_said = False
         self._recalls: list[tuple[str, Then]] = []
         self.trouble = ""
@@ -78,8 +79,9 @@ class Committer:
         log.error("hard cases are dropped and counted until the disk takes them: %s", error)
         self._say(self.trouble)
 
-    def put(self, cases: Sequence[HardCase]) -> int:
-        """Write cases down; returns how many were not, because the disk does not take them."""
+    def put(self, cases: Sequence[HardCase]) -> dict[str, str]:
+        """Write cases down; returns why some were not, by id: under this name they are to be counted as dropped."""
+        refused: dict[str, str] = {}
         left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group
         for attempt in range(1, self._attempts + 1):
             if self.trouble:
@@ -88,8 +90,8 @@ class Committer:
                 while left:
                     result = self._outbox.put(left[0])
                     left.popleft()
-                    for reason in result.refused.values():
-                        self._metrics.dropped[f"outbox_{reason}"] += 1
+                    refused |= {id_: f"outbox_{reason}" for id_, reason in result.refused.items()}
+                    self._metrics.counts["cases_repeated_total"] += len(result.duplicates) + len(result.repeated)
                     self._metrics.dropped["outbox_evicted"] += len(result.evicted)
             except StoreError as error:
                 log.debug("outbox: commit failed (attempt %d): %s", attempt, error)
@@ -99,30 +101,48 @@ class Committer:
                     self._stopping.wait(0.1 * attempt)
             else:
                 self._failures = 0
-                return 0
-        dropped = sum(map(len, left))
-        log.warning("outbox: %d hard cases are dropped: %s", dropped, self.trouble)
-        return dropped
+                return refused
+        dropped = [case.id for group in left for case in group]
+        log.warning("outbox: %d hard cases are dropped: %s", len(dropped), self.trouble)
+        return refused | dict.fromkeys(dropped, "outbox_error")
 
-    def settle(self, ids: Sequence[str]) -> list[str]:
-        """Take answered cases out of the outbox, now or as soon as the disk takes it; returns those that are out.
+    def settle(self, answers: Mapping[str, bytes], published: Sequence[int]) -> None:
+        """Take out of the outbox what the sinks have, now or as soon as the disk takes it.
 
-        Until then they stay in flight, so that nobody asks for them again. After a crash they are asked for again, with
-        the same ids: a repeat, not a loss.
+        Until then the cases stay in flight, so that the cloud is not asked for them again, and no more closings are
+        read. After a crash they go out again, with the same ids: a repeat, not a loss.
+
+        Args:
+            answers: to cases, by id, as they were published.
+            published: numbers of closings.
         """
-        self._unsettled += ids
-        if not self._unsettled or self.trouble:
-            return []
+        self._answers |= answers
+        self._published += published
+        if self.trouble or not (self._answers or self._published):
+            return
         try:
-            self._outbox.delivered(self._unsettled)
+            if self._answers:
+                self._outbox.delivered(list(self._answers), self._answers)
+                self._answers = {}
+            if self._published:
+                self._outbox.published(self._published)
+                self._published = []
         except StoreError as error:
             if not self._unsettled_said:
-                log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._unsettled), error)
+                log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._answers), error)
             self._unsettled_said = True
+        else:
+            self._unsettled_said = False
+
+    def closings(self, limit: int) -> list[Closing]:
+        """What the sinks are to be told of cases that have left; nothing while the disk fails."""
+        if self.trouble or self._published or not self._outbox.unpublished:
             return []
-        settled, self._unsettled = self._unsettled, []
-        self._unsettled_said = False
-        return settled
+        try:
+            return self._outbox.closings(limit)
+        except StoreError as error:
+            log.debug("outbox: the final messages cannot be read: %s", error)
+            return []
 
     def remember(self, name: str, value: bytes) -> None:
         """Keep a small value; a failure costs no more than the value."""

@@ -125,7 +125,8 @@ class AppConfig:
     durability: Literal["window", "reading"] = "window"
     """What a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
     journal: JournalConfig | None = None
-    """Where readings are written down before they are acknowledged, with ``durability = "reading"``."""
+    """Where begun windows are saved at an orderly stop (None: see `saved_windows`), and where readings are written down
+    before they are acknowledged, with ``durability = "reading"``."""
     drain_timeout_s: float = 10.0
     """How long stopping may take: answers under way are handed over, hard cases committed."""
 
@@ -154,6 +155,31 @@ class AppConfig:
                     raise ValueError(
                         f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
                     )
+
+    @property
+    def state_file(self) -> Path | None:
+        """What was named for state: the journal, else the outbox. Further files of the application lie beside it."""
+        if self.journal is not None:
+            return self.journal.path
+        return None if self.outbox is None else self.outbox.path
+
+    @property
+    def saved_windows(self) -> Path | None:
+        """File for windows begun at an orderly stop: ``outbox.windows.db`` beside ``outbox.db``, or the journal's.
+
+        None where the configuration names neither, or where a source is a recording: it begins again at each start,
+        and so do its windows.
+        """
+        path = self.state_file
+        if path is None or any(part.type == "recording" for part in self.source):
+            return None
+        return path if self.journal is not None else path.with_name(f"{path.stem}.windows{path.suffix}")
+
+    @property
+    def counters_file(self) -> Path | None:
+        """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the journal."""
+        path = self.state_file if self.outbox is None else self.outbox.path
+        return None if path is None else path.with_name(f"{path.stem}.counters")
 
 
 def load(path: Path) -> AppConfig:

@@ -16,25 +16,23 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.journal_rows import decode_readings, decode_snapshot, encode_readings, encode_snapshot
+from edge_runtime.journal_rows import encode_readings
 from edge_runtime.loop import Loop
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.window import Window, WindowConfig, Windower
+from edge_runtime.window_state import Done, Progress, counted_before
 
 log = logging.getLogger(__name__)
 
-Done = Callable[[], None]
 Late = Callable[[list[Window], Done], None]
 """Answers windows that were found late; the second is to be called when they are safe."""
 
@@ -98,6 +96,8 @@ class Journal:
         clock: for waiting.
     """
 
+    writes_readings = True
+
     def __init__(
         self, config: JournalConfig, *, loop: Loop, metrics: Metrics, clock: Clock, file: JournalFile | None = None
     ) -> None:
@@ -106,14 +106,12 @@ class Journal:
         self._loop = loop
         self._metrics = metrics
         self._clock = clock
-        self._contract = ""
         self._spec: InputContract | None = None
         self._late: Late | None = None
         self._window_config = WindowConfig()
         self._readings: list[Reading] = []
         self._done: list[Done] = []
-        self._seq = 0
-        self._open: dict[int, Sequence[Window]] = {}  # turns whose windows are not all answered safely, in order
+        self._progress = Progress(config.path, clock)
         self._bytes = 0  # of rows since the last snapshot
         self._state_bytes = 0  # of that snapshot
         self._pending = 0
@@ -150,7 +148,8 @@ class Journal:
                 fails, or cannot be written to, is no reason not to start.
         """
         self._window_config = config
-        self._spec, self._contract = contract, self._name(contract)
+        self._spec = contract
+        self._progress.use(contract, config)
         self._late = late
         try:
             left = self._file.read()
@@ -162,50 +161,13 @@ class Journal:
             self._again_at = self._clock.monotonic() + _AGAIN_S
             self._thread.start()
             return [], lambda: None
-        metrics = self._metrics
-        counts, dropped = metrics.counts.copy(), metrics.dropped.copy()
-        windows, readings, settled = self._take_over(left, windower)
-        for counter, before in ((metrics.counts, counts), (metrics.dropped, dropped)):
-            counter.clear()  # counted by the run before, all but the windows that this one answers
-            counter.update(before)
+        with counted_before(self._metrics):
+            windows, readings, settled = self._progress.restore(left, windower)
         self._count(windows, readings)
         self._metrics.gauges["journal_durable"] = 1.0
         self._thread.start()
         self._offer_snapshot(windower)
         return windows, settled
-
-    def _take_over(self, left: Recovered, windower: Windower) -> tuple[list[Window], int, Done]:
-        """Let a fresh windower take over; returns windows to answer, the readings replayed, and what to call then."""
-        self._seq = max(self._seq, left.seq)
-        windows: list[Window] = []
-        readings = 0
-        if left.contract == self._contract:
-            windows, readings = self._replay(left, windower)
-        elif left.snapshot or left.turns:
-            log.warning("the journal %s was written for other windows and begins anew", self._config.path)
-        self._seq += 1
-        seq = self._seq
-        if windows:
-            self._open[seq] = windows  # as if a turn had completed them now
-        return windows, readings, lambda: self._settle(seq)
-
-    def _replay(self, left: Recovered, windower: Windower) -> tuple[list[Window], int]:
-        held, states = decode_snapshot(left.snapshot)
-        windower.restore(states)
-        received = self._clock.monotonic()
-        windows = [window._replace(received=received) for seq, window in held if seq > left.settled]
-        readings = 0
-        for turn in left.turns:
-            replayed = decode_readings(turn.body)
-            readings += len(replayed)
-            completed = windower.push(replayed, received)
-            if turn.seq > left.settled:
-                windows += completed
-        log.info(
-            "journal: %d keys, %d readings and %d windows go on where the run before ended",
-            len(windower), readings, len(windows),
-        )  # fmt: skip
-        return windows, readings
 
     def _count(self, windows: Sequence[Window], readings: int) -> None:
         self._metrics.counts["windows_total"] += len(windows)
@@ -216,7 +178,7 @@ class Journal:
         if self._spec is None or self._late is None:
             return
         begun = Windower(self._spec, self._window_config, Metrics())  # its own counts: the run before has counted them
-        windows, readings, settled = self._take_over(left, begun)
+        windows, readings, settled = self._progress.restore(left, begun)
         self._count(windows, readings)
         self._metrics.counts["window_restarts_total"] += len(begun)
         log.warning(
@@ -230,8 +192,8 @@ class Journal:
 
     def change(self, contract: InputContract, windower: Windower) -> None:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
-        self._spec, self._contract = contract, self._name(contract)
-        self._open.clear()
+        self._spec = contract
+        self._progress.use(contract, self._window_config)
         self._offer_snapshot(windower)
 
     def drained(self) -> bool:
@@ -276,10 +238,7 @@ class Journal:
             return None
         readings, self._readings = self._readings, []
         done, self._done = self._done, []
-        self._seq += 1
-        seq = self._seq
-        if windows:
-            self._open[seq] = windows
+        settled = self._progress.hold(windows)
         if self._broken:
             self._metrics.counts["journal_skipped_total"] += len(readings)
             for one in done:
@@ -290,31 +249,19 @@ class Journal:
             body = encode_readings(readings)
             self._bytes += len(body)
             self._pending += 1
-            self._jobs.put(_Commit(Turn(seq, body), self._settled_up_to(), len(readings), done))
+            turn = Turn(self._progress.seq, body)
+            self._jobs.put(_Commit(turn, self._progress.settled, len(readings), done))
             if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
                 self._offer_snapshot(windower)
-        return (lambda: self._settle(seq)) if windows else None
-
-    def _name(self, contract: InputContract) -> str:
-        return orjson.dumps([asdict(contract), asdict(self._window_config)]).decode()
-
-    def _settled_up_to(self) -> int:
-        return next(iter(self._open), self._seq + 1) - 1
-
-    def _settle(self, seq: int) -> None:
-        self._open.pop(seq, None)
-
-    def _snapshot(self, windower: Windower) -> bytes:
-        held = [(seq, window) for seq, windows in self._open.items() for window in windows]
-        body = encode_snapshot(held, windower.state())
-        self._bytes, self._state_bytes = 0, len(body)
-        return body
+        return settled
 
     def _offer_snapshot(self, windower: Windower) -> None:
         self._again_at = self._clock.monotonic() + _AGAIN_S
         self._pending += 1
-        self._seq += 1
-        self._jobs.put(_Commit(Turn(self._seq, self._snapshot(windower)), 0, 0, [], self._contract))
+        self._progress.seq += 1
+        body = self._progress.snapshot(windower)
+        self._bytes, self._state_bytes = 0, len(body)
+        self._jobs.put(_Commit(Turn(self._progress.seq, body), 0, 0, [], self._progress.contract))
 
     def _committed(self, commits: Sequence[_Commit], error: StoreError | None) -> None:
         self._pending -= len(commits)

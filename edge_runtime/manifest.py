@@ -46,6 +46,9 @@ class InputContract:
     """A sample this close to a grid point, as a share of the sample period, is taken as it is."""
     max_gap_s: float = 0.0
     """A longer silence ends the segment: no window spans it. 0 means five sample periods."""
+    fill: Literal["", "first"] = ""
+    """How a server fills the missing beginning of a window. ``first``: it repeats the first sample at the front, as the
+    model's training did. Empty: it takes whole windows only."""
 
     def __post_init__(self) -> None:
         if not self.channels:
@@ -202,9 +205,12 @@ def parse(data: bytes) -> Manifest:
 def dump(manifest: Manifest) -> bytes:
     """The manifest as canonical JSON: fields in their order, keys of tables sorted; same manifest, same bytes.
 
-    ``measured`` is left out where it is empty: versions before 0.2 do not know it, and would refuse the bundle.
+    ``measured`` and ``fill`` are left out where they are empty: earlier versions do not know them, and would refuse the
+    bundle.
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
+    if not plain["input"]["fill"]:
+        del plain["input"]["fill"]
     for variant in plain["variants"]:
         if not variant["measured"]:
             del variant["measured"]

@@ -1,7 +1,8 @@
-"""What travels through the pipeline: readings in, predictions and corrections out.
+"""What travels through the pipeline: readings in, predictions, corrections and final answers out.
 
 A `Reading` is what a codec makes of one message. A `Prediction` is the device's answer for one window, a `Correction`
-the cloud's later answer for the same window; both become one JSON object each, and their field names are public.
+the cloud's later answer for the same window, a `FinalAnswer` the word that none will come. Each becomes a JSON object,
+and its field names are public.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Prediction:
     scores: list[float]
     """One probability per label, in the bundle's order, rounded to 7 decimals."""
     route: Route
-    """``local``: final. ``provisional``: a correction with the same id follows. ``cloud``: is that correction."""
+    """``local``: final. ``provisional``: the case is on the disk, and a correction or a final message with the same id
+    follows. ``cloud``: is that correction."""
     hard: bool
     """The gate does not trust this answer. Hard and ``local`` together: budget or outbox said no."""
     model: str
@@ -97,10 +99,46 @@ class Correction:
     """The label that the device had given; empty if it had none."""
     late: bool
     """The answer came after the case's deadline; it is published all the same."""
+    context_short: bool = False
+    """The cloud saw fewer samples than the bundle's context: the stream had just begun, or had a gap."""
+    context_samples: int = 0
+    """Samples that the cloud saw, the window's own included."""
 
     def to_json(self) -> bytes:
         """One line of UTF-8 JSON without a line end."""
         return orjson.dumps(self)
 
 
-Answer = Prediction | Correction
+@dataclass
+class FinalAnswer:
+    """The device's answer once more, when no correction will come. Carries the prediction's id and closes it.
+
+    What the outbox could not read of a damaged case is empty, 0 or None here.
+    """
+
+    id: str
+    key: str
+    start: float | None
+    end: float | None
+    label: str
+    confidence: float
+    scores: list[float]
+    route: Route
+    """Always ``local``."""
+    hard: bool
+    """Always true: the gate did not trust this answer."""
+    model: str
+    variant: str
+    latency_ms: float
+    """From the device's own answer to this message; wall clock over a restart."""
+    final: bool
+    """Always true; no other message has this field."""
+    reason: str
+    """Why there is no correction: ``expired``, ``evicted``, ``damaged``; a dead letter: ``rejected``, ``attempts``."""
+
+    def to_json(self) -> bytes:
+        """One line of UTF-8 JSON without a line end."""
+        return orjson.dumps(self)
+
+
+Answer = Prediction | Correction | FinalAnswer

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edge_runtime.batch import fill_first
 from edge_runtime.bundle import arrange
+from edge_runtime.errors import InputError
 from edge_runtime.model import Model
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.serve_batch import ServedModel
@@ -15,6 +17,9 @@ INPUT, OUTPUT = "window", "probabilities"
 def offer(model: Model, max_batch: int) -> ServedModel:
     """Wrap a bundle's model: windows as (batch, channels, samples) FP32 in, probabilities (batch, labels) out.
 
+    Where the manifest says how a missing beginning is filled (`InputContract.fill`), the axis of samples is open (-1),
+    and shorter windows are taken too.
+
     Args:
         model: loaded; whatever layout its variant has, callers see one.
         max_batch: windows in one request.
@@ -22,14 +27,18 @@ def offer(model: Model, max_batch: int) -> ServedModel:
     contract, labels = model.manifest.input, model.manifest.output.labels
 
     def predict(inputs: dict[str, Array]) -> dict[str, Array]:
-        (probabilities, *_) = model.engine.run(arrange(inputs[INPUT], model.variant))
+        windows = inputs[INPUT]
+        if not 1 <= windows.shape[2] <= contract.window:
+            raise InputError("shape", f"windows have 1 to {contract.window} samples, not {windows.shape[2]}")
+        (probabilities, *_) = model.engine.run(arrange(fill_first(windows, contract.window), model.variant))
         return {OUTPUT: np.asarray(probabilities, np.float32)}
 
     return ServedModel(
         name=model.manifest.name,
         version=str(model.manifest.version),
-        inputs=(TensorSpec(INPUT, "FP32", (-1, len(contract.channels), contract.window)),),
+        inputs=(TensorSpec(INPUT, "FP32", (-1, len(contract.channels), -1 if contract.fill else contract.window)),),
         outputs=(TensorSpec(OUTPUT, "FP32", (-1, len(labels))),),
         predict=predict,
         max_batch=max_batch,
+        max_numbers=len(contract.channels) * contract.window,
     )

@@ -3,11 +3,14 @@
 One turn of the loop, for all that arrived in it::
 
     deliver() ─► windower ─► ready windows      (once per arrival)
-    end_turn() ─► batches ─► engine ─► gate ─► sinks.send ─┐
-                                        └► escalation.offer ┴─► all safe ─► done() ─► the source acknowledges
+    end_turn() ─► batches ─► engine ─► gate ─► sinks.send ───────────────────────────┐
+                                        └► escalation.offer ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
+                                                                                         the source acknowledges
 
 A source's `done` is called when every sink has handed over the answers of that turn and every hard case is committed,
 so an acknowledged reading has no consequence that a crash could take back (its unfinished window is soft state).
+``provisional`` promises that the case will be closed, so such an answer leaves when its case is committed, and the
+answers of its key that come after it leave behind it; those of other keys do not wait.
 """
 
 from __future__ import annotations
@@ -15,18 +18,18 @@ from __future__ import annotations
 import itertools
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from edge_runtime.batch import with_context
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Correction, Float32, Prediction, Reading, Route
+from edge_runtime.message import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
 from edge_runtime.sinks import Sink
@@ -34,6 +37,7 @@ from edge_runtime.window import Window, WindowConfig, Windower
 
 if TYPE_CHECKING:
     from edge_runtime.journal import Journal
+    from edge_runtime.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +50,7 @@ class Hard:
 
     prediction: Prediction
     tensor: Float32
-    """(channels, history), the window and its context, oldest sample first."""
+    """(channels, at most history), the window and its context, oldest sample first; shorter where the context is."""
     trust: float
     """The gate's score; the lower, the more there is to gain."""
     audit: bool
@@ -60,8 +64,15 @@ class Escalation(Protocol):
         """Under which name a case would be dropped now, so that none is paid for; empty when it would be taken."""
         ...
 
+    def takes_short(self) -> bool:
+        """Whether a case may have fewer samples than its bundle's history."""
+        ...
+
     def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted."""
+        """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted.
+
+        Before that, the prediction of each case that was refused has its route set to ``local``.
+        """
         ...
 
 
@@ -82,6 +93,17 @@ class Join:
                 callback()
 
 
+class _Held:
+    """Answers of one key and one turn that wait for a commit, their own or that of an earlier turn."""
+
+    __slots__ = ("answers", "done", "uncommitted")
+
+    def __init__(self) -> None:
+        self.answers: list[Prediction] = []
+        self.uncommitted = False
+        self.done: Done = lambda: None
+
+
 class Pipeline:
     """From readings to answers, for one bundle.
 
@@ -95,7 +117,8 @@ class Pipeline:
         metrics: receives everything that is counted.
         clock: monotonic time for latencies.
         audit_share: share of trusted answers that is sent all the same.
-        journal: writes readings down before they are acknowledged; None keeps unfinished windows in memory only.
+        journal: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged; None
+            keeps begun windows in memory only.
     """
 
     def __init__(
@@ -110,9 +133,10 @@ class Pipeline:
         metrics: Metrics,
         clock: Clock,
         audit_share: float = 0.0,
-        journal: Journal | None = None,
+        journal: Journal | SavedWindows | None = None,
     ) -> None:
         self._journal = journal
+        self._writes_readings = journal is not None and journal.writes_readings
         self._use(model)
         self._windower = windower
         self._gate = gate
@@ -126,6 +150,7 @@ class Pipeline:
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
         self._open_turns = 0
+        self._held: dict[str, deque[_Held]] = {}  # by key, oldest first; none where no case waits for its commit
         self._unanswering = False
 
     @property
@@ -138,7 +163,7 @@ class Pipeline:
         counts = self._metrics.counts
         counts["readings_total"] += len(readings)
         began = self._clock.monotonic()
-        if self._journal is not None and done is not None:
+        if self._writes_readings and self._journal is not None and done is not None:
             done = Join(2, [done])  # the disk has them, and what follows from them is safe
             self._journal.take(readings, done)
         windows = self._windower.push(readings, received)
@@ -153,7 +178,7 @@ class Pipeline:
             done()  # context alone is soft: nothing waits for it
 
     def flush(self) -> None:
-        """Use what the windower still holds back for late samples, before stopping; a journal keeps it instead."""
+        """Use what waits for the lateness bound, before stopping; a journal keeps it instead."""
         if self._journal is None:
             self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
         self.end_turn()
@@ -172,7 +197,7 @@ class Pipeline:
         self._waiting.append(settled)
 
     def save(self, timeout_s: float) -> None:
-        """Let the journal keep what was begun, after the last turn."""
+        """Save begun windows and their context, after the last turn."""
         if self._journal is not None:
             self._journal.stop(self._windower, timeout_s)
 
@@ -226,12 +251,12 @@ class Pipeline:
         self._use(model)
         self._gate = gate
 
-    def publish(self, corrections: Sequence[Correction], done: Done) -> None:
-        """Hand corrections to the sinks; `done` is called when all of them have them safe."""
-        self._metrics.counts["corrections_total"] += len(corrections)
-        join = Join(len(self._sinks), [done])
-        for sink in self._sinks:
-            sink.send(corrections, join)
+    def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
+        """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
+        corrections = sum(isinstance(answer, Correction) for answer in answers)
+        self._metrics.counts["corrections_total"] += corrections
+        self._metrics.counts["final_total"] += len(answers) - corrections
+        self._send(answers, [done])
 
     def _use(self, model: Predictor) -> None:
         manifest = model.manifest
@@ -241,7 +266,6 @@ class Pipeline:
         self._length_s = manifest.input.window / manifest.input.rate_hz
         self._history = manifest.input.history
         self._hop = manifest.input.hop
-        self._case_bytes = manifest.input.case_bytes
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -357,30 +381,76 @@ class Pipeline:
         if reason := escalation.refuses():
             self._metrics.dropped[reason] += 1
             return
-        refused = self._budget.spend(self._case_bytes)
+        context = window.context
+        if len(context) < self._history and not escalation.takes_short():
+            self._metrics.dropped["context_short"] += 1
+            return
+        refused = self._budget.spend(context.nbytes)
         if refused is not None:
             self._metrics.dropped[f"budget_{refused}"] += 1
             return
         route: Route = "local" if audit else "provisional"
         prediction.route = route
-        hard.append(Hard(prediction, with_context(window, self._history), score, audit))
+        hard.append(Hard(prediction, np.ascontiguousarray(context.T), score, audit))
 
     def _hand_over(self, answers: list[Prediction], hard: list[Hard], waiting: list[Done]) -> None:
         if not answers and not hard:
             for done in waiting:
                 done()
             return
-        escalating = self._escalation is not None and bool(hard)
         self._open_turns += 1
         began = self._clock.monotonic()
-        join = Join(len(self._sinks) + escalating + 1, [*waiting, self._turn_ended])
+        held: dict[str, _Held] = {}
+        now = self._hold(answers, held) if hard or self._held else answers
+        join = Join(bool(now) + bool(hard) + len(held) + 1, [*waiting, self._turn_ended])
+        for one in held.values():
+            one.done = join
+        if now:
+            self._send(now, [join])  # first: answers of a key before its first hard one are among them
         if self._escalation is not None and hard:
-            self._escalation.offer(hard, join)
-        for sink in self._sinks:
-            sink.send(answers, join)
-        join()  # the turn itself: with no sink and no hard case there is nobody else to report
+            self._escalation.offer(hard, lambda: self._committed(held, join))
+        join()  # the turn itself
         ended = self._clock.monotonic()
         self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))
+
+    def _hold(self, answers: Sequence[Prediction], held: dict[str, _Held]) -> list[Prediction]:
+        """Part the answers that leave at once from those that wait for a commit, which are put into `held` by key."""
+        now = []
+        for answer in answers:
+            one = held.get(answer.key)
+            if one is None and (answer.route == "provisional" or answer.key in self._held):
+                one = held[answer.key] = _Held()
+                self._held.setdefault(answer.key, deque()).append(one)
+            if one is None:
+                now.append(answer)
+            else:
+                one.answers.append(answer)
+                one.uncommitted |= answer.route == "provisional"
+        return now
+
+    def _committed(self, held: Mapping[str, _Held], join: Done) -> None:
+        """The cases of a turn are committed or refused: send its answers, those of each key in order."""
+        ready: list[Prediction] = []
+        done: list[Done] = []
+        for key, one in held.items():
+            one.uncommitted = False
+            waiting = self._held.get(key)
+            while waiting and not waiting[0].uncommitted:
+                first = waiting.popleft()
+                ready += first.answers
+                done.append(first.done)
+            if waiting is not None and not waiting:
+                del self._held[key]
+        if ready:
+            self._send(ready, done)
+        join()
+
+    def _send(self, answers: Sequence[Answer], done: Sequence[Done]) -> None:
+        """Hand answers to every sink; all of `done` are called once, when each sink has them safe."""
+        join = Join(len(self._sinks) + 1, done)
+        for sink in self._sinks:
+            sink.send(answers, join)
+        join()  # with no sink there is nobody else to report
 
     def _turn_ended(self) -> None:
         self._open_turns -= 1

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
+from edge_runtime.columns import unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Float32
@@ -167,7 +168,7 @@ class _Npz:
             raise ConfigError(f"{self._path}: array {name!r} must hold one number for each of {rows} rows")
         if layout.time_unit == "iso8601":
             raise ConfigError(f"{self._path}: time_unit iso8601 is not for .npz files")
-        return stream, UNITS_PER_S["s" if layout.time_unit == "auto" else layout.time_unit]
+        return stream, UNITS_PER_S[unit_of(name, 0.0) if layout.time_unit == "auto" else layout.time_unit]
 
     def ends(self, rows: int, layout: RecordingLayout) -> list[int]:
         """Where each recording ends: rows before its last one, and itself."""

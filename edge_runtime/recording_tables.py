@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
+from edge_runtime.columns import TIME_COLUMNS, is_time, unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Float32, Float64
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 ROWS = 2048
 """Rows in a block: what is in memory at a time."""
-
-TIME_COLUMNS = ("t", "time", "timestamp", "ts", "datetime", "date")
 
 
 class Block(NamedTuple):
@@ -74,11 +73,11 @@ def _find_columns(path: Path, header: Sequence[str], contract: InputContract, la
     key = _position(path, header, layout.key_column, "key", "key_column") if layout.key_column else None
     if layout.time:
         return _Columns(_position(path, header, layout.time, "time", "time"), key, channels)
-    likely = [i for i, name in enumerate(header) if name.lower() in TIME_COLUMNS and i not in channels and i != key]
+    likely = [i for i, name in enumerate(header) if is_time(name) and i not in channels and i != key]
     if len(likely) > 1:
         raise ConfigError(f"{path}: which is the time, {' or '.join(header[i] for i in likely)}? set time")
     if not likely and not layout.rate_hz:
-        raise ConfigError(f"{path}: no column is called {', '.join(TIME_COLUMNS)}; set time or rate_hz")
+        raise ConfigError(f"{path}: no column is called {', '.join(TIME_COLUMNS[:6])} or the like; set time or rate_hz")
     return _Columns(likely[0] if likely else None, key, channels)
 
 
@@ -172,7 +171,7 @@ class _Csv:
                 self._header = ["", *self._header]
                 self._columns = _find_columns(self._path, self._header, self._contract, self._layout)
             if unit == "auto" and self._columns.time is not None:
-                unit = "s" if _is_number(rows[0][1], self._columns.time) else "iso8601"
+                unit = _unit(rows[0][1], self._header, self._columns.time)
             yield self._block(rows, unit)
 
     def _block(self, rows: list[tuple[int, list[str]]], unit: str) -> Block:
@@ -253,12 +252,12 @@ def _only(column: int) -> Callable[[list[str]], tuple[str]]:
     return lambda cells: (cells[column],)
 
 
-def _is_number(cells: list[str], column: int) -> bool:
+def _unit(cells: list[str], header: list[str], column: int) -> str:
+    """Unit of the stamps, by the first of them and by what their column is called."""
     try:
-        float(cells[column])
+        return unit_of(header[column], float(cells[column]))
     except (ValueError, IndexError):
-        return False
-    return True
+        return "iso8601"
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------
@@ -321,7 +320,10 @@ def _arrow_time(
         return seconds / UNITS_PER_S[kind.unit]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or unit == "iso8601":
         return np.array([_stamp_or_nan(text) for text in column.to_pylist()], np.float64)
-    return _arrow_numbers(pa, path, column, header[time]) / UNITS_PER_S["s" if unit == "auto" else unit]
+    numbers = _arrow_numbers(pa, path, column, header[time])
+    if unit == "auto":
+        unit = unit_of(header[time], float(numbers[0]) if len(numbers) else 0.0)
+    return numbers / UNITS_PER_S[unit]
 
 
 def _stamp_or_nan(text: Any) -> float:

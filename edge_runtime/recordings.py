@@ -48,10 +48,11 @@ class RecordingLayout:
     key_column: str = ""
     """Column with the key of each row; in an NPZ the array with the key of each recording."""
     time: str = ""
-    """Column with the stamps; empty: the one called t, time, timestamp, ts, datetime or date. Without any, rows are
-    `rate_hz` apart, counted from 0."""
+    """Column with the stamps; empty: the one called as `edge_runtime.columns.TIME_COLUMNS` says, for example t, time,
+    timestamp or datetime. Without any, rows are `rate_hz` apart, counted from 0."""
     time_unit: Literal["auto", "s", "ms", "us", "ns", "iso8601"] = "auto"
-    """``auto``: texts are ISO 8601, Parquet's own time types are what they are, numbers are seconds."""
+    """``auto``: texts are ISO 8601, Parquet's own time types are what they are, numbers are in the unit of the column's
+    name (``time_ms``), or else seconds; of numbers too large for that, the unit in which they are dates."""
     columns: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to column; channels left out are called as in the model."""
     values: str = "x"

@@ -32,6 +32,8 @@ class ServedModel:
             thread at a time; may raise `InputError` for inputs it refuses. What it returns is
             copied before the next call, so it may reuse its buffers.
         max_batch: largest batch it takes; a larger request is refused.
+        max_numbers: most numbers of one window, all inputs together, where an axis besides the batch is open; None is
+            not known. A request may be as long as they need.
 
     Raises:
         ValueError: a tensor has no batch axis (a first dimension of -1), or a value makes no sense.
@@ -44,6 +46,7 @@ class ServedModel:
     version: str = "1"
     platform: str = "edge-runtime"
     max_batch: int = 32
+    max_numbers: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name or not self.version or not self.inputs or not self.outputs or self.max_batch < 1:

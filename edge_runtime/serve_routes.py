@@ -234,13 +234,12 @@ def _inferred(name: str, model: ServedModel, request: InferRequest, outputs: Map
 
 
 def _largest_request(model: ServedModel) -> float:
-    """Bytes of the longest request that the model's inputs allow, written as JSON; infinite where one is open."""
-    numbers = 0.0
-    for spec in model.inputs:
-        if spec.datatype == "BYTES" or -1 in spec.shape[1:]:
-            return math.inf
-        numbers += model.max_batch * math.prod(spec.shape[1:])
-    return _SMALL_BODY_BYTES + _JSON_BYTES_PER_NUMBER * numbers
+    """Bytes of the longest request that the model's inputs allow, written as JSON; infinite where that is not known."""
+    numbers: float | None = model.max_numbers
+    if numbers is None:
+        is_open = any(spec.datatype == "BYTES" or -1 in spec.shape[1:] for spec in model.inputs)
+        numbers = math.inf if is_open else sum(math.prod(spec.shape[1:]) for spec in model.inputs)
+    return _SMALL_BODY_BYTES + _JSON_BYTES_PER_NUMBER * model.max_batch * numbers
 
 
 def _limits(max_bytes: float) -> Limits:

@@ -119,10 +119,10 @@ def hash_of(curve: EllipticCurve) -> HashAlgorithm:
     return algorithm
 
 
-def pae(payload: bytes) -> bytes:
+def pae(payload: bytes, kind: str = PAYLOAD_TYPE) -> bytes:
     """The bytes that are signed: DSSE's pre-authentication encoding of payload type and payload."""
-    kind = PAYLOAD_TYPE.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    encoded = kind.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(encoded), encoded, len(payload), payload)
 
 
 def root_digest(digests: Iterable[str]) -> str:

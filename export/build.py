@@ -22,6 +22,7 @@ from typing import Any
 import onnx
 import orjson
 
+from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.timing import this_machine
 from export.bundles import Shipment, write_bundles
@@ -37,7 +38,7 @@ from export.recipe import Recipe
 from export.report import write_report
 from export.sets import Sets, read_sets
 from export.sign import SigningKey
-from export.steps import Say, Steps
+from export.steps import Say, Steps, code_digest
 from export.stream_student import stream_student
 from export.unseen import figures_on_test
 
@@ -73,8 +74,9 @@ def build(
     """
     out.mkdir(parents=True, exist_ok=True)
     began = clock.monotonic()
-    versions = {name: version(name) for name in PACKAGES}
-    steps = Steps(out / "cache", versions, say, clock)
+    versions = {"edge-runtime": __version__, **{name: version(name) for name in PACKAGES}}
+    # Another version of ours, or an edit, may compute something else by the same recipe.
+    steps = Steps(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
     sets = read_sets(recipe, folders, say)
     models = make_models(recipe, sets, steps, say, teacher)

@@ -8,10 +8,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from edge_runtime.bundle import load_engine, open_bundle
+from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
 from export.data import Float32, Windows, spread
 from export.pack import VariantSource, in_halves, pack
@@ -61,6 +63,9 @@ def write_bundles(
 
     Returns:
         Bytes on disk, and after ``zlib`` at level 9, by file name.
+
+    Raises:
+        BundleError: a bundle does not run as a device would run it, see `prove`.
     """
     contract = recipe.window.contract()
     common: dict[str, Any] = {
@@ -96,15 +101,50 @@ def write_bundles(
         written[-1],
         name=f"{recipe.name}-{TEACHER}",
         description=f"The cloud's answers: {recipe.description}",
-        input=replace(contract, window=contract.history, context=0),
+        input=replace(contract, window=contract.history, context=0, fill=_fill(recipe, contract)),
         variants=[_with_accuracy(shipment.cloud, shipment.accuracy[TEACHER])],
         golden_inputs=in_halves(windows.contexts[spread(len(windows), TEACHER_GOLDEN)]),
         **common,
     )
+    for path in written:
+        prove(path)
     return {
         path.name: {"bytes": path.stat().st_size, "zlib_bytes": len(zlib.compress(path.read_bytes(), 9))}
         for path in written
     }
+
+
+def _fill(recipe: Recipe, contract: InputContract) -> Literal["", "first"]:
+    """How the teacher's training fills what lies before a stream (`export.sampling`); unknown for a given model."""
+    return "first" if contract.history > contract.window and not recipe.teacher.given else ""
+
+
+def prove(path: Path) -> None:
+    """Load every variant as a device does: in a child process, then here, golden vectors together and one by one.
+
+    Args:
+        path: a bundle; removed if it fails.
+
+    Raises:
+        BundleError: its answers are not its golden ones; where they hold for all windows together and not for one
+            alone, the model's answer depends on its neighbours in the batch.
+        EngineError: an engine refuses a variant, or dies of it.
+    """
+    try:
+        with open_bundle(path) as bundle:
+            for variant in bundle.manifest.variants:
+                load_engine(bundle, variant.name).close()
+    except (BundleError, EngineError) as error:
+        path.unlink(missing_ok=True)
+        hint = (
+            "; its answer to a window depends on the windows beside it (a maximum, a mean or a clip over the batch): "
+            "let its graph compute each window by itself"
+            if "1 at a time" in str(error)
+            else ""
+        )
+        raise BundleError(
+            f"{path.name} does not run as a device would run it, and is removed: {error}{hint}"
+        ) from error
 
 
 def _with_accuracy(variant: VariantSource, accuracy: float) -> VariantSource:

@@ -10,6 +10,7 @@ import onnx
 
 from edge_runtime.errors import ConfigError
 from export.clean import clean
+from export.conv2d import as_conv2d
 from export.data import Float32
 from export.novelty import Novelty, with_novelty
 from export.pack import VariantSource
@@ -19,6 +20,7 @@ from export.quantize.layers import layers
 from export.quantize.mixed import Kept, Sensitivity, fit_mixed, round_to_halves, sensitivities, sqnr_db
 from export.quantize.ranges import Ranges, choose, collect
 from export.quantize.scheme import OPERATORS
+from export.quantize.select import left_in_float
 from export.quantize.shield import shield
 from export.quantize.write import prepare, write
 from export.recipe import QuantiseRecipe
@@ -53,6 +55,7 @@ class Integers:
         kept: layers that stay in float, and why.
         layers: what each layer costs.
         sizes: bytes of each layer's weights as integers, by its name.
+        in_float: why an operator stays in float wherever it occurs, by operator.
     """
 
     graphs: Mapping[str, onnx.ModelProto] = field(repr=False)
@@ -63,6 +66,7 @@ class Integers:
     kept: tuple[Kept, ...]
     layers: tuple[Sensitivity, ...]
     sizes: Mapping[str, int]
+    in_float: Mapping[str, str] = field(default_factory=dict)
 
 
 def integers(
@@ -137,6 +141,7 @@ def integers(
         kept=kept,
         layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
         sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
+        in_float=left_in_float(net, [one.layer for one in kept]),
     )
 
 
@@ -290,7 +295,7 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph, compact=True) if tflite else slim(shield(clean(graph))).SerializeToString(),
+        model=convert(graph, compact=True) if tflite else slim(shield(as_conv2d(clean(graph)))).SerializeToString(),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

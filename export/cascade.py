@@ -16,6 +16,7 @@ import onnx
 from export.augment import Augmentation, WindowSampler
 from export.baseline import random_forest
 from export.clean import clean
+from export.conv2d import as_conv2d
 from export.data import Dataset, Float32, Int64, Windows, cut_windows, leave_one_group_out, spread
 from export.distill import Distillation, distil, label_pool
 from export.measure import answers
@@ -130,7 +131,7 @@ def onnx_source(name: str, model: onnx.ModelProto) -> VariantSource:
     scheme = "".join(rest)
     return VariantSource(
         name=name,
-        model=model.SerializeToString(),
+        model=clean(as_conv2d(model)).SerializeToString(),
         format="onnx",
         precision="int8" if precision == "int8" else "fp32",
         scheme=scheme,

@@ -10,8 +10,10 @@ import numpy as np
 from edge_runtime.errors import ConfigError
 from export.data import Channel, Float32, Windows
 
-FEWEST = 20
-"""Windows of a class below which nothing can be learnt, let alone said about errors."""
+FEWEST = 2
+"""Windows of a class below which there is nothing to learn."""
+ENOUGH = 20
+"""Windows of a class below which what is learnt, and what is said about errors, rests on chance."""
 
 RANGE_RATIO = 30.0
 """Two sets of windows of one quantity differ less than this in their typical size; units differ more (m/s2 and mg:
@@ -51,6 +53,96 @@ def check_windows(windows: Windows, classes: Sequence[str], *, what: str, fewest
                 raise ConfigError(
                     f"{what}: class {classes[label]!r} shares its windows with another class; look at its files"
                 )
+
+
+def few_windows(windows: Windows, classes: Sequence[str], *, hop_s: float, what: str) -> list[str]:
+    """What to say of classes with too few windows to rely on: a line each, with how much is missing.
+
+    Args:
+        windows: labelled.
+        classes: label names.
+        hop_s: seconds from window to window.
+        what: which set this is.
+    """
+    counts = np.bincount(windows.y, minlength=len(classes)).tolist()
+    return [
+        f"{what}: class {label!r} has {count} windows; {ENOUGH} are needed to rely on it: record about "
+        f"{(ENOUGH - count) * hop_s:.3g} s more of it, or shorten hop"
+        for label, count in zip(classes, counts, strict=True)
+        if count < ENOUGH
+    ]
+
+
+CONVERSIONS = (
+    ("m/s2 and g", 9.80665, ("g", "m/s2", "m/s^2", "m/s²", "m/s/s")),
+    ("degrees and radians", 57.2958, ("deg/s", "dps", "°/s", "rad/s", "deg", "°", "rad")),
+    ("a unit and its thousandth", 1000.0, ()),
+)
+"""Ratios of units that people mix: in words, the ratio, and the units it holds for; none: for all."""
+CONVERSION_WITHIN = 1.35
+"""How far a ratio of sizes may lie from a conversion and still be taken for it: people move unlike each other."""
+DOUBTFUL = 4.0
+"""Ratio of a group's values to those of the others from on which it is pointed out."""
+
+
+def odd_scales(windows: Windows, channels: Sequence[Channel]) -> list[tuple[str, str, float]]:
+    """Groups whose values are of another size than those of all others, within the same classes.
+
+    The size is the root mean square over the channels of one unit, class by class, since people rest and run for
+    different times; of a group the median over its classes counts, relative to the median of the other groups.
+
+    Args:
+        windows: of all sets.
+        channels: names and units.
+
+    Returns:
+        Group, unit and ratio, where it is `DOUBTFUL` or more, either way.
+    """
+    found = []
+    names = np.unique(windows.group)
+    for unit in dict.fromkeys(channel.unit for channel in channels):
+        columns = [index for index, channel in enumerate(channels) if channel.unit == unit]
+        power = np.square(windows.x[:, columns], dtype=np.float64).mean(axis=(1, 2))
+        ratios: dict[str, list[float]] = {str(name): [] for name in names}
+        for label in np.unique(windows.y):
+            own = windows.y == label
+            sizes = {str(n): float(np.sqrt(power[own & (windows.group == n)].mean())) for n in set(windows.group[own])}
+            for name, size in sizes.items():
+                others = [other for each, other in sizes.items() if each != name]
+                if len(others) > 1 and size > 0 and (usual := float(np.median(others))) > 0:
+                    ratios[name].append(size / usual)
+        for name, each in ratios.items():
+            ratio = float(np.median(each)) if each else 1.0
+            if max(ratio, 1 / ratio) >= DOUBTFUL:
+                found.append((name, unit, ratio))
+    return found
+
+
+def check_scales(windows: Windows, channels: Sequence[Channel]) -> list[str]:
+    """Refuse a group whose values are in another unit; say which ones are merely of an odd size.
+
+    Args:
+        windows: of all sets.
+        channels: names and units.
+
+    Returns:
+        A line for each group of an odd size.
+
+    Raises:
+        ConfigError: a group's values differ from all others' by the ratio of two units; names both.
+    """
+    lines = []
+    for group, unit, ratio in odd_scales(windows, channels):
+        times = max(ratio, 1 / ratio)
+        said = f"group {group}: its values in {unit} are {ratio:.3g} times those of the others in the same classes"
+        for units, conversion, of in CONVERSIONS:
+            if (not of or unit.lower() in of) and 1 / CONVERSION_WITHIN < times / conversion < CONVERSION_WITHIN:
+                raise ConfigError(
+                    f"{said}, which is the ratio of {units}: is it in another unit? convert it, leave it out "
+                    "([split] exclude), or say that it is right ([window] same_units = false)"
+                )
+        lines.append(f"{said}; is its sensor another one, or its unit?")
+    return lines
 
 
 def check_units(seen: Float32, other: Float32, channels: Sequence[Channel], *, what: str) -> None:

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
+from export.normalise import drop_unread, has_subgraph, replace
 
 
 def clean(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -36,11 +37,11 @@ def clean(model: onnx.ModelProto) -> onnx.ModelProto:
     # Whoever needs intermediate shapes infers them; stale ones make quantisers fail.
     del cleaned.graph.value_info[:]
     _pool_globally(cleaned)
-    _drop_unread(cleaned.graph)
+    drop_unread(cleaned.graph)
     _rename(cleaned.graph)
     # Quantisers list every operator set they know; a reader that lacks one of them would refuse the file.
     used = {_domain(message) for message in _messages(cleaned) if isinstance(message, onnx.NodeProto)}
-    _replace(cleaned.opset_import, [entry for entry in cleaned.opset_import if _domain(entry) in used])
+    replace(cleaned.opset_import, [entry for entry in cleaned.opset_import if _domain(entry) in used])
     try:
         onnx.checker.check_model(cleaned, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -88,34 +89,13 @@ def _pool_globally(model: onnx.ModelProto) -> None:
         rewritten.append(helper.make_node("GlobalAveragePool", [source], [pooled]))
         if not keep:
             rewritten.append(helper.make_node("Squeeze", [pooled, axes_name], [result]))
-    _replace(graph.node, rewritten)
-
-
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove nodes and constants that nothing reads, from the end backwards."""
-    read = {info.name for info in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if read.intersection(node.output):
-            kept.append(node)
-            read.update(_names_read(node))
-    _replace(graph.node, kept[::-1])
-    _replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in read])
-
-
-def _names_read(node: onnx.NodeProto) -> Iterator[str]:
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from _names_read(inner)
-            yield from (info.name for info in graph.output)
+    replace(graph.node, rewritten)
 
 
 def _rename(graph: onnx.GraphProto) -> None:
     """Name nodes and tensors by their place. Graphs with subgraphs keep their names: scopes would have to agree."""
     graph.name = "model"
-    if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
+    if any(map(has_subgraph, graph.node)):
         return
     fixed = {info.name for info in (*graph.input, *graph.output)}
     parameters = {tensor.name for tensor in graph.initializer}
@@ -129,14 +109,3 @@ def _rename(graph: onnx.GraphProto) -> None:
         node.output[:] = [names[name] for name in node.output]
     for tensor in graph.initializer:
         tensor.name = names[tensor.name]
-
-
-def _replace(repeated: object, items: list[object]) -> None:
-    """Give a repeated field new content; its old items may be among the new ones."""
-    copies = []
-    for item in items:
-        copy = type(item)()
-        copy.CopyFrom(item)  # type: ignore[attr-defined]  # protobuf messages carry no types here
-        copies.append(copy)
-    del repeated[:]  # type: ignore[attr-defined]
-    repeated.extend(copies)  # type: ignore[attr-defined]

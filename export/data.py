@@ -51,6 +51,7 @@ class Recording:
         tags: further facts as text, for example which wrist.
         t: (n_samples,) stamps in seconds, rising; None where samples lie one period of the data set's rate apart.
         marks: (n_samples,) label of each sample, `UNLABELLED` where nobody said; None where `label` holds for all.
+        left_out: rows of its file that were left out, since a cell was empty.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Recording:
     tags: Mapping[str, str] = field(default_factory=dict)
     t: Float64 | None = None
     marks: Int64 | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

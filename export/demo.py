@@ -352,7 +352,9 @@ def _write_bundles(
         name="exercise-watch-teacher",
         version=1,
         description="The cloud's answer to the same seven exercises, from 6 s that end with the device's window.",
-        input=InputContract(channels=channels, rate_hz=dataset.rate_hz, window=plan.context, hop=plan.hop),
+        input=InputContract(
+            channels=channels, rate_hz=dataset.rate_hz, window=plan.context, hop=plan.hop, fill="first"
+        ),
         output=output,
         variants=[replace(teacher, cost={"accuracy": facts["demo"]["gate"]["cloud_accuracy"]})],
         golden_inputs=np.concatenate(

@@ -23,7 +23,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.timing.machine import available_cores
 from export.augment import Sampler
 from export.clean import clean
-from export.data import Dataset, Float32, Int64, Windows
+from export.data import Dataset, Float32, Int64, Windows, spread
 from export.distill import Distillation, Featured, Pool, distil, label_pool
 from export.disturb import Disturbance, Disturbed
 from export.family import Family
@@ -258,6 +258,10 @@ def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
     )
 
 
+NEIGHBOURS = 8
+"""Validation windows that a given teacher is asked about together and one by one."""
+
+
 def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
     """An ONNX file as a teacher.
 
@@ -279,6 +283,7 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
         raise ConfigError(f"{path.name}: not an ONNX file: {error}") from error
     answers = OnnxTeacher(model=content, output=output, classes=task.classes, cache=cache)
     answers.answer(task.validation.contexts[:1])
+    answers.check_alone(task.validation.contexts[spread(len(task.validation), NEIGHBOURS)])
     ended = clean(model if output == "probabilities" else with_softmax(model))
     return Teacher(
         answers=answers,

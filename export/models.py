@@ -13,6 +13,8 @@ import onnx
 from edge_runtime.errors import ConfigError
 from export.calibrate import fit_temperature
 from export.candidates import Candidates, Integers, candidates, integers
+from export.clean import clean
+from export.conv2d import as_conv2d
 from export.data import Float32, spread
 from export.frontend_spec import FrontEnd
 from export.judge import REFERENCE
@@ -133,7 +135,8 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
         max_drop=recipe.limits.max_accuracy_drop,
         learned=rounded,
     )
-    say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f})")
+    floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
+    say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
     novelty = fit_novelty(sets.train, sets.validation) if recipe.gate.unfamiliar else None
     temperature = fit_temperature(answers(_cloud(teacher, 1.0), sets.validation.contexts), sets.validation.y)
     return Models(
@@ -157,7 +160,7 @@ def _teacher(task: Task, front: FrontEnd, steps: Steps, say: Say, given: Path | 
 
 
 def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
-    model = teacher.at(temperature).SerializeToString()
+    model = clean(as_conv2d(teacher.at(temperature))).SerializeToString()
     return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
 
 
@@ -180,6 +183,7 @@ def _quantisation(found: Integers) -> dict[str, Any]:
         "float_score": found.float_score,
         "score": found.score,
         "kept_in_float": [asdict(kept) for kept in found.kept],
+        "operators_in_float": dict(found.in_float),
     }
 
 

@@ -89,6 +89,7 @@ class WindowRecipe:
         max_gap_s: as `InputContract.max_gap_s`.
         label: which samples name the window, see `export.labels.window_label`.
         purity: smallest share of a window's samples that must bear its label.
+        same_units: refuse a group whose values differ from all others' by the ratio of two units.
         clip_s: every recording becomes one clip of this length, with silence at both ends where it is shorter, and its
             loudest part where it is longer. 0: recordings stay as they are.
     """
@@ -104,6 +105,7 @@ class WindowRecipe:
     max_gap_s: float = 0.0
     label: Rule = "centre"
     purity: float = 0.0
+    same_units: bool = True
     clip_s: float = 0.0
 
     def __post_init__(self) -> None:

@@ -7,14 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edge_runtime.errors import ConfigError
-from export.check_data import FEWEST, check_units, check_windows
-from export.data import Dataset, Windows
+from export.check_data import FEWEST, check_scales, check_units, check_windows, few_windows
+from export.data import Dataset, Float64, Windows
 from export.labels import clip, label_windows
 from export.readers import read
 from export.recipe import Recipe
 from export.split import Split, split
 from export.steps import Say, digest, file_digest
+
+UNALIKE = 0.1
+"""Relative difference of two recordings' rates from on which it is pointed out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,7 @@ class Sets:
         validation: windows of the groups that choose.
         test: windows of the groups that judge.
         digest: of all recordings and of how they are read; stands for them in the inputs of steps.
+        notes: what is odd about them, a line each.
     """
 
     recordings: Split
@@ -34,12 +40,14 @@ class Sets:
     validation: Windows
     test: Windows
     digest: str
+    notes: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, Any]:
         """Their part of the report."""
         return {
             "groups": self.recordings.groups,
             "windows": {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)},
+            "data_notes": list(self.notes),
         }
 
 
@@ -64,7 +72,40 @@ def read_sets(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Sets:
         check_units(cut["train"].x, windows.x, dataset.channels, what=name)
         groups = recordings.groups
         say(f"{name}: {len(windows)} windows of {', '.join(groups[:8])}{' ...' if len(groups) > 8 else ''}")
-    return Sets(recordings=dealt, **cut, digest=contents)
+    notes = _notes(recipe, dataset, cut)
+    for note in notes:
+        say(note)
+    return Sets(recordings=dealt, **cut, digest=contents, notes=tuple(notes))
+
+
+def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
+    """What a person should know of the recordings before he trusts what is learnt from them."""
+    channels, window = recipe.window.channels, recipe.window
+    notes = few_windows(cut["train"], recipe.classes, hop_s=window.hop / window.rate_hz, what="train")
+    if left_out := sum(recording.left_out for recording in dataset.recordings):
+        files = sum(bool(recording.left_out) for recording in dataset.recordings)
+        notes.append(f"{left_out} rows of {files} files were left out, since a cell was empty")
+    rates = {r.name: 1 / step for r in dataset.recordings if r.t is not None and (step := _step(r.t))}
+    if rates and max(rates.values()) > (1 + UNALIKE) * min(rates.values()):
+        slowest, fastest = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
+        notes.append(
+            f"recordings have {rates[slowest]:.4g} Hz ({slowest}) to {rates[fastest]:.4g} Hz ({fastest}); windows have "
+            f"{window.rate_hz:g} Hz"
+        )
+    # Windows alone: the contexts of all sets together would be copied for nothing.
+    every = replace(
+        cut["train"],
+        contexts=np.concatenate([part.x for part in cut.values()]),
+        y=np.concatenate([part.y for part in cut.values()]),
+        group=np.concatenate([part.group for part in cut.values()]),
+    )
+    return [*notes, *(check_scales(every, channels) if window.same_units else [])]
+
+
+def _step(t: Float64) -> float:
+    """Median step of stamps that rise; 0 where there is none."""
+    steps = np.diff(t)
+    return float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
 
 
 def read_all(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]:

@@ -100,6 +100,23 @@ class SigningKey:
         )
 
 
+def envelope(kind: str, payload: bytes, signers: Sequence[SigningKey]) -> bytes:
+    """A DSSE envelope with a signature by each of the keys, as `edge_runtime.update.envelope` reads it.
+
+    Args:
+        kind: payload type; part of what is signed.
+        payload: what is signed.
+        signers: one or more.
+    """
+
+    def text(data: bytes) -> str:
+        return base64.b64encode(data).decode("ascii")
+
+    message = signature.pae(payload, kind)
+    signatures = [{"keyid": signer.public.id, "sig": text(signer.sign(message))} for signer in signers]
+    return _json({"payload": text(payload), "payloadType": kind, "signatures": signatures})
+
+
 def statement(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
     """The in-toto statement about a set of files: what is signed.
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+import edge_runtime
+import export
 from edge_runtime.clock import Clock
 
 Say = Callable[[str], None]
@@ -38,6 +40,20 @@ def file_digest(path: Path) -> str:
     return whole.hexdigest()
 
 
+def code_digest(packages: Sequence[Path] = (Path(export.__file__).parent, Path(edge_runtime.__file__).parent)) -> str:
+    """SHA-256 of the Python files of packages, as hexadecimal: what an upgrade changes, and an edit too.
+
+    Args:
+        packages: their folders; by default those that a build runs.
+    """
+    whole = hashlib.sha256()
+    for package in packages:
+        for file in sorted(package.rglob("*.py")):
+            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            whole.update(f"{package.name}/{file.relative_to(package).as_posix()}\0{content}\n".encode())
+    return whole.hexdigest()
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
@@ -49,7 +65,7 @@ class Steps:
 
     Args:
         folder: where results are kept.
-        versions: of the packages that results depend on; part of every digest.
+        versions: of the packages that results depend on, and `code_digest` of our own; part of every digest.
         say: told one line per step.
         clock: measures how long steps take.
     """

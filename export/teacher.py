@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -68,6 +68,10 @@ class TorchTeacher:
         return log_probabilities(answer(self.network.eval(), contexts), self.output)
 
 
+ALONE = 1e-3
+"""Largest difference between an answer among others and alone, relative to the largest answer: rounding stays below."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxTeacher:
     """Any ONNX file that maps (batch, channels, samples) to (batch, classes).
@@ -108,6 +112,24 @@ class OnnxTeacher:
                 np.savez(file, allow_pickle=False, answers=logarithms)
             partial.replace(kept)
         return logarithms
+
+    def check_alone(self, contexts: Float32) -> None:
+        """Refuse a model whose answer to a window depends on the windows beside it.
+
+        A device's server asks about one window at a time, or about some together, as they come.
+
+        Raises:
+            ConfigError: answers differ by more than rounding; says by how much.
+        """
+        contexts = np.ascontiguousarray(contexts, np.float32)
+        together, alone = self._ask(contexts), replace(self, batch=1)._ask(contexts)  # noqa: SLF001 - ourselves
+        difference = float(np.abs(together - alone).max())
+        if not difference <= ALONE * max(1.0, float(np.abs(together).max())):
+            raise ConfigError(
+                f"teacher: its answers to {len(contexts)} windows together differ by {difference:.3g} from those to "
+                "each alone; a maximum, a mean or a clip over the batch makes a window depend on those beside it: "
+                "export it so that each window is computed by itself"
+            )
 
     def _kept(self, contexts: Float32) -> Path | None:
         if self.cache is None:

@@ -14,7 +14,10 @@ import orjson
 from edge_runtime.cli.arguments import factor, seconds
 from edge_runtime.errors import ConfigError
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"
+_PACKAGE = Path(__file__).resolve().parents[1]
+_FOLDERS = (_PACKAGE / "demo" / "data", _PACKAGE.parent / "examples" / "exercise-watch")
+"""Where the demo's files lie: in an installed wheel, and in a checkout."""
+FOLDER = next((folder for folder in _FOLDERS if (folder / "app.toml").exists()), _FOLDERS[0])
 
 
 def add(commands: Any) -> None:
@@ -39,7 +42,7 @@ def add(commands: Any) -> None:
         metavar=("AFTER", "SECONDS"),
         help="stop the server for a while",
     )
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="the demo's files (default: those of the checkout)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="the demo's files (default: the package's own)")
     parser.add_argument(
         "--state", type=Path, default=Path("out/demo"), help="folder for the outbox (default: %(default)s)"
     )
@@ -53,9 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.demo.run import run as run_demo  # noqa: PLC0415
 
     if not (options.folder / "app.toml").exists():
-        raise ConfigError(
-            f"the demo's files are not in {options.folder}: run it in a checkout, or name them with --folder"
-        )
+        raise ConfigError(f"--folder {options.folder}: the demo's files (app.toml and what it names) are not there")
     if not options.verbose:
         logging.getLogger().setLevel(logging.WARNING)  # the view tells what the log would; a line would tear it
     demo = Demo(

@@ -122,8 +122,10 @@ def _entries(snapshot: Snapshot, options: argparse.Namespace) -> Iterator[Entry]
 
 
 def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
+    from edge_runtime.counters import read_totals  # noqa: PLC0415
     from edge_runtime.store.snapshot import Snapshot  # noqa: PLC0415
 
+    totals = read_totals(config.path.with_name(f"{config.path.stem}.counters"))
     with Snapshot(config) as snapshot:
         ledger = snapshot.ledger
         counts: dict[str, Any] = {
@@ -132,10 +134,13 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             "queued": ledger.queued,
             "dead": ledger.dead,
             "dropped": ledger.dropped(),
+            "repeated": ledger.repeated,
+            "unpublished": ledger.unpublished,
         }
         found = [_line(entry) for entry in _entries(snapshot, options)]
         if options.json:
             report = {"outbox": str(config.path), "counts": counts, "cases": found, "damaged": snapshot.damaged}
+            report["lifetime"] = None if totals is None else totals.plain()
             print(orjson.dumps(report).decode())
             return 0
         dropped = ", ".join(f"{reason} {number}" for reason, number in counts["dropped"].items() if number) or "none"
@@ -143,6 +148,10 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             f"{config.path}: accepted {ledger.accepted} = delivered {ledger.delivered} + queued {ledger.queued} "
             f"+ dead {ledger.dead} + dropped {sum(ledger.dropped().values())} ({dropped})"
         )
+        print(f"  offered again after a restart: {ledger.repeated}; final messages to publish: {ledger.unpublished}")
+        if totals is not None:
+            refused = ", ".join(f"{reason} {n}" for reason, n in sorted(totals.dropped.items()) if n) or "nothing"
+            print(f"  the application, {totals.starts} starts since {_when(totals.since)}: dropped {refused}")
         for one in found:
             when = _when(one["buried"] or one["created"])
             told = f"{one['reason'] or '-':<10} tried {one['attempts']}  {one['detail']}"

@@ -99,5 +99,5 @@ def run(options: argparse.Namespace) -> int:
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:
-        print(orjson.dumps(app.metrics.snapshot()).decode())
+        print(orjson.dumps(app.figures()).decode())
     return 0 if drained else 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edge_runtime.demo.schedule import Truth
 from edge_runtime.loop import Loop
-from edge_runtime.message import Answer, Correction
+from edge_runtime.message import Answer, Correction, FinalAnswer
 from edge_runtime.sinks import Done
 
 
@@ -46,6 +46,8 @@ class Tally:
                     self.repeats += seen.corrected is not None
                     seen.corrected = answer.label
                 continue
+            if isinstance(answer, FinalAnswer):
+                continue  # the device's own answer, which was counted when it came first
             turn = self._truth.at(answer.key, answer.start)
             if turn is not None:
                 seen = Seen(answer.key, turn.recording.label, answer.label, answer.confidence, answer.route)

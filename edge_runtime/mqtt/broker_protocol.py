@@ -35,6 +35,7 @@ from edge_runtime.mqtt.packets import (
     Parser,
     Properties,
     Suback,
+    TopicFilter,
     Unsuback,
     Will,
     decode_ack,
@@ -52,7 +53,6 @@ from edge_runtime.mqtt.packets import (
     encode_suback,
     encode_unsuback,
     parse_shared_subscription,
-    topic_matches,
 )
 from edge_runtime.mqtt.subscriptions import Grant, SubscriptionTree
 from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER, PROTOCOL_ERROR
@@ -383,8 +383,9 @@ class BrokerProtocol:
             if not wanted or parse_shared_subscription(one.topic_filter):
                 continue  # a shared subscription gets no retained messages (section 4.8.2)
             grant = session.subscriptions[one.topic_filter]
+            covered = TopicFilter(one.topic_filter)
             for message in self.retained.values():
-                if topic_matches(one.topic_filter, message.topic):
+                if covered.matches(message.topic):
                     session.deliver(message, grant, retain=True)
 
     def _publish(self, message: Message, source: Session | None) -> None:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -89,6 +89,9 @@ class Listener(Protocol):
 
     def on_granted(self, granted: Granted) -> None:
         """The broker answered SUBSCRIBE."""
+
+    def on_unsubscribed(self, packet_id: int) -> None:
+        """The broker answered UNSUBSCRIBE."""
 
     def on_publishes(self, publishes: list[Publish]) -> None:
         """Messages, in the order of the wire."""
@@ -166,6 +169,7 @@ class Connection:
         self.failure = ""
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
         client.on_disconnect = self._on_disconnect
         client.on_socket_close = self._on_socket_close
 
@@ -213,6 +217,11 @@ class Connection:
         _, packet_id = self._client.subscribe(wanted)
         return packet_id or 0
 
+    def unsubscribe(self, filters: Sequence[str]) -> int:
+        """Send UNSUBSCRIBE; returns its packet id."""
+        _, packet_id = self._client.unsubscribe(list(filters))
+        return packet_id or 0
+
     def keep_alive(self) -> None:
         """Ping when it is due, give up when the last ping was not answered. To be called a few times per period."""
         self._client.loop_misc()
@@ -249,6 +258,15 @@ class Connection:
         """
         raise NotImplementedError
 
+    def _let_paho_read(self) -> None:
+        """Have paho read what is there. A packet that it cannot make sense of ends the connection, and nothing else."""
+        try:
+            self._client.loop_read()
+        except Exception as error:  # noqa: BLE001 - struct.error, IndexError, ...: its decoders check little
+            self.failure = self.failure or f"the broker sent what MQTT forbids ({type(error).__name__}: {error})"
+            # What paho does itself for a packet that it refuses; with its half-read one `loop_read` would fail again.
+            self._client._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)  # noqa: SLF001
+
     def _after_paho(self) -> None:
         """Act on what the callbacks noted."""
         while self._notes:
@@ -283,6 +301,9 @@ class Connection:
     ) -> None:
         granted = Granted(packet_id, [(code.value, code.getName().lower()) for code in codes])
         self._notes.append(partial(self._listener.on_granted, granted))
+
+    def _on_unsubscribe(self, _client: Any, _userdata: Any, packet_id: int, _codes: Any, _properties: Any) -> None:
+        self._notes.append(partial(self._listener.on_unsubscribed, packet_id))
 
     def _on_disconnect(self, _client: Any, _userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if self.failure:
@@ -402,7 +423,7 @@ class BatchedConnection(Connection):
         if not self.is_open():
             return
         self.transport.hand_over(packet)
-        self._client.loop_read()
+        self._let_paho_read()
         if self.is_open() and self._client.want_write():
             self._client.loop_write()
         self._after_paho()
@@ -417,7 +438,7 @@ class BatchedConnection(Connection):
         self.failure = self.failure or failure
         if self.is_open():
             self.transport.end()
-            self._client.loop_read()
+            self._let_paho_read()
 
     def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
         transport = self.transport

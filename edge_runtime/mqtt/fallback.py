@@ -97,7 +97,7 @@ class FallbackConnection(Connection):
         poll.register(self.fileno(), select.POLLIN)
         more = True
         for _ in range(_PACKETS_A_TURN):
-            client.loop_read()
+            self._let_paho_read()
             if not self.is_open():
                 more = False
                 break
@@ -118,7 +118,7 @@ class FallbackConnection(Connection):
         if self.is_open():
             with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as duplicate:
                 duplicate.shutdown(socket.SHUT_RDWR)
-            self._client.loop_read()  # which finds it ended, and cleans up
+            self._let_paho_read()  # which finds it ended, and cleans up
 
     def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
         assert isinstance(outgoing, FallbackOutgoing)

@@ -16,11 +16,12 @@ import json
 import logging
 import random
 import selectors
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
 from edge_runtime.backoff import RECONNECT, Retry
+from edge_runtime.barrier import Barrier
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import VERSION_NAMES, Attempts
@@ -28,13 +29,16 @@ from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
 from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.reception import Reception
-from edge_runtime.mqtt.routing import Receive, Router
+from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused
 
 logger = logging.getLogger(__name__)
+
+_FILTERS_A_PACKET = 64
+"""Filters in one UNSUBSCRIBE."""
 
 
 class Link:
@@ -68,9 +72,12 @@ class Link:
         self._address = config.address()
         self._gauge = f'connected{{broker="{name}"}}'
         self._attempts = Attempts(config, name, retry or RECONNECT, self._rng)
-        self._router = Router(metrics)
+        self._router = Router(metrics, self._unasked)
+        self._status_barrier = Barrier("status", metrics)
         self._subscribing: dict[int, list[tuple[str, int]]] = {}
-        self._subscribed = False
+        self._subscribed = False  # the session has every filter of the router
+        self._leaving: dict[str, None] = {}  # filters that the session may have and nobody wants
+        self._unsubscribing: dict[int, list[str]] = {}
         self._users = 0
         self._publish_qos = 0
         self._loop: Loop | None = None
@@ -101,11 +108,45 @@ class Link:
         """The broker has accepted us, and nothing has ended that yet."""
         return self._connected
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
-        """Ask for messages, now and after each reconnection. A message goes to the first one that asked for it."""
-        self._router.add(filters, receive)
-        if self._connected:
-            self._send_subscribe(list(filters))
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> Subscription:
+        """Ask for messages, now and after each reconnection. A message goes to the first one that asked for it.
+
+        Raises:
+            MalformedPacket: a filter is malformed.
+        """
+        return self._add(Subscription(filters, receive))
+
+    def listen(
+        self,
+        filters: Sequence[tuple[str, int]],
+        take: Take,
+        barrier: Barrier,
+        failed: Callable[[], None] | None = None,
+    ) -> Subscription:
+        """The same for a side channel: message by message, acknowledged at once, behind a barrier.
+
+        Args:
+            filters: topic filters and their QoS.
+            take: takes a message.
+            barrier: catches what `take` raises; the same message is not handed over again.
+            failed: called when that has happened.
+
+        Raises:
+            MalformedPacket: a filter is malformed.
+        """
+        return self._add(Subscription(filters, SideChannel(take, barrier, self._metrics, failed), guarded=True))
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Hand over no more of its messages, and have the broker send none. May be called twice."""
+        self.leave(self._router.remove(subscription))
+
+    def leave(self, filters: Iterable[str]) -> None:
+        """Unsubscribe from filters that the session may have from earlier, unless a subscription has them."""
+        wanted = {one for one, _ in self._router.filters()}
+        leaving = [one for one in filters if one not in wanted]
+        self._leaving |= dict.fromkeys(leaving)
+        if self._connected and leaving:
+            self._send_unsubscribe(leaving)
 
     def publish(self, messages: Sequence[Message], done: Done | None = None) -> None:
         """Queue messages. They leave at the end of the turn, or when the broker is back.
@@ -125,6 +166,8 @@ class Link:
             part: name under which they stand; the same one again replaces them.
             facts: what JSON can carry.
         """
+        if not self._status_barrier.call(lambda: json.dumps(facts)):
+            return
         self._told[part] = facts
         if self._connected and self._outgoing is not None and self.config.status_topic:
             self._outgoing.offer([self._status("online", "")], None)
@@ -272,6 +315,10 @@ class Link:
         if filters and not (accepted.session_present and self._subscribed):
             self._send_subscribe(filters)
             self._subscribed = True
+        if not accepted.session_present:
+            self._leaving.clear()
+        elif self._leaving:
+            self._send_unsubscribe(list(self._leaving))
         self._keepalive_s = float(accepted.keepalive_s) or 60.0
         self._timer = loop.call_later(self._keepalive_s / 4, self._keep_alive)
         logger.info(
@@ -297,9 +344,39 @@ class Link:
             elif code < qos:
                 logger.warning("broker %s: subscription to %r granted with QoS %d, not %d", self.name, one, code, qos)
 
+    def on_unsubscribed(self, packet_id: int) -> None:
+        """The broker answered UNSUBSCRIBE."""
+        for one in self._unsubscribing.pop(packet_id, []):
+            self._leaving.pop(one, None)
+
+    def _add(self, subscription: Subscription) -> Subscription:
+        self._router.add(subscription)
+        for one, _ in subscription.filters:
+            self._leaving.pop(one, None)
+        if self._connected:
+            self._send_subscribe(subscription.filters)
+        else:
+            self._subscribed = False
+        return subscription
+
     def _send_subscribe(self, filters: list[tuple[str, int]]) -> None:
         if self._connection is not None:
             self._subscribing[self._connection.subscribe(filters)] = filters
+
+    def _send_unsubscribe(self, filters: list[str]) -> None:
+        if self._connection is not None:
+            for i in range(0, len(filters), _FILTERS_A_PACKET):
+                some = filters[i : i + _FILTERS_A_PACKET]
+                self._unsubscribing[self._connection.unsubscribe(some)] = some
+
+    def _unasked(self, topic: bytes) -> None:
+        """A message came that nobody asked for: an earlier run left a filter in the session. Leave its likely forms."""
+        name = topic.decode(errors="replace")
+        parent, slash, _ = name.rpartition("/")
+        likely = [name, f"{parent}/+"] if slash else [name]
+        if not self._leaving.keys() & likely:  # else the broker knows already
+            logger.info("broker %s: unsubscribed from a topic that nobody asked for now: topic=%r", self.name, name)
+            self.leave(likely)
 
     def _keep_alive(self) -> None:
         connection = self._connection
@@ -322,7 +399,10 @@ class Link:
         assert loop is not None
         assert outgoing is not None
         self._cancel_timer()
+        if self._subscribing:  # not known to be granted
+            self._subscribed = False
         self._subscribing.clear()
+        self._unsubscribing.clear()
         outgoing.end()
         self._reception.forget("connection_lost")
         was_connected = self._connected

@@ -50,6 +50,7 @@ from edge_runtime.mqtt.properties import (
     encode_properties,
 )
 from edge_runtime.mqtt.topics import (
+    TopicFilter,
     parse_shared_subscription,
     topic_matches,
     validate_topic_filter,
@@ -111,6 +112,7 @@ __all__ = [
     "Suback",
     "Subscribe",
     "Subscription",
+    "TopicFilter",
     "Unsuback",
     "Unsubscribe",
     "Will",

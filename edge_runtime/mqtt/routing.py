@@ -1,81 +1,156 @@
-"""Which subscriber of a link gets a message."""
+"""Message routing of a link: which subscription gets a message, and what stands between a side channel and the loop."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+from edge_runtime.barrier import Barrier
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.packets import Publish, topic_matches
+from edge_runtime.mqtt.packets import Publish, TopicFilter
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Delivery, Done
 
 Receive = Callable[[list[Publish], float, Done | None], None]
 """Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""
+Take = Callable[[Publish], None]
+"""Takes one message of a side channel; it is acknowledged whatever becomes of it."""
 
 _ROUTES: Final = 16_384
+_QUARANTINED: Final = 1024
+"""Digests of messages that made a side channel fail: the same message is not processed again."""
+MAX_STRANGERS: Final = 64
+"""Topics that nobody asked for, to be unsubscribed from, in the life of a process."""
 
 
-class Subscriber:
-    """Who gets the messages of some topic filters."""
+class Subscription:
+    """Topic filters, checked and parsed once, and the receiver of their messages.
 
-    __slots__ = ("_plain", "filters", "receive")
+    Args:
+        filters: topic filters and their QoS.
+        receive: is handed the messages.
+        guarded: `receive` is a side channel's: it gets no message that its filters do not cover.
 
-    def __init__(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
+    Raises:
+        MalformedPacket: a filter is malformed.
+    """
+
+    __slots__ = ("_parsed", "filters", "guarded", "receive")
+
+    def __init__(self, filters: Sequence[tuple[str, int]], receive: Receive, *, guarded: bool = False) -> None:
+        self._parsed = [TopicFilter(one) for one, _ in filters]
         self.filters = list(filters)
-        self._plain = [one.encode() for one, _ in filters]
         self.receive = receive
+        self.guarded = guarded
 
     def wants(self, topic: bytes) -> bool:
         """One of the filters covers this topic."""
-        return any(topic_matches(one, topic) for one in self._plain)
+        return any(one.matches(topic) for one in self._parsed)
+
+
+class SideChannel:
+    """Receiver of a side channel: one message at a time, behind a barrier, and never again one that made it fail.
+
+    Args:
+        take: takes a message.
+        barrier: catches what it raises.
+        metrics: counts ``quarantined``.
+        failed: called, behind the barrier too, when a message made `take` fail.
+    """
+
+    def __init__(
+        self, take: Take, barrier: Barrier, metrics: Metrics, failed: Callable[[], None] | None = None
+    ) -> None:
+        self._take = take
+        self._barrier = barrier
+        self._metrics = metrics
+        self._failed = failed
+        self._quarantine: dict[bytes, None] = {}
+
+    def __call__(self, publishes: list[Publish], _received: float, done: Done | None) -> None:
+        for publish in publishes:
+            if self._quarantine and _digest(publish) in self._quarantine:
+                self._metrics.dropped["quarantined"] += 1
+            elif not self._barrier.call(partial(self._take, publish)):
+                self._quarantine[_digest(publish)] = None
+                if len(self._quarantine) > _QUARANTINED:
+                    del self._quarantine[next(iter(self._quarantine))]
+                if self._failed is not None:
+                    self._barrier.call(self._failed)
+        if done is not None:
+            done()
 
 
 class Router:
-    """Hands messages to the first subscriber that asked for them.
+    """Hands messages to the first subscription that asked for them.
 
-    A single subscriber gets everything, and looks at the topics itself; so the usual case costs nothing here.
+    A single subscription of a source gets everything, and looks at the topics itself; so the usual case costs nothing
+    here.
 
     Args:
         metrics: counts messages that nobody asked for, such as those of a subscription that an earlier run left.
+        stranger: called with the topic of such a message, once for each of the first `MAX_STRANGERS` topics.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, stranger: Callable[[bytes], None] = lambda _: None) -> None:
         self._metrics = metrics
-        self._subscribers: list[Subscriber] = []
-        self._routes: Recent[bytes, Subscriber | None] = Recent(self._route, _ROUTES)
+        self._stranger = stranger
+        self._strangers: set[bytes] = set()
+        self._subscriptions: list[Subscription] = []
+        self._routes: Recent[bytes, Subscription | None] = Recent(self._route, _ROUTES)
 
-    def add(self, filters: Sequence[tuple[str, int]], receive: Receive) -> None:
-        """One more subscriber, behind those that are there."""
-        self._subscribers.append(Subscriber(filters, receive))
+    def add(self, subscription: Subscription) -> None:
+        """One more subscription, behind those that are there."""
+        self._subscriptions.append(subscription)
         self._routes.clear()
+
+    def remove(self, subscription: Subscription) -> list[str]:
+        """End a subscription, if it is there; returns those of its filters that no other subscription has."""
+        if subscription not in self._subscriptions:
+            return []
+        self._subscriptions.remove(subscription)
+        self._routes.clear()
+        kept = {one for one, _ in self.filters()}
+        return [one for one, _ in subscription.filters if one not in kept]
 
     def filters(self) -> list[tuple[str, int]]:
         """All topic filters and their QoS."""
-        return [one for subscriber in self._subscribers for one in subscriber.filters]
+        return [one for subscription in self._subscriptions for one in subscription.filters]
 
     def deliver(self, publishes: list[Publish], received: float, delivery: Delivery | None) -> None:
         """Hand over messages that arrived together; the delivery finishes when all who got some have finished."""
-        if len(self._subscribers) == 1:
-            parts = {self._subscribers[0]: publishes} if publishes else {}
+        if len(self._subscriptions) == 1 and not self._subscriptions[0].guarded:
+            parts = {self._subscriptions[0]: publishes} if publishes else {}
         else:
             parts = self._sort(publishes)
         done = None
         if delivery is not None:
             delivery.wait_for(len(parts))
             done = delivery.done
-        for subscriber, part in parts.items():
-            subscriber.receive(part, received, done)
+        for subscription, part in parts.items():
+            subscription.receive(part, received, done)
 
-    def _sort(self, publishes: list[Publish]) -> dict[Subscriber, list[Publish]]:
-        parts: dict[Subscriber, list[Publish]] = {}
+    def _sort(self, publishes: list[Publish]) -> dict[Subscription, list[Publish]]:
+        parts: dict[Subscription, list[Publish]] = {}
         for publish in publishes:
-            subscriber = self._routes[publish[0]]
-            if subscriber is None:
-                self._metrics.dropped["unexpected_topic"] += 1
+            subscription = self._routes[publish[0]]
+            if subscription is None:
+                self._unexpected(publish[0])
             else:
-                parts.setdefault(subscriber, []).append(publish)
+                parts.setdefault(subscription, []).append(publish)
         return parts
 
-    def _route(self, topic: bytes) -> Subscriber | None:
-        return next((subscriber for subscriber in self._subscribers if subscriber.wants(topic)), None)
+    def _route(self, topic: bytes) -> Subscription | None:
+        return next((one for one in self._subscriptions if one.wants(topic)), None)
+
+    def _unexpected(self, topic: bytes) -> None:
+        self._metrics.dropped["unexpected_topic"] += 1
+        if topic not in self._strangers and len(self._strangers) < MAX_STRANGERS:
+            self._strangers.add(topic)
+            self._stranger(topic)
+
+
+def _digest(publish: Publish) -> bytes:
+    return hashlib.sha256(len(publish[0]).to_bytes(2, "big") + publish[0] + publish[1]).digest()

@@ -55,28 +55,40 @@ def parse_shared_subscription(topic_filter: str | bytes) -> tuple[bytes, bytes] 
     return _split_shared(validate_topic_filter(topic_filter))
 
 
+class TopicFilter:
+    """A topic filter, checked and parsed once; a shared subscription matches by the filter within it.
+
+    Raises:
+        MalformedPacket: as `validate_topic_filter`.
+    """
+
+    __slots__ = ("_any_rest", "_levels", "_starts_wild")
+
+    def __init__(self, topic_filter: str | bytes) -> None:
+        raw = validate_topic_filter(topic_filter)
+        shared = _split_shared(raw)
+        levels = (raw if shared is None else shared[1]).split(b"/")
+        self._starts_wild = levels[0] in {b"+", b"#"}
+        self._any_rest = levels[-1] == b"#"
+        self._levels = levels[:-1] if self._any_rest else levels
+
+    def matches(self, topic: bytes) -> bool:
+        """Whether it covers a topic. Raises nothing, whatever the topic is."""
+        if self._starts_wild and topic[:1] == b"$":
+            return False  # MQTT-4.7.2-1: a wildcard in front does not reach the server's own topics
+        levels, wanted = topic.split(b"/"), self._levels
+        if len(levels) < len(wanted) or (len(levels) > len(wanted) and not self._any_rest):
+            return False
+        return all(p in {b"+", level} for p, level in zip(wanted, levels, strict=False))
+
+
 def topic_matches(topic_filter: str | bytes, topic: str | bytes) -> bool:
-    """Say whether a valid filter covers a valid topic; a shared subscription matches by the filter within it.
+    """Say whether a valid filter covers a valid topic; `TopicFilter` does it many times for less.
 
     >>> topic_matches("watch/+/imu", "watch/7/imu"), topic_matches("watch/#", "watch"), topic_matches("#", "$SYS/x")
     (True, True, False)
     """
-    wanted = topic_filter.encode() if isinstance(topic_filter, str) else topic_filter
-    name = topic.encode() if isinstance(topic, str) else topic
-    shared = _split_shared(wanted)
-    if shared is not None:
-        wanted = shared[1]
-    if name[:1] == b"$" and wanted[:1] in {b"+", b"#"}:
-        return False  # MQTT-4.7.2-1: a wildcard in front does not reach the server's own topics
-    levels = name.split(b"/")
-    patterns = wanted.split(b"/")
-    if patterns[-1] == b"#":
-        patterns.pop()
-        if len(levels) < len(patterns):
-            return False
-    elif len(levels) != len(patterns):
-        return False
-    return all(p in {b"+", level} for p, level in zip(patterns, levels, strict=False))
+    return TopicFilter(topic_filter).matches(topic.encode() if isinstance(topic, str) else topic)
 
 
 def _checked(value: str | bytes, what: str, reason_code: int) -> bytes:

@@ -40,12 +40,16 @@ class JsonlSinkConfig:
     """Begin a new file rather than let this one grow beyond; 0: never."""
     keep: int = 5
     """Old files that are kept, as ``path.1`` (the newest) to ``path.N``."""
+    mode: int = 0o600
+    """Permissions of a file that is made; one that exists keeps its own. ``0o640`` lets a group read the answers."""
     max_pending_bytes: int = 1024 * 1024
     """Answers held while the disk is full or failing; beyond it the oldest are dropped and counted."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0 or not 0 <= self.keep <= 1000 or self.max_pending_bytes < 0:
             raise ValueError("max_bytes and max_pending_bytes must be at least 0, keep 0 to 1000")
+        if self.mode & ~0o777 or self.mode & 0o600 != 0o600:
+            raise ValueError("mode must be 0o600 to 0o777, and let the owner read and write")
 
 
 class _Batch(NamedTuple):
@@ -225,7 +229,7 @@ class JsonlSink:
     def _open_file(self) -> None:
         # Never a device or a pipe: opening one could wait for ever. O_NONBLOCK has no effect on a regular file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(self._path, flags, 0o644)
+        fd = os.open(self._path, flags, self._config.mode)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from edge_runtime.loop import Loop
-from edge_runtime.message import Answer, Correction
+from edge_runtime.message import Answer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import V5, encode_message_properties
@@ -38,7 +38,7 @@ class MqttSinkConfig:
     topic: str = "edge/{key}/prediction"
     """Template; may name ``{key}``, ``{label}``, ``{model}``, ``{route}`` and ``{variant}``."""
     corrections_topic: str = ""
-    """The same for corrections, where they should go elsewhere."""
+    """The same for corrections and final messages, where they should go elsewhere."""
     qos: int = 1
     """With 2 no answer comes twice while this process runs and the broker keeps its session; connections may come and
     go. If the broker forgets the session, over websockets and with ``receive = "paho"`` it is, as 1, at least once."""
@@ -109,7 +109,7 @@ class MqttSink:
         with_properties = config.properties and self._link.version == V5
         messages = []
         for answer in answers:
-            topic = (self._correction_topic if isinstance(answer, Correction) else self._topic)(answer)
+            topic = (self._topic if isinstance(answer, Prediction) else self._correction_topic)(answer)
             properties = b""
             if with_properties:
                 name = answer.id

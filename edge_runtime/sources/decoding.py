@@ -72,7 +72,10 @@ class Refusals:
 
 
 class Decoder:
-    """Decodes what arrived together. Never raises for the bytes of a message.
+    """Decodes what arrived together. Never raises for the bytes of a message, whatever the codec does.
+
+    A codec refuses a message with `InputError`. Any other exception is a defect of ours: the message is counted as
+    ``internal_error`` and logged like a refusal (traceback: debug log), and the others of its batch are decoded.
 
     Counts ``messages_total``, ``message_bytes_total`` and the stage ``decode``; a refusal goes to `Metrics.dropped`
     under its reason. Readings are counted where they are taken, by the pipeline.
@@ -106,7 +109,10 @@ class Decoder:
         started = self._monotonic()
         readings: list[Reading] | None = None
         if n >= BATCH and self._many is not None:
-            readings = self._many(messages, received_wall)
+            try:
+                readings = self._many(messages, received_wall)
+            except Exception:
+                logger.debug("decoding together failed", exc_info=True)  # one by one, the culprit is counted
         if readings is None:
             readings = self._one_by_one(messages, received_wall)
         metrics = self._metrics
@@ -139,4 +145,8 @@ class Decoder:
                 readings += decode(key, payload, received_wall)
             except InputError as error:
                 self.refuse(error, key, payload)
+            except Exception as error:
+                logger.debug("decoding failed", exc_info=True)
+                what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; please report it"
+                self.refuse(InputError("internal_error", what), key, payload)
         return readings

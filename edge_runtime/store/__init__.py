@@ -9,6 +9,7 @@
     placing    paths that can never be a store's
     opening    creation, checks, upgrade
     salvage    what happens to a damaged file
+    closings   how cases ended: what consumers are told, and what repeats are told again
     snapshot   looking into an outbox that somebody else owns
     requests   asking its owner to retry or drop dead letters
     schema     tables, ledger, checksums
@@ -20,7 +21,9 @@ from __future__ import annotations
 
 from edge_runtime.store.outbox import Outbox
 from edge_runtime.store.records import (
+    DELIVERED,
     TRUSTED_ATTEMPTS,
+    Closing,
     Counts,
     DeadLetter,
     HardCase,
@@ -31,7 +34,9 @@ from edge_runtime.store.records import (
 from edge_runtime.store.salvage import Damage
 
 __all__ = [
+    "DELIVERED",
     "TRUSTED_ATTEMPTS",
+    "Closing",
     "Counts",
     "Damage",
     "DeadLetter",

@@ -12,6 +12,7 @@ allocated, and a flush has no metadata to write. Every row carries a CRC-32; the
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
 from edge_runtime.store.opening import close_quietly, explain, fold_log, give_up, sync_folder
+from edge_runtime.store.placing import identity_of, is_removed, refuse_foreign
 from edge_runtime.store.schema import Connect, Connection, connect_sqlite, memory_for
 
 log = logging.getLogger(__name__)
@@ -102,6 +104,7 @@ class JournalFile:
         self._connect = connect
         self._owner: int | None = None
         self._db: Connection | None = None
+        self._identity: tuple[int, int] | None = None  # of the file that is open
         self._headless = False  # a new file, in the place of one that turned out to be damaged while it was written to
 
     def read(self) -> Recovered:
@@ -146,6 +149,7 @@ class JournalFile:
             StoreFull: no room on the disk, or under `max_bytes`.
             StoreError: the file cannot be used; a damaged one is set aside, and the new one begins with `replace`.
         """
+        self._notice_removal()
         if self._headless:
             raise StoreError(f"the journal {self._path} begins anew: a snapshot comes first")
         rows = [(turn.seq, settled, _checksum(turn.seq, settled, turn.body), turn.body) for turn in turns]
@@ -157,6 +161,7 @@ class JournalFile:
         Raises:
             StoreFull, StoreError: as `append`; what was there before is there still.
         """
+        self._notice_removal()
         crc = _checksum(snapshot.seq, contract, snapshot.body)
         self._transact([
             ("DELETE FROM turns", ()),  # those, too, that damage has hidden behind the last one
@@ -169,10 +174,25 @@ class JournalFile:
         """Fold the log into the database and give the file back. Twice does no harm."""
         db, self._db = self._db, None
         if db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                if db.execute("PRAGMA freelist_count").fetchone()[0]:
+                    db.execute("VACUUM")  # free pages hold readings that are of no use any more
             close_quietly(db)
         if self._owner is not None:
             os.close(self._owner)
             self._owner = None
+
+    def _notice_removal(self) -> None:
+        """Begin a new file where somebody has deleted this one; it begins with a snapshot."""
+        if self._db is None or not is_removed(self._path, self._identity):
+            return
+        log.error("the journal %s was removed while it was in use; it is written again", self._path)
+        close_quietly(self._db)
+        self._db = None
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+        self._headless = True
 
     def _transact(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
         try:
@@ -202,6 +222,7 @@ class JournalFile:
             if new:
                 sync_folder(self._path.parent)
             self._db = db = self._connect(self._path)
+            self._identity = identity_of(self._path)
             db.execute("PRAGMA locking_mode = EXCLUSIVE")
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
@@ -253,6 +274,7 @@ class JournalFile:
             raise StoreUnusable(
                 f"the journal's folder {self._path.parent} does not exist; create it or change the path"
             )
+        refuse_foreign(self._path)
         descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from edge_runtime.disk import NOT_THE_DISK
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
+from edge_runtime.store.placing import refuse_foreign
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.schema import (
+    ADDED_LATER,
     APPLICATION_ID,
     BY_VALUE,
     PAGE_BYTES,
@@ -57,11 +59,12 @@ def lock(path: Path) -> int:
 
     Raises:
         StoreInUse: somebody else owns the outbox.
-        StoreUnusable: the folder is missing, or may not be written to.
+        StoreUnusable: the folder is missing, or may not be written to; a file is somebody else's, or open to others.
         OSError: the disk is full, read-only or failing.
     """
     if not path.parent.is_dir():
         raise StoreUnusable(f"the outbox's folder {path.parent} does not exist; create it or change the path")
+    refuse_foreign(path)
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,7 +146,7 @@ def _configure(db: Connection, config: OutboxConfig) -> None:
     db.execute(f"PRAGMA wal_autocheckpoint = {config.checkpoint_pages}")
     db.execute(f"PRAGMA journal_size_limit = {config.checkpoint_pages * PAGE_BYTES}")
     db.execute(f"PRAGMA max_page_count = {config.max_bytes // PAGE_BYTES}")
-    db.execute("PRAGMA secure_delete = OFF")  # Debian builds with it on: every delivered body would be overwritten
+    db.execute("PRAGMA secure_delete = ON")  # a delivered body is not to stay readable in a free page
     db.execute("PRAGMA temp_store = MEMORY")  # no file that nobody told us to open
     db.execute("PRAGMA mmap_size = 0")  # with a map, a failing disk is a SIGBUS and not an error
     db.execute("PRAGMA cell_size_check = ON")
@@ -266,8 +269,10 @@ def has_our_schema(db: Connection) -> bool:
 
 
 def _definitions(db: Connection) -> list[tuple[str, int, str]]:
+    """Names, first pages and SQL. What an upgrade adds begins wherever there is room: 0 in place of its page."""
     query = "SELECT name, rootpage, sql FROM sqlite_master WHERE name != 'by_value' ORDER BY name"
-    return [tuple(row) for row in db.execute(query).fetchall()]
+    rows = db.execute(query).fetchall()
+    return [(name, 0 if name in ADDED_LATER else rootpage, sql) for name, rootpage, sql in rows]
 
 
 _SUM_OF_PLACES = """SELECT sum(seq) FROM

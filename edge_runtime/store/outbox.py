@@ -7,6 +7,9 @@ What it promises:
   are written in the same transaction as the rows.
 - The database never exceeds `OutboxConfig.max_bytes`, the log beside it stays below `OutboxConfig.log_limit`; both
   reuse their space.
+- A case counts once: one that is offered again under its id counts as repeated, while it is here and for as long as the
+  outbox remembers how it ended (the last `OutboxConfig.remembered` cases).
+- A case that leaves without an answer leaves a `Closing`, written in that transaction and kept until the sinks have it.
 - Order and age follow sequence numbers and powered time, never the wall clock: a clock that jumps expires nothing. Time
   with the power off does not count towards age, because a board without a battery clock cannot tell how long it was.
 - An I/O error refuses the call that met it and nothing else; the next call opens the file again.
@@ -21,15 +24,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from edge_runtime.clock import Clock
-from edge_runtime.store import rows
-from edge_runtime.store.records import GROUP_CASES, Counts, DeadLetter, HardCase, OutboxConfig, PutResult
+from edge_runtime.store import closings, rows
+from edge_runtime.store.records import (
+    DELIVERED,
+    GROUP_CASES,
+    Closing,
+    Counts,
+    DeadLetter,
+    HardCase,
+    OutboxConfig,
+    PutResult,
+)
 from edge_runtime.store.rows import Lease, Queued
 from edge_runtime.store.salvage import Damage
 from edge_runtime.store.schema import (
@@ -91,7 +103,8 @@ class Outbox:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._file = Session(config, clock, connect, self._check_leases, on_damage)
+        self._file = Session(config, clock, connect, self._opened, on_damage)
+        self._memory = closings.Memory(config.remembered)
         self._leases: dict[str, Lease] = {}
         self._refused: Counter[str] = Counter()
         self._duplicates = 0
@@ -141,7 +154,7 @@ class Outbox:
             cases: in the order in which they are to be accepted.
 
         Returns:
-            What became of each. Only the ids in `accepted` and `duplicates` are safe.
+            What became of each. Only the ids in `accepted`, `duplicates` and `repeated` are safe.
 
         Raises:
             StoreError: nothing is promised about these cases; put them again, repeats are recognised.
@@ -151,6 +164,7 @@ class Outbox:
             part = self._file.run(partial(self._put, group))
             result.accepted += part.accepted
             result.duplicates += part.duplicates
+            result.repeated += part.repeated
             result.refused.update(part.refused)
             result.evicted += part.evicted
         return result
@@ -161,7 +175,7 @@ class Outbox:
         cases: list[HardCase] = []
         most = self._config.case_limit
         total = 0
-        for case in group:
+        for case in self._without_repeats(group, result, db):
             size = len(case.body) + len(case.meta)
             if size > most:
                 result.refused[case.id] = "too_large"
@@ -179,14 +193,29 @@ class Outbox:
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
                 known = rows.insert(db, draft, cases)
+                draft.repeated += len(known) + len(result.duplicates)
             if known:
                 for index, case in enumerate(cases):
                     (result.duplicates if index in known else result.accepted).append(case.id)
             else:
                 result.accepted = [case.id for case in cases]
+        else:
+            self._file.ledger.repeated += len(result.duplicates)  # stored with the next commit
         self._refused.update(result.refused.values())
         self._duplicates += len(result.duplicates)
         return result
+
+    def _without_repeats(self, group: list[HardCase], result: PutResult, db: Connection) -> list[HardCase]:
+        """The cases that have not left already; of the others, the closings are published again."""
+        if not any(case.id in self._memory for case in group):
+            return group
+        found = {case.id: closing for case in group if (closing := self._memory.find(db, case.id)) is not None}
+        if found:
+            with self._file.transaction(db) as draft:
+                closings.publish_again(db, draft, list(found.values()))
+                draft.repeated += len(found)
+            result.repeated += found
+        return [case for case in group if case.id not in found]
 
     def _that_fit(self, db: Connection, cases: list[HardCase], result: PutResult) -> list[HardCase]:
         """The cases that fit as things are; the others are refused."""
@@ -215,8 +244,7 @@ class Outbox:
             while (lacks := reserved + need > rows.free_pages(db, self._page_limit)) and (
                 victim := self._victim(db, draft, case)
             ):
-                rows.forget(db, draft, [victim])
-                draft.evicted += 1
+                self._drop(db, draft, [victim], "evicted")
                 result.evicted.append(victim.id)
             if lacks:
                 result.refused[case.id] = "full"
@@ -242,10 +270,18 @@ class Outbox:
         expired = [case for case, stored_s in found if stored_s < now - self._config.max_age_s]
         if expired or now - ledger.elapsed_s > _REMEMBER_TIME_S:
             with self._file.transaction(db) as draft:
-                rows.forget(db, draft, expired)
-                draft.expired += len(expired)
+                self._drop(db, draft, expired, "expired")
         if len(expired) < _EXPIRE_AT_ONCE:
             self._next_housekeeping = now + _HOUSEKEEPING_S
+
+    def _drop(
+        self, db: Connection, draft: Ledger, queued: Sequence[Queued], reason: Literal["evicted", "expired"]
+    ) -> None:
+        """These leave without an answer: delete, count, and close them."""
+        ended = closings.of_cases(db, [case.seq for case in queued], reason)
+        rows.forget(db, draft, queued)
+        closings.write(db, draft, ended, self._memory)
+        setattr(draft, reason, getattr(draft, reason) + len(queued))
 
     # Forwarding -------------------------------------------------------------------------------------------------------
 
@@ -288,7 +324,9 @@ class Outbox:
         spoilt = [lease for lease in chosen if not is_intact(found[lease.seq])]
         if spoilt:
             with self._file.transaction(db) as draft:
+                ended = closings.of_damaged(db, [lease.seq for lease in spoilt])
                 rows.forget(db, draft, spoilt)
+                closings.write(db, draft, ended, self._memory)
                 draft.damaged += len(spoilt)
             log.error("%d hard cases in the outbox fail their checksum and are dropped as damaged", len(spoilt))
         cases = []
@@ -299,16 +337,23 @@ class Outbox:
                 cases.append(case)
         return cases
 
-    def delivered(self, ids: Iterable[str]) -> int:
-        """The cloud has answered these: delete them.
+    def delivered(self, ids: Iterable[str], answers: Mapping[str, bytes] | None = None) -> int:
+        """The cloud has answered these, and the sinks have the answers: delete them.
 
         Args:
             ids: cases in flight; others are ignored.
+            answers: by id, as they were published: what a repeat of the case is told.
 
         Returns:
             How many were settled by this call.
         """
-        return self._settle(ids, rows.deliver)
+
+        def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
+            ended = closings.of_cases(db, [lease.seq for lease in leases], DELIVERED)
+            rows.deliver(db, draft, leases)
+            closings.write(db, draft, closings.answered(ended, answers or {}), self._memory)
+
+        return self._settle(ids, work)
 
     def retry(self, ids: Iterable[str], delay_s: float, error: str) -> int:
         """These failed, and time may heal it.
@@ -375,12 +420,14 @@ class Outbox:
 
     def _entomb(self, db: Connection, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
         rows.leave_queue(db, leases)
+        closings.write(db, draft, closings.of_cases(db, [lease.seq for lease in leases], reason), self._memory)
         rows.entomb(db, draft, leases, reason, detail, stamp=self._clock.wall(), max_bytes=self._config.max_dead_bytes)
 
     def _leased(self) -> set[int]:
         return {lease.seq for lease in self._leases.values()}
 
-    def _check_leases(self, db: Connection) -> None:
+    def _opened(self, db: Connection) -> None:
+        self._memory.load(db)
         self._leases = {case_id: lease for case_id, lease in self._leases.items() if rows.is_queued(db, lease)}
 
     # Dead letters -----------------------------------------------------------------------------------------------------
@@ -454,6 +501,37 @@ class Outbox:
             draft.discarded += 1
         return True
 
+    # How cases ended --------------------------------------------------------------------------------------------------
+
+    @property
+    def unpublished(self) -> int:
+        """How many closings the sinks do not have yet; as of the last commit, without a look at the file."""
+        return self._file.ledger.unpublished
+
+    def closings(self, limit: int) -> list[Closing]:
+        """Closings that the sinks do not have yet, oldest first; the same ones until `published` is told.
+
+        One that fails its checksum is dropped and left out.
+        """
+        return self._file.run(partial(self._closings, limit))
+
+    def _closings(self, limit: int, db: Connection) -> list[Closing]:
+        found, damaged = closings.unpublished(db, limit)
+        if damaged:
+            with self._file.transaction(db) as draft:
+                closings.published(db, draft, damaged, self._memory)
+            log.error("%d final messages in the outbox fail their checksum and are dropped", len(damaged))
+        return found
+
+    def published(self, seqs: Sequence[int]) -> None:
+        """The sinks have these closings."""
+
+        def work(db: Connection) -> None:
+            with self._file.transaction(db) as draft:
+                closings.published(db, draft, seqs, self._memory)
+
+        self._file.run(work)
+
     # Beside the queue -------------------------------------------------------------------------------------------------
 
     def get_state(self, name: str) -> bytes | None:
@@ -492,6 +570,8 @@ class Outbox:
             in_flight=len(self._leases),
             refused=dict(self._refused),
             duplicates=self._duplicates,
+            repeated=ledger.repeated,
+            unpublished=ledger.unpublished,
             used_bytes=(self._page_limit - rows.free_pages(db, self._page_limit)) * PAGE_BYTES,
             oldest_age_s=self._file.elapsed() - first[0][1] if first else 0.0,
         )

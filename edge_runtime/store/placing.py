@@ -1,12 +1,15 @@
-"""Whether a path can be a store's at all: what is wrong with a configuration, told apart from a disk that fails."""
+"""Checks of a store's path: what is wrong with a configuration or with permissions, told apart from a failing disk."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, StoreUnusable
+
+_BESIDE = ("", "-wal", "-shm", "-journal", ".lock", ".rebuilt")
 
 
 def check(path: Path, option: str) -> None:
@@ -40,3 +43,55 @@ def _missing(folder: Path) -> str:
         if parent.exists() and not parent.is_dir():
             return f"{parent} is a file and not a folder; choose another path"
     return f"the folder {folder} does not exist; make it"
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a store that somebody else has made, or could write to: what it says may not be ours.
+
+    Looks at the database and at what SQLite and the runtime keep beside it. Writes nothing.
+
+    Args:
+        path: of the database.
+
+    Raises:
+        StoreUnusable: a file belongs to another user, or group or others may write to it.
+        OSError: the disk fails.
+    """
+    for suffix in _BESIDE:
+        file = path.with_name(path.name + suffix)
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            continue
+        me = os.geteuid()
+        if status.st_uid != me:
+            raise StoreUnusable(
+                f"{file} belongs to user {status.st_uid}, and this is user {me}; remove it, or give it to this user "
+                "(chown) if you know what it holds"
+            )
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise StoreUnusable(
+                f"{file} may be written by others (mode {stat.S_IMODE(status.st_mode):04o}); remove it, or take that "
+                "right away (chmod 600) if you know what it holds"
+            )
+
+
+def is_removed(path: Path, identity: tuple[int, int] | None) -> bool:
+    """Whether the file that was opened at `path` is not there any more.
+
+    Args:
+        path: of the database.
+        identity: of the file when it was opened (`identity_of`); None: it was not opened.
+    """
+    return identity is not None and identity_of(path) not in {identity, None}
+
+
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Device and inode; (0, 0) where there is no file, None where the disk does not say."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 from edge_runtime.store.schema import CHECKPOINT_PAGES, PAGE_BYTES
 
@@ -65,6 +65,11 @@ class OutboxConfig:
         return min(self.max_case_bytes, self.max_bytes // 4)
 
     @property
+    def remembered(self) -> int:
+        """Closings kept for repeats: 4,096, fewer in a small outbox (some 400 bytes each, a tenth of the file)."""
+        return min(4096, self.max_bytes // PAGE_BYTES)
+
+    @property
     def checkpoint_pages(self) -> int:
         """Log pages after which SQLite copies the log into the database."""
         return min(CHECKPOINT_PAGES, self.max_bytes // 4 // PAGE_BYTES)
@@ -102,6 +107,26 @@ class HardCase:
     """Failed attempts so far; filled by `Outbox.take`, ignored by `Outbox.put`."""
 
 
+DELIVERED: Final = "delivered"
+"""The `Closing.reason` of a case that was answered."""
+
+
+class Closing(NamedTuple):
+    """How a case ended: what its consumers are told of it."""
+
+    seq: int
+    """Order in which cases were closed."""
+    id: str
+    key: str
+    created: float
+    """Of the case."""
+    reason: str
+    """`DELIVERED`, or why there is no answer: ``expired``, ``evicted``, ``damaged``, ``discarded``, or the reason of a
+    dead letter."""
+    meta: bytes
+    """Of the case, or the answer as it was published if it was delivered; empty where it could not be read."""
+
+
 @dataclass(slots=True)
 class PutResult:
     """What became of the cases of one `Outbox.put`."""
@@ -109,6 +134,8 @@ class PutResult:
     accepted: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     """Ids that were in the outbox already: durable too, not counted again."""
+    repeated: list[str] = field(default_factory=list)
+    """Ids of cases that have left already, not counted again: their closings are published again."""
     refused: dict[str, str] = field(default_factory=dict)
     """Reason by id: ``full``, ``too_large``, ``invalid``. These were never accepted."""
     evicted: list[str] = field(default_factory=list)
@@ -131,6 +158,10 @@ class Counts:
     """Not accepted, by reason, since this object was made."""
     duplicates: int
     """Since this object was made."""
+    repeated: int
+    """Cases that were offered again under an id that was accepted before; over all runs, not part of `accepted`."""
+    unpublished: int
+    """Closings that the sinks do not have yet."""
     used_bytes: int
     """Pages that hold something; the file itself does not shrink below the most it ever held."""
     oldest_age_s: float

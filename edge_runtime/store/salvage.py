@@ -13,9 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.store import closings
 from edge_runtime.store.opening import close_quietly, has_our_schema, log_of, open_database, sync_folder
 from edge_runtime.store.records import OutboxConfig
-from edge_runtime.store.schema import INSERT_CASE, PAGE_BYTES, Connect, Connection, Damaged, Ledger, is_intact
+from edge_runtime.store.schema import (
+    INSERT_CASE,
+    PAGE_BYTES,
+    Connect,
+    Connection,
+    Damaged,
+    Ledger,
+    is_intact,
+    public_id,
+)
 
 _KEEP = 2
 """Damaged files kept for inspection; older ones are removed, since a failing card must not fill itself."""
@@ -63,7 +73,7 @@ def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
     _remove(rebuilt)
     new, ledger = open_database(replace(config, path=rebuilt), connect)
     try:
-        recovered, lost = _carry_over(path, connect, new, ledger, rebuilt)
+        recovered, lost = _carry_over(path, connect, new, ledger, rebuilt, config.remembered)
         new.execute("PRAGMA synchronous = FULL")
         new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
@@ -88,7 +98,9 @@ def _switch(path: Path, rebuilt: Path) -> None:
     sync_folder(path.parent)
 
 
-def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, rebuilt: Path) -> tuple[int, int | None]:
+def _carry_over(
+    path: Path, connect: Connect, new: Connection, ledger: Ledger, rebuilt: Path, remembered: int
+) -> tuple[int, int | None]:
     """Copy every intact row of the damaged file into `new`; return how many, and how many are lost."""
     new.execute("PRAGMA synchronous = OFF")  # one flush at the end; until then the old file is the outbox
     old = _open_damaged(path, connect)
@@ -108,6 +120,7 @@ def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, r
             before = Ledger()
             top = _highest(old)
         _copy_rows(old, new, top)
+        _close_lost(old, new, ledger, closings.Memory(remembered))
     finally:
         close_quietly(old)
     ledger.count_rows(new)
@@ -122,6 +135,27 @@ def _carry_over(path: Path, connect: Connect, new: Connection, ledger: Ledger, r
     before.damaged += gone
     before.write(new)
     return recovered, gone if known else None
+
+
+def _close_lost(old: Connection, new: Connection, ledger: Ledger, memory: closings.Memory) -> None:
+    """Close the cases whose rows are lost and whose ids the index still has; inside no transaction."""
+    lost: list[str] = []
+    after = ""
+    try:
+        while found := old.execute(_INDEXED_IDS, (after, _ROWS)).fetchall():
+            names = [name for (name,) in found if isinstance(name, str)]
+            lost += [name for name in names if not new.execute("SELECT 1 FROM cases WHERE id = ?", (name,)).fetchone()]
+            if len(names) < len(found) or names[-1] <= after:
+                break  # not an index of ids any more
+            after = names[-1]
+    except _UNREADABLE:
+        pass  # whatever was found until then is told
+    new.execute("BEGIN IMMEDIATE")
+    closings.write(new, ledger, [closings.of_id(public_id(name)) for name in dict.fromkeys(lost)], memory)
+    new.execute("COMMIT")
+
+
+_INDEXED_IDS = "SELECT id FROM cases INDEXED BY sqlite_autoindex_cases_1 WHERE id > ? ORDER BY id LIMIT ?"
 
 
 def _copy_rows(old: Connection, new: Connection, top: int) -> None:
@@ -139,6 +173,7 @@ def _copy_rows(old: Connection, new: Connection, top: int) -> None:
             else:
                 new.execute("INSERT INTO ready VALUES (?,?,?)", (priority, seq, size))
         new.execute("COMMIT")
+    closings.carry_over(old, new, _UNREADABLE)
     for name, value in _state(old):
         new.execute("INSERT OR IGNORE INTO state VALUES (?,?)", (name, value))
 

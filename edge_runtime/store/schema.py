@@ -9,6 +9,9 @@ Tables::
     ledger   one row of counters, written in the same transaction as the rows they count
     state    small values that must survive a restart, for example the gate's budget
 
+    closed       how the last cases ended; see `edge_runtime.store.closings`
+    unpublished  which of these the sinks do not have yet
+
 A case's state lies beside its body and not in it, so a failed attempt rewrites forty bytes and not the tensor: flash
 wear is a budget. Rows carry a CRC-32 of their own, because SQLite has no checksum in the database file.
 """
@@ -56,8 +59,16 @@ _V1 = (
     "INSERT INTO ledger VALUES (1, 1, 0, 1, 0.0, 0, 0, 0, 0, 0, 0, 0)",  # its checksum follows in the same transaction
 )
 
-UPGRADES: tuple[tuple[str, ...], ...] = (_V1,)
+_V2 = (
+    "CREATE TABLE closed (seq INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE unpublished (seq INTEGER PRIMARY KEY)",
+)
+
+UPGRADES: tuple[tuple[str, ...], ...] = (_V1, _V2)
 """Script n takes a file from schema n to schema n + 1; a new file runs them all, an old one those it lacks."""
+
+ADDED_LATER = frozenset({"closed", "unpublished"})
+"""Tables that a file of the first schema gets by an upgrade, at pages that cannot be known."""
 
 BY_VALUE = "CREATE INDEX IF NOT EXISTS by_value ON cases (priority DESC, value, seq)"
 """Only where the policy ranks by value: a third index costs a tenth of the put rate."""
@@ -146,6 +157,11 @@ class Ledger:
     dead_bytes: int = 0
     floor: int = 0
     """No queued case has this sequence number or a smaller one: where to look for the oldest."""
+    unpublished: int = 0
+    """Closings that the sinks do not have yet."""
+    repeated: int = 0
+    """Cases offered again under an id that was accepted before. Outside the law, so it is kept in `state`."""
+    repeated_stored: int = 0
 
     def dropped(self) -> dict[str, int]:
         """Cases that left undelivered, by reason."""
@@ -157,7 +173,10 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """A draft that a transaction may change."""
-        return Ledger(*self._stored(), self.queued, self.dead, self.dead_bytes, self.floor)  # copy.copy takes 6 us
+        derived = (self.queued, self.dead, self.dead_bytes, self.floor)
+        return Ledger(
+            *self._stored(), *derived, self.unpublished, self.repeated, self.repeated_stored
+        )  # copy.copy: 6 us
 
     def count_rows(self, db: Connection) -> None:
         """Set the fields that follow from the rows."""
@@ -165,11 +184,18 @@ class Ledger:
         (waiting,) = db.execute("SELECT count(*) FROM waiting").fetchone()
         self.queued = ready + waiting
         self.dead, self.dead_bytes = db.execute("SELECT count(*), coalesce(sum(size), 0) FROM dead").fetchone()
+        (self.unpublished,) = db.execute("SELECT count(*) FROM unpublished").fetchone()
+        row = db.execute("SELECT value FROM state WHERE name = 'repeated'").fetchone()
+        text = row[0] if row and isinstance(row[0], bytes) else b""
+        self.repeated = self.repeated_stored = int(text[:18]) if text.isdigit() else 0
 
     def write(self, db: Connection) -> None:
         """Store it; inside a transaction."""
         row = self._stored()
         db.execute(_WRITE_LEDGER, (zlib.crc32(_LEDGER_ROW.pack(*row)), *row))
+        if self.repeated != self.repeated_stored:
+            db.execute("INSERT OR REPLACE INTO state VALUES ('repeated', ?)", (b"%d" % self.repeated,))
+            self.repeated_stored = self.repeated
 
     @classmethod
     def read(cls, db: Connection) -> Ledger:

@@ -14,9 +14,10 @@ from typing import TypeVar
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from edge_runtime.store import opening
+from edge_runtime.store.placing import identity_of, is_removed
 from edge_runtime.store.records import OutboxConfig
 from edge_runtime.store.salvage import Damage, finish, salvage
-from edge_runtime.store.schema import Connect, Connection, Damaged, Ledger, memory_for
+from edge_runtime.store.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class Session:
         self._closed = False
         self._owner: int | None = None
         self._db: Connection | None = None
+        self._identity: tuple[int, int] | None = None  # of the file that is open
+        self._lost: Ledger | None = None  # of a file that was removed while it was open
         self._started = clock.monotonic()
         self._elapsed_before = 0.0
         self._salvage_after = -math.inf
@@ -151,14 +154,45 @@ class Session:
     def _open(self) -> Connection:
         if self._closed:
             raise StoreError("the outbox is closed")
+        if self._db is not None and is_removed(self._config.path, self._identity):
+            self._give_up_removed(self._db)
         if self._owner is None:
             self._owner = opening.lock(self._config.path)
         if self._db is None:
             finish(self._config.path)
             self._db, self.ledger = opening.open_database(self._config, self._connect)
+            self._identity = identity_of(self._config.path)
+            self._carry_over()
             self._elapsed_before += max(0.0, self.ledger.elapsed_s - self.elapsed())
             self._on_open(self._db)
         return self._db
+
+    def _give_up_removed(self, db: Connection) -> None:
+        """Somebody has deleted the file or its folder. What it held is lost; the counters are not."""
+        self._lost = self.ledger.copy()
+        log.error(
+            "the outbox %s was removed while it was in use: %d hard cases and %d dead letters are lost",
+            self._config.path, self._lost.queued, self._lost.dead,
+        )  # fmt: skip
+        opening.close_quietly(db)
+        self._db = None
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+    def _carry_over(self) -> None:
+        """Into a new file: the counters of a removed one, what it held being dropped as ``damaged``."""
+        lost = self._lost
+        if lost is None or self._db is None:
+            return
+        if self.ledger.accepted:  # somebody has put another outbox in its place
+            self._lost = None
+            return
+        with self.transaction(self._db) as draft:
+            for name in ("next_seq", "accepted", "delivered", *DROP_REASONS):
+                setattr(draft, name, getattr(lost, name))
+            draft.damaged += lost.queued + lost.dead
+        self._lost = None
 
     def _abandon(self) -> None:
         if self._db is not None:

@@ -33,11 +33,6 @@ class Chunks:
         self._fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     @property
-    def topic_filter(self) -> str:
-        """What to subscribe to."""
-        return f"{self._prefix.decode()}+"
-
-    @property
     def missing(self) -> int:
         """How many parts are not here yet."""
         return len(self._missing)

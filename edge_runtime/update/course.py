@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from edge_runtime.barrier import Scheduler
 from edge_runtime.clock import Clock
 from edge_runtime.gate import Gate
-from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
@@ -73,7 +73,7 @@ class Surroundings:
     host: Host
     metrics: Metrics
     clock: Clock
-    loop: Loop
+    loop: Scheduler
     jobs: Jobs
     pipeline: Pipeline
     tell: Callable[[], None]
@@ -174,7 +174,7 @@ class Course:
         self._tell()
 
     def _cannot_load(self, error: Exception) -> None:
-        self._hold_back(" ".join(str(error).split()))
+        self.hold_back(" ".join(str(error).split()))
 
     def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served
@@ -285,9 +285,10 @@ class Course:
         self._host.serves(old.model, old.lineup)
         self.on_trial = None
         run.new.close()
-        self._hold_back(why)
+        self.hold_back(why)
 
-    def _hold_back(self, why: str) -> None:
+    def hold_back(self, why: str) -> None:
+        """What is being tried, or about to be, is not tried again; what ran before runs."""
         self._metrics.counts["updates_rolled_back_total"] += 1
         self._metrics.dropped["update_held_back"] += 1
         self.stage = "settling"

@@ -1,7 +1,8 @@
-"""Get a file over HTTP, in pieces that are kept when the connection or the device goes.
+"""Download of a file over HTTP: straight to the disk, and what is there is kept when the connection or the device goes.
 
 Nothing looks into what was fetched before all of it is here and has the size and the SHA-256 that were announced.
-Redirections are not followed: `UpdateConfig.hosts` would mean nothing then.
+Redirections are not followed, and addresses of this machine and of private networks are refused unless
+`UpdateConfig.hosts` names their host: whoever signs announcements has no business in the device's own network.
 
 Source: RFC 9110 section 14 (range requests).
 """
@@ -9,6 +10,7 @@ Source: RFC 9110 section 14 (range requests).
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 import re
 import socket
@@ -24,10 +26,14 @@ from edge_runtime.clock import Clock
 from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import ConnectionFailed, InputError, UpdateRefused
 from edge_runtime.http1 import Head, Stream, handshake
+from edge_runtime.oip import Buffer
 from edge_runtime.update import durable
 
-PIECE_BYTES = 256 * 1024
-"""What one request asks for: at most this much is fetched again after a cut."""
+SYNC_BYTES = 256 * 1024
+"""At most this much is fetched again after a power cut."""
+SLOWEST_BYTES_S = 500.0
+"""A server that sends less on average is given up."""
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15}|\*)")
 _HASH_BYTES = 2**20
 
@@ -39,6 +45,7 @@ class Server:
     """How servers are talked to."""
 
     hosts: tuple[str, ...]
+    """Hosts that may be asked, whatever their address; empty: every host with a public address."""
     tls: Callable[[], ClientTls]
     """Called for the first ``https://``: reading the system's certificates takes a board a while."""
     token: SecretFile | None
@@ -49,6 +56,8 @@ def fetch(
     url: str, part: Path, size: int, server: Server, clock: Clock, cancelled: threading.Event, progress: Progress
 ) -> None:
     """Complete a file, from where an earlier attempt got to.
+
+    What comes goes to the disk at once, never more than `size` of it; memory holds one block.
 
     Args:
         url: where it is.
@@ -64,27 +73,55 @@ def fetch(
         ConnectionFailed: worth another try.
         OSError: the file cannot be written.
     """
-    parts = urlsplit(url)
-    host = parts.hostname or ""
+    host = urlsplit(url).hostname or ""
     if server.hosts and host not in server.hosts:
         raise UpdateRefused("host", f"{host} is not among update.hosts ({', '.join(server.hosts)})")
+    if cancelled.is_set():
+        raise ConnectionFailed("fetching was cancelled")
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         have = os.fstat(fd).st_size
         if have > size:
             os.ftruncate(fd, 0)
             have = 0
-        while have < size:
-            if cancelled.is_set():
-                raise ConnectionFailed("fetching was cancelled")
-            offset, data = _piece(url, have, min(PIECE_BYTES, size - have), size, server, clock)
-            os.lseek(fd, offset, os.SEEK_SET)
-            durable.write_all(fd, data)
-            os.fsync(fd)
-            have = offset + len(data)
-            progress(have)
+        writing = _Writing(fd, have, size, cancelled, progress)
+        if have < size:
+            try:
+                _get(url, have, size, server, clock, writing)
+            finally:
+                os.fsync(fd)
     finally:
         os.close(fd)
+
+
+class _Writing:
+    """The file that grows, block by block."""
+
+    def __init__(self, fd: int, have: int, size: int, cancelled: threading.Event, progress: Progress) -> None:
+        self._fd = fd
+        self._have = have
+        self._size = size
+        self._synced = have
+        self._cancelled = cancelled
+        self._progress = progress
+
+    def begin_at(self, offset: int) -> None:
+        """The next block belongs there, and what lies behind it is of no use."""
+        os.ftruncate(self._fd, offset)
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        self._have = self._synced = offset
+
+    def __call__(self, block: Buffer) -> None:
+        if self._cancelled.is_set():
+            raise ConnectionFailed("fetching was cancelled")
+        if self._have + len(block) > self._size:
+            raise InputError("too_large", "it has more bytes than were announced")
+        durable.write_all(self._fd, block)
+        self._have += len(block)
+        if self._have - self._synced >= SYNC_BYTES:
+            os.fsync(self._fd)
+            self._synced = self._have
+        self._progress(self._have)
 
 
 def check(part: Path, size: int, sha256: str) -> None:
@@ -106,29 +143,29 @@ def check(part: Path, size: int, sha256: str) -> None:
         raise UpdateRefused("digest", "it does not have the SHA-256 that was announced")
 
 
-def _piece(url: str, start: int, count: int, size: int, server: Server, clock: Clock) -> tuple[int, bytes]:
-    """Some bytes and where they belong: from `start` on, or the whole file where a server knows no ranges."""
+def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing: _Writing) -> None:
+    """One exchange: the bytes from `start` on, or the whole file where a server knows no ranges."""
     parts = urlsplit(url)
     where = f"{parts.scheme}://{parts.netloc}"
-    deadline = clock.monotonic() + 2 * server.timeout_s + 600.0  # a piece at 500 bytes a second
+    # The whole of it has an end, however slowly the server sends.
+    deadline = clock.monotonic() + 2 * server.timeout_s + (size - start) / SLOWEST_BYTES_S
     stream: Stream | None = None
     try:
         stream = _connect(parts.hostname or "", parts.port, parts.scheme == "https", server, clock)
         stream.limit_wait(deadline, server.timeout_s)
-        stream.send(_request(url, start, count, server))
+        stream.send(_request(url, start, size - start, server))
         head = stream.read_head()
         if head.start[1] == "206":
-            _check_range(head, start, count, size, where)
-            body = bytes(stream.read_body(head, count))
-            if len(body) != count:
-                raise ConnectionFailed(f"{where} sent {len(body)} of {count} bytes")
-            return start, body
-        if head.start[1] == "200":
-            body = bytes(stream.read_body(head, size))
-            if len(body) < size:
-                raise UpdateRefused("size", f"{where} has {len(body)} bytes of it, {size} were announced")
-            return 0, body
-        raise _status(head, where)
+            _check_range(head, start, size - start, size, where)
+            writing.begin_at(start)
+        elif head.start[1] == "200":
+            start = 0
+            writing.begin_at(start)
+        else:
+            raise _status(head, where)
+        found = start + stream.read_body_into(head, size - start, writing)
+        if found < size:
+            raise _short(head, where, found, size)
     except InputError as error:
         if error.reason == "too_large":
             raise UpdateRefused("size", f"{where} has more of it than was announced") from error
@@ -142,9 +179,16 @@ def _piece(url: str, start: int, count: int, size: int, server: Server, clock: C
             stream.close()
 
 
+def _short(head: Head, where: str, found: int, size: int) -> Exception:
+    """An answer that ended well, and too soon."""
+    if head.start[1] == "206" or not {"content-length", "transfer-encoding"} & head.headers.keys():
+        return ConnectionFailed(f"{where} sent {found} of {size} bytes")
+    return UpdateRefused("size", f"{where} has {found} bytes of it, {size} were announced")
+
+
 def _connect(host: str, port: int | None, secure: bool, server: Server, clock: Clock) -> Stream:
     limit = clock.monotonic() + server.timeout_s
-    sock = socket.create_connection((host, port or (443 if secure else 80)), server.timeout_s)
+    sock = _dial(host, port or (443 if secure else 80), server)
     if not secure:
         return Stream(sock, clock)
     try:
@@ -152,6 +196,49 @@ def _connect(host: str, port: int | None, secure: bool, server: Server, clock: C
     except ssl.SSLError as error:
         sock.close()
         raise ConnectionFailed(f"https://{host}: TLS failed: {error.reason or error}") from error
+
+
+def _dial(host: str, port: int, server: Server) -> socket.socket:
+    """Connect to the first address that answers. What is checked is the address that is connected to.
+
+    Raises:
+        UpdateRefused: the host name is none, or means an address of a private network that nobody allowed by name.
+        OSError: none of its addresses answers.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise UpdateRefused("host", f"{host[:100]!r} is no host name") from error
+    failure: OSError = OSError("it has no address")
+    for family, kind, protocol, _, address in found:
+        if not server.hosts and not is_public(str(address[0])):
+            raise UpdateRefused("host", f"{host} is the address {address[0]} of this machine or a private network; "
+                                "put it into update.hosts if that is meant")  # fmt: skip
+        sock = socket.socket(family, kind, protocol)
+        sock.settimeout(server.timeout_s)
+        try:
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            return sock
+    raise failure
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one of the public Internet: not loopback, link-local, private, multicast, ...
+
+    An IPv6 address that stands for an IPv4 one (mapped, 6to4, NAT64) is what that one is.
+    """
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour
+        if inner is None and found in _NAT64:
+            inner = ipaddress.IPv4Address(found.packed[12:])
+        if inner is not None:
+            found = inner
+    return found.is_global and not found.is_multicast
 
 
 def _request(url: str, start: int, count: int, server: Server) -> bytes:

@@ -1,42 +1,47 @@
-"""From an announcement, or a dropped file, to a file that is here in full and may be looked into.
+"""Intake of updates: announcements and dropped files, until a file is here in full and may be looked into.
 
-One at a time, the newest announcement first. What fails for reasons that may pass (network, a full disk) is tried again
-with back-off, from where it got to; what is refused is not, until something else is announced.
+One at a time, the newest announcement first; what a person drops comes before anything from the network. What fails for
+reasons that may pass (network, a full disk) is tried again with back-off, from where it got to; what is refused is not,
+until something else is announced.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import random
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from edge_runtime.backoff import Retry
-from edge_runtime.clock import Clock
-from edge_runtime.credentials import ClientTls, SecretFile
+from edge_runtime.barrier import Barrier, Scheduler
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.loop import Loop, Timer
+from edge_runtime.loop import Timer
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import Publish
-from edge_runtime.mqtt.session import Done
-from edge_runtime.update import announcement, check, fetch, inbox
+from edge_runtime.signature import TrustedKey
+from edge_runtime.update import announcement, check, freshness, inbox
 from edge_runtime.update.announcement import Announcement, in_canary
-from edge_runtime.update.chunks import Chunks
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.depot import Depot
-from edge_runtime.update.job import Jobs
+from edge_runtime.update.download import Downloader
+from edge_runtime.update.freshness import FloorClock
+from edge_runtime.update.job import Jobs, Line
+
+if TYPE_CHECKING:
+    from edge_runtime.mqtt.link import Link
 
 log = logging.getLogger(__name__)
 
 RETRY = Retry(base_s=2.0, cap_s=300.0)
 _LOOK_AGAIN_S = 600.0
 """How often a date to come is looked at: the clock may jump."""
+_SAVE_AGAIN_S = 30.0
+"""After a floor could not be written: without it an announcement is not followed."""
+_STRANGERS = 8
+"""Announcements that no trusted key has signed, and that are looked at again when the keys change."""
 
 
 @dataclass(slots=True)
@@ -65,6 +70,11 @@ class Receiver(Protocol):
         ...
 
     @property
+    def keys(self) -> tuple[TrustedKey, ...]:
+        """Any of these may have signed an announcement."""
+        ...
+
+    @property
     def running(self) -> Manifest:
         """Of the bundle that an update would replace."""
         ...
@@ -73,21 +83,13 @@ class Receiver(Protocol):
         """A file is here."""
         ...
 
-    def refused(self, error: UpdateRefused, what: str) -> None:
-        """Count and tell."""
+    def refused(self, error: UpdateRefused, what: str, *, flood: bool = False) -> None:
+        """Count and tell; with `flood`, tell of each reason once in a while."""
         ...
 
     def tell(self) -> None:
         """Something changed that the status shows."""
         ...
-
-
-@dataclass(slots=True)
-class _Fetch:
-    announced: Announcement
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    chunks: Chunks | None = None
-    have: int = 0
 
 
 class Intake:
@@ -97,37 +99,36 @@ class Intake:
         config: where from.
         depot: where to.
         receiver: told what has arrived.
-        metrics: counts chunks that are none.
+        metrics: counts.
         clock: for back-off and dates.
 
     Raises:
         ConfigError: a file that the configuration names is missing or unusable.
     """
 
-    def __init__(self, config: UpdateConfig, depot: Depot, receiver: Receiver, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, config: UpdateConfig, depot: Depot, receiver: Receiver, metrics: Metrics, clock: FloorClock
+    ) -> None:
         self._config = config
         self._depot = depot
         self._receiver = receiver
         self._metrics = metrics
         self._clock = clock
-        self._server = fetch.Server(
-            hosts=config.hosts,
-            tls=functools.cache(lambda: ClientTls(config.ca_file, config.cert_file, config.key_file)),
-            token=SecretFile(config.token_file, "update.token_file") if config.token_file else None,
-            timeout_s=config.timeout_s,
+        self._downloader = Downloader(
+            config, depot, lambda error, what: receiver.refused(error, what, flood=True), clock
         )
-        if config.ca_file or config.cert_file:
-            self._server.tls()  # a wrong file is said at the start
         folders = [depot.requests] + ([config.drop] if config.drop is not None else [])
         self._folders = [inbox.DropFolder(folder) for folder in folders]
         self._rng = random.Random()  # noqa: S311 - jitter
-        self._loop: Loop | None = None
+        self._loop: Scheduler | None = None
         self._jobs: Jobs | None = None
-        self._link: Link | None = None
+        self._line: Line | None = None
         self._taking = False
         self._latest: Announcement | None = None
+        self._message = b""
+        """What `_latest` was read from."""
+        self._strangers: deque[bytes] = deque(maxlen=_STRANGERS)
         self._given_up: Announcement | None = None
-        self._fetch: _Fetch | None = None
         self._failures = 0
         self._timer: Timer | None = None
         self.note = ""
@@ -136,39 +137,78 @@ class Intake:
     @property
     def progress(self) -> tuple[str, int, int] | None:
         """What is being fetched, bytes that are here, and bytes in all."""
-        if self._fetch is None:
-            return None
-        have = self._fetch.have if self._fetch.chunks is None else self._fetch.chunks.have
-        return self._fetch.announced.model, have, self._fetch.announced.size
+        return self._downloader.progress
 
-    def open(self, loop: Loop, jobs: Jobs, link: Link | None) -> None:
-        """Begin to listen; before the sources, whose topics may overlap."""
-        self._loop, self._jobs, self._link = loop, jobs, link
+    def open(self, loop: Scheduler, jobs: Jobs, line: Line, link: Link | None, barrier: Barrier) -> None:
+        """Begin to listen; before the sources, whose topics may overlap.
+
+        Args:
+            loop: whose callbacks run behind `barrier`.
+            jobs: for what takes long.
+            line: for messages that have to be verified.
+            link: to the broker of announcements.
+            barrier: of the side channel.
+        """
+        self._loop, self._jobs, self._line = loop, jobs, line
+        self._downloader.open(jobs, link, barrier)
         if link is not None and self._config.topic:
-            link.subscribe([(self._config.topic, 1)], self._receive)
+            link.leave(self._depot.state.filters)  # which a crash may have left in the session
+            link.listen([(self._config.topic, 1)], self._receive, barrier)
 
     def close(self) -> None:
         """Give up what is under way; what is here of it stays."""
-        self._stop_fetching()
+        self._downloader.cancel()
         self._cancel_timer()
 
     # -- announcements -----------------------------------------------------------------------------------------------
 
-    def _receive(self, publishes: list[Publish], _received: float, done: Done | None) -> None:
-        for publish in publishes:
-            self.announced(publish[1])
-        if done is not None:
-            done()
+    def _receive(self, publish: Publish) -> None:
+        if publish[1]:
+            self.offer(publish[1])
+        else:  # whoever may publish can send an empty message, so it takes nothing back
+            self._metrics.dropped["update_announcement_empty"] += 1
+            log.info("update: an empty announcement was ignored; to stop a roll-out, announce a canary share of 0")
 
-    def announced(self, payload: bytes) -> None:
-        """A message on the topic; an empty one takes the announcement back."""
-        self._latest, self._given_up, self._failures = None, None, 0
-        if payload:
-            try:
-                self._latest = announcement.parse(payload)
-            except UpdateRefused as error:
-                self._receiver.refused(error, "announcement")
+    def offer(self, message: bytes) -> None:
+        """Verify an announcement, raise the floors on disk, and only then follow it."""
+        assert self._line is not None
+
+        def work() -> Announcement:
+            signed = announcement.parse(message, self._receiver.keys)
+            self._depot.change(lambda now: freshness.admitted(now, signed, self._clock.wall()))
+            return signed.announcement
+
+        self._line.run(
+            work, lambda latest: self._announced(latest, message), lambda error: self._unannounced(error, message)
+        )
+
+    def _announced(self, latest: Announcement, message: bytes) -> None:
+        if latest != self._latest:
+            self._latest, self._message = latest, message
+            self._given_up, self._failures = None, 0
         self.consider()
+
+    def _unannounced(self, error: Exception, message: bytes) -> None:
+        if isinstance(error, UpdateRefused):
+            if error.reason == "announcement_signature" and message not in self._strangers:
+                self._strangers.append(message)
+            self._receiver.refused(error, "announcement", flood=True)
+            return
+        self.note = f"an announcement waits: {error}"
+        log.error("update: %s", self.note)
+        if self._loop is not None:
+            self._loop.call_later(_SAVE_AGAIN_S, lambda: self.offer(message))
+        self._receiver.tell()
+
+    def keys_changed(self) -> None:
+        """Verify again what was followed and what no key had signed: other keys count now."""
+        messages = [*self._strangers, *([self._message] if self._latest is not None else [])]
+        self._strangers.clear()
+        self._latest, self._message = None, b""
+        self._downloader.cancel()
+        self.consider()
+        for message in messages:
+            self.offer(message)
 
     def again(self) -> None:
         """Take up what was given up: an operator wants another try."""
@@ -179,10 +219,10 @@ class Intake:
         """Look at the latest announcement again: something that it depends on may have changed."""
         self._cancel_timer()
         latest = self._latest
-        if self._fetch is not None:
-            if self._fetch.announced == latest:
+        if self._downloader.announced is not None:
+            if self._downloader.announced == latest:
                 return
-            self._stop_fetching()
+            self._downloader.cancel()
         self.note = ""
         if latest is None or latest == self._given_up:
             return
@@ -192,20 +232,31 @@ class Intake:
             self._given_up = latest
             self._receiver.refused(error, latest.model)
             return
-        if wanted and not self._receiver.busy:
+        if wanted and not self._receiver.busy and not self._taking:
             self._begin(latest)
         self._receiver.tell()
 
     def _wanted(self, latest: Announcement) -> bool:
+        """Whether to fetch it now.
+
+        1. It is refused if it has expired, or is no update of what runs (`check.admit`), or is too large.
+        2. It is left alone if it is not for this device: by its id, or by the canary share.
+        3. It waits for its date, and while an operator has put updates on hold.
+        """
         config = self._config
+        now_s = self._clock.wall()
+        freshness.require_unexpired(latest, now_s)  # rule 1
+        if not latest.concerns(config.identity):  # rule 2, before what would be an error for this device alone
+            self.note = f"{latest.model} is for other devices: {config.identity} is not among them"
+            return False
         if not check.admit(self._depot.state, self._receiver.running, latest.name, latest.version, latest.sha256):
             return False
         if latest.size > config.max_bytes:
             raise UpdateRefused("too_large", f"it has {latest.size} bytes, more than update.max_bytes "
                                 f"({config.max_bytes})")  # fmt: skip
-        if not in_canary(config.identity, latest.model, latest.canary):
+        if not in_canary(config.identity, latest.model, latest.canary):  # rule 2
             self.note = f"{latest.model} is for a share of {latest.canary:g} of the devices, this one not among them"
-        elif (wait := latest.due() - self._clock.wall()) > 0:
+        elif latest.not_before and (wait := announcement.seconds(latest.not_before) - now_s) > 0:  # rule 3
             self.note = f"{latest.model} is not before {latest.not_before}"
             self._again(min(wait, _LOOK_AGAIN_S))
         elif self._depot.state.on_hold:
@@ -217,108 +268,38 @@ class Intake:
     # -- fetching ----------------------------------------------------------------------------------------------------
 
     def _begin(self, latest: Announcement) -> None:
-        assert self._jobs is not None
         self._depot.forget_parts(keep=latest.sha256)
-        current = self._fetch = _Fetch(latest)
-        part = self._depot.part(latest.sha256)
         log.info("update: fetching %s, %d bytes", latest.model, latest.size)
-        if latest.chunks:
-            self._join(current, part)
-            return
+        self._downloader.begin(latest, self._fetched, self._failed)
 
-        def work() -> None:
-            fetch.fetch(
-                latest.url, part, latest.size, self._server, self._clock, current.cancelled, self._progress(current)
-            )
-            fetch.check(part, latest.size, latest.sha256)
-
-        self._jobs.run(work, lambda _: self._fetched(current), lambda error: self._failed(current, error))
-
-    @staticmethod
-    def _progress(current: _Fetch) -> Callable[[int], None]:
-        def set_have(have: int) -> None:
-            current.have = have
-
-        return set_have
-
-    def _join(self, current: _Fetch, part: Path) -> None:
-        if self._link is None:
-            self._failed(current, UpdateRefused("chunk", "chunks need update.broker"))
-            return
-        try:
-            current.chunks = Chunks(current.announced, part)
-        except OSError as error:
-            self._failed(current, error)
-            return
-        # At every attempt: subscribing is what makes a broker send what it retains.
-        self._link.subscribe([(current.chunks.topic_filter, 1)], self._receive_chunks)
-
-    def _receive_chunks(self, publishes: list[Publish], _received: float, done: Done | None) -> None:
-        for publish in publishes:
-            self._take_chunk(publish[0], publish[1])
-        if done is not None:
-            done()
-
-    def _take_chunk(self, topic: bytes, payload: bytes) -> None:
-        current = self._fetch
-        if current is None or current.chunks is None or not payload:
-            return  # of an earlier bundle, or taken back
-        try:
-            whole = current.chunks.take(topic, payload)
-        except UpdateRefused as error:
-            self._receiver.refused(error, current.announced.model)
-            return
-        except OSError as error:
-            self._failed(current, error)
-            return
-        if whole:
-            assert self._jobs is not None
-            wanted = current.announced
-            current.chunks.close()
-            part = self._depot.part(wanted.sha256)
-            self._jobs.run(
-                lambda: fetch.check(part, wanted.size, wanted.sha256),
-                lambda _: self._fetched(current),
-                lambda error: self._failed(current, error),
-            )
-
-    def _fetched(self, current: _Fetch) -> None:
-        if current is not self._fetch:
-            return
-        self._fetch = None
+    def _fetched(self, fetched: Announcement) -> None:
         self._failures = 0
-        self._receiver.arrived(Arrived(current.announced.sha256, announced=current.announced))
+        try:
+            freshness.require_unexpired(fetched, self._clock.wall())
+        except UpdateRefused as error:
+            self._failed(fetched, error)
+            return
+        self._receiver.arrived(Arrived(fetched.sha256, announced=fetched))
 
-    def _failed(self, current: _Fetch, error: Exception) -> None:
-        if current is not self._fetch:
-            return
-        self._stop_fetching()
+    def _failed(self, failed: Announcement, error: Exception) -> None:
         if isinstance(error, UpdateRefused):
-            self._given_up = current.announced
-            self._receiver.refused(error, current.announced.model)
+            self._given_up = failed
+            self._receiver.refused(error, failed.model)
             return
-        self._failures += 1
-        self.note = f"{current.announced.model}: {error}; trying again"
+        self._wait(failed.model, error)
         log.warning("update: %s", self.note)
-        self._metrics.counts["update_fetch_failures_total"] += 1
-        self._again(RETRY.delay(self._failures, None, self._rng))
-        self._receiver.tell()
 
     def later(self, file: Arrived, error: Exception) -> None:
         """What arrived could not be dealt with for a reason that may pass. A dropped file is still where it was."""
+        self._wait(file.what, error)
+        log.error("update: %s", self.note)
+
+    def _wait(self, what: str, error: Exception) -> None:
         self._failures += 1
         self._metrics.counts["update_fetch_failures_total"] += 1
-        self.note = f"{file.what}: {error}; trying again"
-        log.error("update: %s", self.note)
+        self.note = f"{what}: {error}; trying again"
         self._again(RETRY.delay(self._failures, None, self._rng))
         self._receiver.tell()
-
-    def _stop_fetching(self) -> None:
-        if self._fetch is not None:
-            self._fetch.cancelled.set()
-            if self._fetch.chunks is not None:
-                self._fetch.chunks.close()
-            self._fetch = None
 
     def _again(self, seconds: float) -> None:
         self._cancel_timer()
@@ -333,12 +314,14 @@ class Intake:
     # -- dropped files -----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See whether a bundle was dropped."""
-        if self._taking or self._receiver.busy or self._fetch is not None or self._depot.state.on_hold:
+        """See whether a bundle was dropped. It comes before what is being fetched, which is given up for now."""
+        if self._taking or self._receiver.busy or self._depot.state.on_hold:
             return
         for folder in self._folders:
             path = folder.look()
             if path is not None:
+                self._downloader.cancel()
+                self._cancel_timer()
                 self._take(path)
                 return
 
@@ -355,6 +338,7 @@ class Intake:
             refusal = error if isinstance(error, UpdateRefused) else UpdateRefused("unreadable", str(error))
             inbox.set_aside(path)
             self._receiver.refused(refusal, path.name)
+            self.consider()
 
         self._jobs.run(
             lambda: inbox.copy_in(path, self._depot, self._config.max_bytes),

@@ -14,24 +14,23 @@ Sources: DSSE protocol 1.0; The Update Framework specification 1.0.33, section 5
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError, SignatureError, StoreError, UpdateRefused
 from edge_runtime.signature import TrustedKey, hash_of, key_id, load_keys
 from edge_runtime.update import durable
+from edge_runtime.update import envelope as envelopes
+from edge_runtime.update.envelope import Envelope
 
 log = logging.getLogger(__name__)
 
 PAYLOAD_TYPE = "application/vnd.edge-runtime.trusted-keys+json"
-"""Not that of bundles: a signature over one can never pass for the other."""
+"""Not that of bundles and announcements."""
 MAX_BYTES = 64 * 1024
 _MAX_KEYS = 32
 _MAX_CHAIN = 256  # as many rotations as python-tuf follows
@@ -164,7 +163,7 @@ class KeyChain:
                 envelope = text.encode("ascii")
                 self._sets.append(successor(self.current, envelope))
                 self._envelopes.append(envelope)
-        except (ValueError, AttributeError, TypeError, UpdateRefused) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError, UpdateRefused) as error:
             # The rest of the chain does not follow from what is trusted: damage, or the configuration has new keys.
             log.warning("%s: key sets after version %d do not count: %s", self._path, self.current.version, error)
 
@@ -176,13 +175,12 @@ def successor(current: KeySet, envelope: bytes) -> KeySet:
         UpdateRefused: it may not; says why.
     """
     try:
-        payload, signatures = _opened(envelope)
-        message = pae(payload)
+        found = envelopes.read(envelope, PAYLOAD_TYPE, MAX_BYTES)
         # Not parsed before enough of the keys trusted so far have signed it.
-        _require(current, message, signatures, "trusted so far")
-        new = _parsed(payload, current.version)
-        _require(new, message, signatures, "of its own")
-    except (SignatureError, ValueError) as error:
+        _require(current, found, "trusted so far")
+        new = _parsed(found.payload, current.version)
+        _require(new, found, "of its own")
+    except (SignatureError, ValueError, RecursionError) as error:
         raise UpdateRefused("keys", f"a new set of keys is refused: {error}") from error
     return new
 
@@ -197,55 +195,8 @@ def _parsed(payload: bytes, current: int) -> KeySet:
     return KeySet(version=found.version, threshold=found.threshold, keys=keys)
 
 
-def pae(payload: bytes) -> bytes:
-    """The bytes that are signed: DSSE's pre-authentication encoding of our payload type and the payload."""
-    kind = PAYLOAD_TYPE.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
-
-
-def _opened(data: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """Payload and signatures by key id; nothing is verified yet."""
-    if len(data) > MAX_BYTES:
-        raise SignatureError(f"it has {len(data)} bytes, more than {MAX_BYTES}")
-    try:
-        envelope = json.loads(data.decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise SignatureError("it is not JSON") from error
-    if not isinstance(envelope, dict) or envelope.keys() != {"payload", "payloadType", "signatures"}:
-        raise SignatureError("it must have payload, payloadType and signatures, and nothing else")
-    if envelope["payloadType"] != PAYLOAD_TYPE:
-        raise SignatureError(f"its payloadType must be {PAYLOAD_TYPE}")
-    signatures = envelope["signatures"]
-    if not isinstance(signatures, list) or len(signatures) > 2 * _MAX_KEYS:
-        raise SignatureError("its signatures must be a list")
-    found: dict[str, bytes] = {}
-    for one in signatures:
-        if not isinstance(one, dict) or one.keys() != {"keyid", "sig"} or not isinstance(one["keyid"], str):
-            raise SignatureError("each of its signatures must have keyid and sig")
-        found[one["keyid"]] = _decoded(one["sig"])
-    return _decoded(envelope["payload"]), found
-
-
-def _decoded(text: Any) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise SignatureError("it holds something that is not base64") from error
-
-
-def _require(keys: KeySet, message: bytes, signatures: dict[str, bytes], which: str) -> None:
-    from cryptography import exceptions  # noqa: PLC0415 - only where signatures are verified
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-
-    good = 0
-    for key in keys.keys:
-        if (made := signatures.get(key.id)) is None:
-            continue
-        try:
-            key.public.verify(made, message, ec.ECDSA(hash_of(key.public.curve)))
-        except exceptions.InvalidSignature:
-            continue
-        good += 1
+def _require(keys: KeySet, envelope: Envelope, which: str) -> None:
+    good = len(envelope.signers(keys.keys))
     if good < keys.threshold:
         raise SignatureError(f"{good} of the keys {which} have signed it, {keys.threshold} must")
 

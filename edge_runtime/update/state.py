@@ -54,6 +54,15 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """The last announcement of one name that was followed; an older one is refused."""
+
+    sequence: int
+    digest: str
+    """SHA-256 of the signed bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All of it."""
 
@@ -75,6 +84,12 @@ class State:
     """An operator wants no updates for now."""
     last: str = ""
     """What happened last, one line for people."""
+    floors: dict[str, Floor] = field(default_factory=dict)
+    """By name of the bundle: the announcement with the highest sequence number. It survives every rollback."""
+    seen_s: float = 0.0
+    """The latest time that was seen, seconds since 1970: for boards whose clock does not know the date."""
+    filters: tuple[str, ...] = ()
+    """Topic filters that chunks were asked for with; the session may still have them after a crash."""
 
     def held_back(self, name: str, version: int) -> HeldBack | None:
         """Whether this version is held back, and why."""
@@ -138,8 +153,11 @@ def refusing(state: State, sha256: str, reason: str) -> State:
 
 
 def forgiven(state: State) -> State:
-    """An operator says: try again what was held back or refused, and take updates."""
-    return replace(state, held=(), refused={}, on_hold=False, last="an operator lifted what was held back")
+    """An operator says: try again what was held back or refused, and take updates.
+
+    The latest time that was seen is forgotten too: a clock that was once wrong by years must not end updates for good.
+    """
+    return replace(state, held=(), refused={}, on_hold=False, seen_s=0.0, last="an operator lifted what was held back")
 
 
 def paused(state: State) -> State:

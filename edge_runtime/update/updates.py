@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from edge_runtime.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, UpdateRefused
 from edge_runtime.loop import Loop
@@ -21,14 +22,16 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.mqtt.packets import Publish
-from edge_runtime.mqtt.session import Done, Message
+from edge_runtime.mqtt.session import Message
 from edge_runtime.pipeline import Pipeline
-from edge_runtime.update import check, durable, inbox
+from edge_runtime.signature import TrustedKey
+from edge_runtime.update import check, durable, freshness, inbox
 from edge_runtime.update import state as states
 from edge_runtime.update.course import Course, Surroundings
 from edge_runtime.update.depot import Depot
+from edge_runtime.update.freshness import FloorClock
 from edge_runtime.update.intake import Arrived, Intake
-from edge_runtime.update.job import Jobs
+from edge_runtime.update.job import Jobs, Line
 from edge_runtime.update.keys import KeyChain
 from edge_runtime.update.starting import Host, Served, Started, Starter
 from edge_runtime.update.state import Installed, State
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from edge_runtime.mqtt.link import Link
 
 log = logging.getLogger(__name__)
+
+_QUIET_S = 10.0
+"""Refusals of messages that anybody may send are logged, and shown in the status, once in this time for each reason."""
 
 
 class Updates:
@@ -62,9 +68,10 @@ class Updates:
         self._app = config
         self._config = config.update
         self._metrics = metrics
-        self._clock = clock
         self._host = host
+        self._barrier = Barrier("update", metrics)
         self.depot = Depot(self._config.folder, read_only=rehearsal)
+        self._clock = FloorClock(clock, self.depot)
         try:
             self._keys = KeyChain(
                 config.model.trusted_keys, self._config.key_threshold, self._config.folder, read_only=rehearsal
@@ -72,15 +79,17 @@ class Updates:
             self._starter = Starter(
                 config.model, self.depot, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
             )
-            self._intake = Intake(self._config, self.depot, self, metrics, clock)
+            self._intake = Intake(self._config, self.depot, self, metrics, self._clock)
         except BaseException:
             self.depot.close()
             raise
         self._started = Started(served=None)
         self.course: Course | None = None
         self._link: Link | None = None
-        self._loop: Loop | None = None
+        self._loop: Scheduler | None = None
         self._jobs: Jobs | None = None
+        self._keys_line: Line | None = None
+        self._quiet_until: dict[str, float] = {}
         self._obeying = 0
         """Requests whose effect is not on disk yet."""
         self._opened = self._closed = False
@@ -111,30 +120,33 @@ class Updates:
             pipeline: answers with what `start` gave.
             links: brokers by name.
         """
-        self._loop = loop
+        guarded = self._loop = GuardedLoop(loop, self._barrier)
         self._link = links.get(self._config.broker)
-        self._jobs = Jobs(loop)
-        self._intake.open(loop, self._jobs, self._link)
+        self._jobs = Jobs(guarded, self._barrier)
+        self._keys_line = Line(self._jobs, guarded, self._metrics)  # one each: a flood of one does not drop the other
+        line = Line(self._jobs, guarded, self._metrics)
+        self._intake.open(guarded, self._jobs, line, self._link, self._barrier)
         if self._link is not None:
             if self._config.keys_topic:
-                self._link.subscribe([(self._config.keys_topic, 1)], self._receive_keys)
+                self._link.listen([(self._config.keys_topic, 1)], self._receive_keys, self._barrier)
             self._link.open(loop, publish_qos=1)
         self._opened = True
         around = Surroundings(
             config=self._config, window=self._app.window, threshold=self._app.gate.threshold, depot=self.depot,
-            starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=loop,
+            starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
             jobs=self._jobs, pipeline=pipeline, tell=self.tell, settled=self._intake.consider,
         )  # fmt: skip
         self.course = Course(around, self._started.served, self._started.on_trial)
         self.depot.tidy()
         self.course.resume()
-        loop.call_later(self._config.poll_s, self._poll)
+        guarded.call_later(self._config.poll_s, self._poll)
         self.tell()
 
     def after_turn(self) -> None:
         """Compare two models, where that is due; at the end of each turn, after the answers have left."""
-        if self.course is not None:
-            self.course.after_turn()
+        course = self.course
+        if course is not None and not self._barrier.call(course.after_turn) and course.run is not None:
+            self._barrier.call(lambda: course.fail("comparing it failed unexpectedly"))
 
     @property
     def began(self) -> float:
@@ -180,14 +192,23 @@ class Updates:
         return self._course.stage != "idle"
 
     @property
+    def keys(self) -> tuple[TrustedKey, ...]:
+        """See `Receiver`."""
+        return self._keys.current.keys
+
+    @property
     def running(self) -> Manifest:
         """See `Receiver`."""
         return self._course.running
 
-    def refused(self, error: UpdateRefused, what: str) -> None:
+    def refused(self, error: UpdateRefused, what: str, *, flood: bool = False) -> None:
         """See `Receiver`."""
         self._metrics.counts["updates_refused_total"] += 1
         self._metrics.dropped[f"update_{error.reason}"] += 1
+        now = self._clock.monotonic()
+        if flood and now < self._quiet_until.get(error.reason, now):
+            return
+        self._quiet_until[error.reason] = now + _QUIET_S
         self._intake.note = f"{what} refused: {error}"
         log.error("update: %s refused: %s", what, error)
         self.tell()
@@ -207,6 +228,7 @@ class Updates:
                         bundle, file.announced, self.depot.state, self.running, self._config,
                         has_cloud=self._app.cloud is not None,
                     )  # fmt: skip
+                    created = bundle.manifest.created
             except UpdateRefused as error:
                 durable.remove(part)
                 if error.reason not in ("held", "older", "refused"):
@@ -218,7 +240,7 @@ class Updates:
                 durable.remove(part)
             else:
                 self.depot.adopt(file.sha256)
-                self.depot.change(lambda now: states.tried(now, found, "shadow"))
+                self.depot.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
             if file.dropped is not None:
                 durable.remove(file.dropped)
             return found
@@ -226,6 +248,7 @@ class Updates:
         def checked(candidate: Installed | None) -> None:
             course.stage = "idle"
             if candidate is None:
+                self._intake.consider()
                 self.tell()
             else:
                 course.try_out(candidate)
@@ -235,9 +258,14 @@ class Updates:
             if not isinstance(error, UpdateRefused):  # a full disk, say: not the bundle's fault
                 self._intake.later(file, error)
                 return
+            if self.depot.state.candidate is not None:  # accepted, and then it could not be begun with
+                course.hold_back(str(error))
+                return
             if file.dropped is not None:
                 inbox.set_aside(file.dropped)
             self.refused(error, file.what)
+            if file.announced is None:  # what it took the place of may go on
+                self._intake.consider()
 
         self._jobs.run(work, checked, failed)
         self.tell()
@@ -276,30 +304,34 @@ class Updates:
 
     # -- keys and wishes ---------------------------------------------------------------------------------------------
 
-    def _receive_keys(self, publishes: list[Publish], _received: float, done: Done | None) -> None:
-        for publish in publishes:
-            if publish[1]:
-                self._rotate(publish[1])
-        if done is not None:
-            done()
+    def _receive_keys(self, publish: Publish) -> None:
+        if publish[1]:
+            self._rotate(publish[1])
 
     def _rotate(self, envelope: bytes) -> None:
-        assert self._jobs is not None
+        assert self._keys_line is not None
+
+        def work() -> bool:
+            before = {key.id for key in self._keys.current.keys}
+            changed = self._keys.rotate(envelope)
+            if changed and before - {key.id for key in self._keys.current.keys}:
+                self.depot.change(freshness.forgotten)
+            return changed
 
         def rotated(changed: bool) -> None:
             if changed:
                 log.info("update: key set %d counts from now on", self._keys.current.version)
                 self._metrics.counts["update_key_rotations_total"] += 1
-                self._intake.consider()
+                self._intake.keys_changed()
                 self.tell()
 
-        self._jobs.run(
-            lambda: self._keys.rotate(envelope), rotated, lambda error: self.refused(_as_refusal(error), "keys")
-        )
+        self._keys_line.run(work, rotated, lambda error: self.refused(_as_refusal(error), "keys", flood=True))
 
     def _poll(self) -> None:
         assert self._loop is not None
         self._loop.call_later(self._config.poll_s, self._poll)
+        with suppress(StoreError):
+            self._clock.note()
         for path, request in inbox.requests(self.depot):
             self._obey(path, request)
         if not self._obeying:

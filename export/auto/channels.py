@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edge_runtime.columns import is_empty, is_time
 from edge_runtime.errors import ConfigError
 from export.auto.contents import Content, Kind, is_number
+from export.auto.names import LABEL_COLUMNS, group_columns, shown
 from export.auto.wishes import Wishes
+from export.readers.table import numbers_of
 
 _INDEX_COLUMNS = ("", "index", "idx", "unnamed: 0", "row", "id_row")
 _UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]+)[\])]\s*$")
@@ -31,7 +34,15 @@ class Column:
     unit: str
 
 
-def channels_of(kind: Kind, files: Sequence[Content], wishes: Wishes, others: set[str]) -> tuple[Column, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """The channels, and what was left out."""
+
+    columns: tuple[Column, ...]
+    note: str
+
+
+def find_channels(kind: Kind, files: Sequence[Content], wishes: Wishes, others: set[str]) -> Channels:
     """The channels, the same in all files.
 
     Args:
@@ -41,30 +52,33 @@ def channels_of(kind: Kind, files: Sequence[Content], wishes: Wishes, others: se
         others: columns that hold something else: stamps, labels, groups.
 
     Raises:
-        ConfigError: there are none, a file lacks one, or one has no unit.
+        ConfigError: there are none, a file lacks one, a column mixes numbers with texts, or one has no unit.
     """
     if kind == "wav":
-        return (Column(name="sound", source="", unit="1"),)
+        return Channels(columns=(Column(name="sound", source="", unit="1"),), note="16-bit sound")
+    note = "as --channels says"
     if kind == "npz":
         values = _values_array(files[0])
         width = 1 if files[0].columns[values].ndim == 1 else files[0].columns[values].shape[1]
         names = wishes.channels or tuple(f"c{i}" for i in range(width))
         if len(names) != width:
             raise ConfigError(f"{files[0].name}: array {values!r} has {width} columns; --channels names {len(names)}")
-        sources = [values] * width
+        sources, note = [values] * width, f"columns of array {values!r}"
     else:
-        first = files[0]
-        sources = list(wishes.channels) or [
-            key
-            for key, column in first.columns.items()
-            if key not in others and key.lower() not in _INDEX_COLUMNS and all(map(is_number, column[:50]))
-        ]
+        sources = list(wishes.channels)
+        if not sources:
+            sources, left_out = _numeric(files, others)
+            note = "columns that hold numbers" + (f"; left out: {', '.join(left_out)}" if left_out else "")
         names = tuple(sources)
         for file in files:
             if missing := [source for source in sources if source not in file.columns]:
                 raise ConfigError(f"{file.name}: has no column {missing[0]!r}; it has {', '.join(file.columns)}")
     if not sources:
         raise ConfigError(f"{files[0].name}: no column holds numbers; name the channels with --channels")
+    return Channels(columns=_with_units(names, sources, wishes), note=note)
+
+
+def _with_units(names: Sequence[str], sources: Sequence[str], wishes: Wishes) -> tuple[Column, ...]:
     found = []
     for name, source in zip(names, sources, strict=True):
         match = _UNIT.match(name)
@@ -72,11 +86,75 @@ def channels_of(kind: Kind, files: Sequence[Content], wishes: Wishes, others: se
         unit = wishes.units.get(plain) or wishes.units.get(name) or unit or wishes.units.get("*", "")
         if not unit:
             raise ConfigError(
-                f"channel {plain!r}: in which unit? say --unit {plain}=UNIT, or --unit UNIT for all; the device "
-                "compares it with the sensor's"
+                f"channel {plain!r}: in which unit? say --unit {plain}=UNIT, or --unit UNIT for all; it stands in the "
+                "bundle, and what a device sends must be in it"
             )
         found.append(Column(name=plain, source=source, unit=unit))
     return tuple(found)
+
+
+def _numeric(files: Sequence[Content], others: set[str]) -> tuple[list[str], list[str]]:
+    """Columns of the first file that are channels, and what was left out and why."""
+    sources: list[str] = []
+    left_out: list[str] = []
+    # Numbers under such names are rarely what a sensor measures; whoever means it says so with --channels.
+    otherwise = {key for key in files[0].columns if key.lower() in (*LABEL_COLUMNS, "id", "group", "target", "state")}
+    otherwise.update(*group_columns(list(files[0].columns)).values())
+    for key, column in files[0].columns.items():
+        if key in others:
+            continue
+        cells = [cell for cell in column if not is_empty(cell)]
+        numbers = sum(map(is_number, cells))
+        if key.lower() in _INDEX_COLUMNS or is_time(key):
+            continue
+        if not cells:
+            left_out.append(f"{key} (empty)")
+        elif not numbers:
+            left_out.append(f"{key} (texts)")
+        elif numbers < len(cells):
+            row = next(i for i, cell in enumerate(column, start=1) if not is_empty(cell) and not is_number(cell))
+            raise ConfigError(
+                f"{files[0].name}: column {key!r} holds numbers, but {column[row - 1]!r} in row {row}; mend it, or "
+                "name the channels with --channels"
+            )
+        elif _counts_rows(cells):
+            left_out.append(f"{key} (counts rows)")
+        elif key in otherwise:
+            left_out.append(f"{key} (called like a label or a group)")
+        else:
+            sources.append(key)
+    return sources, left_out
+
+
+def _counts_rows(cells: Sequence[object]) -> bool:
+    return len(cells) > 2 and set(np.diff(np.array(cells, np.float64)).tolist()) == {1.0}
+
+
+def empty_rows(files: Sequence[Content], channels: Sequence[Column], time: str) -> str:
+    """What to say of rows that lack a channel or a stamp; empty if none does.
+
+    Raises:
+        ConfigError: there are no stamps, so that no row can be left out; or most rows of a file lack one.
+    """
+    lines = []
+    for file in files:
+        keys = [*(channel.source for channel in channels), *([time] if time else [])]
+        empty = np.array([[is_empty(cell) for cell in file.columns[key]] for key in keys])
+        count, column = int(empty.any(axis=0).sum()), keys[int(empty.sum(axis=1).argmax())]
+        if not count:
+            continue
+        if not time:
+            raise ConfigError(
+                f"{file.name}: {count} rows have an empty cell, most in {column!r}; without stamps no row can be left "
+                "out: fill them, or name the stamps with --time"
+            )
+        if 2 * count > file.samples:
+            raise ConfigError(
+                f"{file.name}: {count} of {file.samples} rows have an empty cell, most in {column!r}; leave that "
+                "column out with --channels, or bring what was measured at different times into common rows"
+            )
+        lines.append(f"{file.name}: {count} of {file.samples} rows")
+    return f"rows with an empty cell are left out: {shown(lines, 3)}" if lines else ""
 
 
 def _values_array(file: Content) -> str:
@@ -93,7 +171,7 @@ def _values_array(file: Content) -> str:
 
 
 def spread_of(kind: Kind, files: Sequence[Content], channels: Sequence[Column]) -> tuple[float, ...]:
-    """Standard deviation of each channel over all files, in three digits; none of sound.
+    """Standard deviation of each channel over all files without empty cells, in three digits; none of sound.
 
     Raises:
         ConfigError: a value is no finite number; names the file and the row.
@@ -104,17 +182,10 @@ def spread_of(kind: Kind, files: Sequence[Content], channels: Sequence[Column]) 
     for file in files:
         if kind == "npz":
             table = np.asarray(file.columns[channels[0].source], np.float64).reshape(-1, len(channels))
+            if not np.isfinite(table).all():
+                row, column = np.argwhere(~np.isfinite(table))[0].tolist()
+                raise ConfigError(f"{file.name}: row {row + 1} of {channels[column].name!r} is not a finite number")
         else:
-            table = np.stack([_floats(file, channel.source) for channel in channels], 1)
-        if not np.isfinite(table).all():
-            row, column = np.argwhere(~np.isfinite(table))[0].tolist()
-            raise ConfigError(f"{file.name}: row {row + 1} of {channels[column].name!r} is not a finite number")
+            table = np.stack([numbers_of(file.columns[c.source], c.source, file.name) for c in channels], 1)
         values.append(table)
-    return tuple(float(f"{value:.3g}") for value in np.concatenate(values).std(axis=0))
-
-
-def _floats(file: Content, source: str) -> np.ndarray:
-    try:
-        return np.asarray(file.columns[source], np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{file.name}: column {source!r} holds something else than numbers: {error}") from error
+    return tuple(float(f"{value:.3g}") for value in np.nanstd(np.concatenate(values), axis=0))

@@ -20,7 +20,7 @@ class Content:
 
     Attributes:
         name: path within the folder.
-        columns: of a table, or arrays of an NPZ, by name; none of a WAV.
+        columns: of a table, or arrays of an NPZ, by name; none of a WAV. A single number or text has no dimension.
         samples: of the longest column.
         rate_hz: that a WAV states; 0 where a file states none.
         digest: SHA-256 of the file.
@@ -49,15 +49,11 @@ def content_of(kind: Kind, path: Path, name: str) -> Content:
             return Content(
                 name=name, columns={}, samples=file.getnframes(), rate_hz=file.getframerate(), digest=_digest(path)
             )
-    columns = _arrays(path, name) if kind == "npz" else table_of(path, name)
-    if not columns:
+    columns = arrays_of(path, name) if kind == "npz" else table_of(path, name)
+    samples = max((len(column) for column in columns.values() if kind == "table" or column.ndim), default=0)
+    if not samples:
         raise ConfigError(f"{name}: holds nothing")
-    samples = max(len(column) for column in columns.values())
     return Content(name=name, columns=columns, samples=samples, digest=_digest(path))
-
-
-def _arrays(path: Path, name: str) -> dict[str, Any]:
-    return {key: array for key, array in arrays_of(path, name).items() if array.ndim}
 
 
 def table_of(path: Path, name: str) -> dict[str, Any]:

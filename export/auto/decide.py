@@ -119,7 +119,7 @@ def decide(found: Survey, order: Order) -> Draft:
         Decision(
             subject="channels",
             choice=", ".join(f"{channel.name} ({channel.unit})" for channel in found.channels),
-            reason="16-bit sound" if sound else "columns that hold numbers",
+            reason=found.notes["channels"] + (f"; {found.notes['empty cells']}" if found.notes["empty cells"] else ""),
         ),
         Decision(
             subject="window",

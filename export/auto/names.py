@@ -1,134 +1,180 @@
-"""What paths and columns are called when people record: classes, persons, stamps."""
+"""What people call things when they record: classes, persons, machines, sessions, and parts of paths."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from edge_runtime.errors import ConfigError
+LABEL_COLUMNS = ("label", "labels", "class", "activity", "category", "gesture", "exercise")
+PERHAPS_LABEL_COLUMNS = ("target", "y", "state")
+"""Called so by some who mean the class, and by others who mean a place, an axis or a reading."""
 
-LABEL_COLUMNS = ("label", "labels", "class", "activity", "target", "y", "category", "state")
-TIME_COLUMNS = (
-    "t", "time", "timestamp", "ts", "time_ms", "timestamp_ms", "t_ms", "ms", "time_s", "seconds", "time_us", "t_us",
-)  # fmt: skip
-GROUP_COLUMNS = ("group", "subject", "person", "user", "participant", "speaker", "patient", "machine", "session")
+Whose = Literal["person", "machine", "session"]
+GROUP_COLUMNS: dict[Whose, tuple[str, ...]] = {
+    "person": (
+        "subject", "person", "user", "participant", "volunteer", "speaker", "patient", "athlete", "driver", "rider",
+        "pid", "uid",
+    ),
+    "machine": ("machine", "motor", "pump", "bearing", "engine", "device", "unit"),
+    "session": ("session", "fold", "day"),
+}  # fmt: skip
+"""Names of a column that says whose a row is, surest first: who knows the person need not know the session."""
 
-_PERSON = re.compile(
-    r"(?:subject|subj|sub|person|pers|user|usr|participant|speaker|spk|patient|pat|machine|device|dev|session|sess|fold|"
-    r"s|p|u|id)[-_]?\d+",
-    re.IGNORECASE,
+_LONG = "subject|subj|sub|person|pers|participant|volunteer|user|usr|speaker|spk|patient|pat|athlete|driver|rider"
+_NAMED: tuple[tuple[Whose, str], ...] = (
+    ("person", rf"(?:{_LONG})[-_ ]?(?:\d+|[a-z](?![a-z0-9]))"),
+    ("person", r"(?:p|u|id|pid|uid)[-_]?\d+"),
+    ("person", r"s[-_]?\d+"),
+    ("machine", r"(?:machine|motor|pump|bearing|engine|device|dev|unit)[-_ ]?\d+"),
+    ("session", r"(?:session|sess|ses|fold|day|visit)[-_ ]?\d+"),
 )
-_FOLDER = r"([^/]+)/[^/]+$"
+_BEFORE, _BEHIND = r"(?:^|[/_.\- ])", r"(?=[/_.\- ]|$)"
+_PARTS = r"[_.\- ]+"
 
-
-def group_column(columns: Sequence[str]) -> str:
-    """The column that says whose a row is; empty if none is called so."""
-    lower = {column.lower().removesuffix("_id"): column for column in columns}
-    return next((lower[name] for name in GROUP_COLUMNS if name in lower), "")
-
-
-def label_pattern(names: Sequence[str], wanted: str) -> str:
-    """Where in a path the class stands.
-
-    Args:
-        names: paths within the folder.
-        wanted: what a person has said.
-
-    Raises:
-        ConfigError: it stands nowhere, or there is more than one way to see it.
+# Texts that are split read better than a hundred words in quotes.
+CONDITIONS = frozenset(
     """
-    if wanted:
-        try:
-            re.compile(wanted)
-        except re.error as error:
-            raise ConfigError(f"--label {wanted!r} is not a regular expression: {error}") from error
-        return wanted
-    depths = {name.count("/") for name in names}
-    if 0 in depths:
-        first = next(name for name in names if "/" not in name)
-        raise ConfigError(
-            f"{first}: which class is it? put files into a folder per class, or name a column (--label-column), a "
-            "table (--labels FILE.csv) or a pattern over paths (--label REGEX)"
-        )
-    if depths == {1}:
-        return _FOLDER
-    outer = [name.split("/")[0] for name in names]
-    inner = [name.split("/")[-2] for name in names]
-    persons = [all(_PERSON.fullmatch(each) for each in level) for level in (outer, inner)]
-    if persons == [True, False]:
-        return _FOLDER
-    if persons == [False, True] or len(set(outer)) < len(set(inner)):
-        return r"^([^/]+)/"
-    raise ConfigError(
-        f"{names[0]}: is the class the outer or the inner folder? say --label '^([^/]+)/' or --label '{_FOLDER}', and "
-        "--group for the other"
-    )
+    left right l r front back up down high low slow fast normal medium indoor outdoor inside outside indoors outdoors
+    morning noon afternoon evening night day am pm monday tuesday wednesday thursday friday saturday sunday january
+    february march april may june july august september october november december acc accel accelerometer gyro gyr
+    gyroscope mag magnetometer imu emg ecg ppg phone watch wrist ankle hip waist chest thigh pocket hand arm leg bag
+    head foot raw filtered clean noisy train training test testing val valid validation dev eval first second third
+    last mono stereo long short on off new old good bad sensor data part take file rec recording sample clip segment
+    trial
+    """.split()  # noqa: SIM905
+)
+"""Words that recur in names and say how something was recorded, not whose it is."""
+SETS = frozenset(("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"))
 
 
-def group_pattern(names: Sequence[str], label_of: Mapping[str, str], wanted: str) -> tuple[str, str]:
-    """Where in a path the person (machine, session) stands.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A part of every path: a pattern that finds it, and what it finds.
 
-    Args:
-        names: paths within the folder.
-        label_of: class by path; empty where classes stand in columns.
-        wanted: what a person has said.
-
-    Returns:
-        A regular expression, and how it was found.
+    Attributes:
+        pattern: regular expression; its first group is the part.
+        values: of each path.
+        what: the part, in words.
     """
-    if wanted:
-        try:
-            re.compile(wanted)
-        except re.error as error:
-            raise ConfigError(f"--group {wanted!r} is not a regular expression: {error}") from error
-        return wanted, "as --group says"
-    for level in range(max(name.count("/") for name in names)):
-        pattern = r"^" + r"[^/]+/" * level + r"([^/]+)/"
-        found = _all(pattern, names)
-        if found and len(set(found)) > 2 and not _follows(found, names, label_of):
-            return pattern, "each folder of that level is a group"
-    if _all(r"([^/]+?)_nohash", names):
-        return r"([^/]+?)_nohash", "the names are those of Speech Commands, speaker first"
-    tokens = [re.split(r"[_.\- ]+", name.rsplit("/", 1)[-1].rsplit(".", 1)[0]) for name in names]
-    if len({len(each) for each in tokens}) == 1 and len(tokens[0]) > 1:
-        for place, plain in _candidates(tokens, names, label_of):
-            pattern = r"(?:^|/)" + r"[^/_.\- ]+[_.\- ]+" * place + r"([^/_.\- ]+)[^/]*$"
-            if _all(pattern, names) == [each[place] for each in tokens]:
-                why = "is called like a person or a session" if plain else "is a name that recurs"
-                return pattern, f"part {place + 1} of each file's name {why}"
-    why = "no name of a person in the paths, so each file is a group; if several are of one person, say --group"
-    return r"(.+)\.[^.]+$", why
+
+    pattern: str
+    values: tuple[str, ...]
+    what: str
+
+    @property
+    def distinct(self) -> list[str]:
+        """What it finds, each once, in order of names."""
+        return sorted(set(self.values))
 
 
-def _candidates(
-    tokens: Sequence[Sequence[str]], names: Sequence[str], label_of: Mapping[str, str]
-) -> list[tuple[int, bool]]:
-    """Parts of names that may tell whose a file is, the likeliest first: place, and whether it is called so."""
-    found: list[tuple[int, int, bool]] = []
-    for place in range(len(tokens[0])):
-        values = [each[place] for each in tokens]
-        distinct = len(set(values))
-        if distinct < 3 or _follows(values, names, label_of):
-            continue
-        called = all(_PERSON.fullmatch(value) for value in values)
-        # Numbers alone count takes, not people; a name that never comes again tells nothing.
-        if called or (not any(value.isdigit() for value in values) and distinct <= len(values) / 2):
-            found.append((0 if called else 1, place, called))
-    return [(place, called) for _, place, called in sorted(found)]
-
-
-def _all(pattern: str, names: Sequence[str]) -> list[str]:
-    """What a pattern finds in each path; empty if it fails in one."""
+def find(pattern: str, names: Sequence[str], what: str) -> Place | None:
+    """A place by its pattern; None if a path lacks it."""
     found = [re.search(pattern, name) for name in names]
-    return [match[1] for match in found if match] if all(found) else []
+    if not all(found):
+        return None
+    return Place(pattern=pattern, values=tuple(str(match[1]) for match in found if match), what=what)
 
 
-def _follows(values: Sequence[str], names: Sequence[str], label_of: Mapping[str, str]) -> bool:
-    """Whether a part of the path is only another way to say the class: each value goes with one class."""
-    if not label_of:
-        return False
-    classes = defaultdict(set)
-    for value, name in zip(values, names, strict=True):
-        classes[value].add(label_of[name])
-    return all(len(each) == 1 for each in classes.values())
+def levels(names: Sequence[str]) -> list[Place]:
+    """Folders of the paths, the outermost first; none where files lie at different depths."""
+    depths = {name.count("/") for name in names}
+    if len(depths) != 1:
+        return []
+    (depth,) = depths
+    patterns = [r"^" + r"[^/]+/" * level + r"([^/]+)/" for level in range(depth)]
+    if depth:
+        patterns[-1] = r"([^/]+)/[^/]+$"
+    places = (find(pattern, names, f"folder {level + 1}") for level, pattern in enumerate(patterns))
+    return [place for place in places if place is not None]
+
+
+def parts_of_names(names: Sequence[str]) -> list[Place]:
+    """Parts of the files' names, from the left; none where names have different numbers of parts."""
+    parts = [re.split(_PARTS, _stem(name)) for name in names]
+    if len({len(each) for each in parts}) != 1:
+        return []
+    places = []
+    for number in range(len(parts[0])):
+        values = tuple(each[number] for each in parts)
+        pattern = r"(?:^|/)" + r"[^/_.\- ]+[_.\- ]+" * number + r"([^/_.\- ]+)[^/]*$"
+        place = Place(pattern=pattern, values=values, what=f"part {number + 1} of each file's name")
+        if find(pattern, names, "") == Place(pattern=pattern, values=values, what=""):
+            places.append(place)
+    return places
+
+
+def words_in_names(names: Sequence[str]) -> list[Place]:
+    """Parts of the files' names that are words in all of them."""
+    return [
+        place for place in parts_of_names(names) if all(re.fullmatch(r"[^\W\d_]{2,}", value) for value in place.values)
+    ]
+
+
+def named(names: Sequence[str]) -> dict[Whose, list[Place]]:
+    """Parts of the paths that are called like a person, a machine or a session, by which of them."""
+    found: dict[Whose, list[Place]] = defaultdict(list)
+    for whose, pattern in _NAMED:
+        place = find(rf"(?i:{_BEFORE}({pattern}){_BEHIND})", names, f"names of a {whose}")
+        if place is not None:
+            found[whose].append(place)
+    return found
+
+
+def partly_named(names: Sequence[str]) -> tuple[str, str] | None:
+    """A path that names its person and one that names none, where only some do; None where all or no paths do."""
+    both = rf"(?i:{_BEFORE}(?:{_NAMED[0][1]}|{_NAMED[1][1]}){_BEHIND})"
+    has = [re.search(both, name) is not None for name in names]
+    return (names[has.index(True)], names[has.index(False)]) if 0 < sum(has) < len(has) else None
+
+
+def is_named(values: Sequence[str]) -> bool:
+    """Whether all are called like persons, machines or sessions."""
+    return any(all(re.fullmatch(f"(?i:{pattern})", value) for value in values) for _, pattern in _NAMED)
+
+
+def group_columns(columns: Sequence[str]) -> dict[Whose, list[str]]:
+    """Columns that are called like what they are grouped by, surest first."""
+    plain: dict[str, str] = {}
+    for column in columns:
+        key = re.sub(r"[^a-z]", "", column.lower())
+        plain.setdefault(key if key in {"id", "pid", "uid"} else re.sub(r"(?:id|no|nr|num|number)$", "", key), column)
+    return {
+        whose: [plain[name] for name in known if name in plain]
+        for whose, known in GROUP_COLUMNS.items()
+        if any(name in plain for name in known)
+    }
+
+
+def follows(values: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
+    """Whether each of the values goes with one of the others only: it is another way to say it, or a part of it."""
+    of: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for value, other in zip(values, others, strict=True):
+        of[value].add(other)
+    return all(len(each) == 1 for each in of.values())
+
+
+def alike(groups: Sequence[str]) -> tuple[str, str] | None:
+    """Two groups that differ in case, leading zeros or separators only: one person, most likely, spelled twice."""
+    seen: dict[str, str] = {}
+    for group in sorted(groups):
+        together = re.sub(r"(?<=[^\W\d])[\s_.\-]+(?=\d)", "", group.strip().casefold())
+        plain = re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"[\s_.\-]+", "_", together))
+        if (first := seen.setdefault(plain, group)) != group:
+            return first, group
+    return None
+
+
+def shown(values: Sequence[str], most: int = 6) -> str:
+    """Some values for a sentence."""
+    return ", ".join(values[:most]) + (", ..." if len(values) > most else "")
+
+
+def _stem(name: str) -> str:
+    return _without_suffix(name).rsplit("/", 1)[-1]
+
+
+def _without_suffix(name: str) -> str:
+    return re.sub(r"\.[^./]+$", "", name)

@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from edge_runtime.errors import ConfigError
+from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit
+from edge_runtime.columns import are_texts, is_time, seconds_of, unit_in_name, unit_of_date
+from edge_runtime.errors import ConfigError, InputError
 from export.auto.contents import Content, Kind
 from export.auto.wishes import Wishes
-from export.readers.spec import UNITS_PER_S
+from export.sets import UNALIKE
+
+OTHER_UNIT = 30.0
+"""Ratio of two files' rates from on which one of them has stamps in another unit."""
+SLOWEST_HZ, FASTEST_HZ = 2.0, 2000.0
+"""Between these lies the rate of most sensors: exactly one unit of whole-numbered stamps gives such a rate."""
 
 
-def rate_of(
-    kind: Kind, files: Sequence[Content], wishes: Wishes, time: str, notes: dict[str, str]
-) -> tuple[float, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How samples lie in time.
+
+    Attributes:
+        hz: samples a second that all files are read at.
+        time: column of the stamps; empty where samples lie one period apart.
+        unit: of the stamps.
+        notes: what it rests on, and what is odd, a line each.
+    """
+
+    hz: float
+    time: str
+    unit: TimeUnit
+    notes: tuple[str, ...]
+
+
+def time_column(files: Sequence[Content], wishes: Wishes) -> str:
+    """The column of the stamps; empty where there is none.
+
+    Raises:
+        ConfigError: several columns are called so, or a file lacks it.
+    """
+    found = [name for name in files[0].columns if is_time(name)]
+    if not wishes.time and len(found) > 1:
+        raise ConfigError(f"{files[0].name}: which are the stamps, {' or '.join(found)}? say --time COLUMN")
+    time = wishes.time or next(iter(found), "")
+    for file in files:
+        if time and time not in file.columns:
+            raise ConfigError(f"{file.name}: has no column {time!r} for the time; it has {', '.join(file.columns)}")
+    return time
+
+
+def rate_of(kind: Kind, files: Sequence[Content], wishes: Wishes, time: str) -> Rate:
     """Samples per second, and the unit of the stamps.
 
     Args:
@@ -23,31 +62,72 @@ def rate_of(
         files: all of them.
         wishes: what is known already.
         time: column of the stamps; empty for none.
-        notes: takes a line that says where the rate is from.
 
     Raises:
-        ConfigError: no file tells, or files differ.
+        ConfigError: no file tells, files differ by more than a rate may, or stamps can be read in two ways.
     """
     if kind == "wav":
         rates = sorted({file.rate_hz for file in files})
         rate = wishes.rate_hz or _common_rate(rates, files)
         said = f"{', '.join(f'{each:g}' for each in rates)} Hz in the files"
-        notes["rate"] = "as --rate says" if wishes.rate_hz else said
-        return rate, "s"
+        return Rate(hz=rate, time="", unit="s", notes=("as --rate says" if wishes.rate_hz else said,))
     if not time:
-        if not wishes.rate_hz:
-            raise ConfigError(f"{files[0].name}: has no column of stamps; say --rate HZ, or --time COLUMN")
-        notes["rate"] = "as --rate says; no stamps"
-        return wishes.rate_hz, "s"
-    steps = np.concatenate([_steps(file, time) for file in files])
-    step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
-    if not step:
+        return _without_stamps(files, wishes)
+    stamps = [_stamps(file, time) for file in files]
+    steps = [_step(each) for each in stamps]
+    if not any(steps):
         raise ConfigError(f"column {time!r} does not rise; name the stamps with --time, or say --rate HZ")
-    unit = wishes.time_unit or _unit_of(time, step)
-    rate = UNITS_PER_S[unit] / step
-    nice = wishes.rate_hz or (round(rate) if abs(rate - round(rate)) < 0.03 * rate and rate > 3 else rate)
-    notes["rate"] = f"median step of column {time!r} in {unit} gives {rate:.4g} Hz"
-    return float(f"{nice:.6g}"), unit
+    typical = float(np.median([step for step in steps if step]))
+    if coarse := _coarse(stamps):
+        if not wishes.rate_hz:
+            raise ConfigError(
+                f"column {time!r} stands still for about {coarse} rows at a time, so it is too coarse to tell samples "
+                "apart; say --rate HZ, and rows count as one period apart"
+            )
+        return Rate(
+            hz=wishes.rate_hz, time="", unit="s", notes=(f"as --rate says; column {time!r} is too coarse and not used",)
+        )
+    unit, why = _unit(files[0], time, stamps[0], typical, wishes)
+    if not unit:
+        return Rate(hz=wishes.rate_hz, time="", unit="s", notes=(why,))
+    return _from_steps(files, steps, time, unit, why, wishes)
+
+
+def _without_stamps(files: Sequence[Content], wishes: Wishes) -> Rate:
+    stated = {float(file.columns[name]) for file in files for name in ("rate_hz", "rate") if _is_single(file, name)}
+    if wishes.rate_hz:
+        return Rate(hz=wishes.rate_hz, time="", unit="s", notes=("as --rate says; no stamps",))
+    if len(stated) == 1 and (rate := stated.pop()) > 0:
+        return Rate(hz=rate, time="", unit="s", notes=("as the files say; no stamps",))
+    raise ConfigError(f"{files[0].name}: has no column of stamps; say --rate HZ, or --time COLUMN")
+
+
+def _is_single(file: Content, name: str) -> bool:
+    return name in file.columns and np.ndim(file.columns[name]) == 0
+
+
+def _from_steps(
+    files: Sequence[Content], steps: Sequence[float], time: str, unit: TimeUnit, why: str, wishes: Wishes
+) -> Rate:
+    rates = [UNITS_PER_S.get(unit, 1.0) / step if step else 0.0 for step in steps]
+    typical = float(np.median([rate for rate in rates if rate]))
+    for file, rate in zip(files, rates, strict=True):
+        if rate and not 1 / OTHER_UNIT < rate / typical < OTHER_UNIT:
+            raise ConfigError(
+                f"{file.name}: its stamps give {rate:.4g} Hz, those of others {typical:.4g} Hz; are they in another "
+                "unit? convert them, or move the file away"
+            )
+    slowest, fastest = min(rate for rate in rates if rate), max(rates)
+    notes = [f"median step of column {time!r} in {unit} gives {typical:.4g} Hz{why}"]
+    if fastest > (1 + UNALIKE) * slowest:
+        odd = files[rates.index(slowest)].name
+        notes.append(
+            f"files differ: {slowest:.4g} Hz ({odd}) to {fastest:.4g} Hz "
+            f"({files[rates.index(fastest)].name}); all are resampled to one rate"
+        )
+        typical = slowest  # what is slower than the model's rate would have holes between its samples
+    nice = round(typical) if abs(typical - round(typical)) < 0.03 * typical and typical > 3 else typical
+    return Rate(hz=float(f"{wishes.rate_hz or nice:.6g}"), time=time, unit=unit, notes=tuple(notes))
 
 
 def _common_rate(rates: Sequence[float], files: Sequence[Content]) -> float:
@@ -63,21 +143,67 @@ def _common_rate(rates: Sequence[float], files: Sequence[Content]) -> float:
     )
 
 
-def _steps(file: Content, time: str) -> np.ndarray:
+# -- stamps ------------------------------------------------------------------------------------------------------------
+
+
+def _stamps(file: Content, time: str) -> np.ndarray:
+    """Stamps of a file without empty cells: numbers as they stand there, dates as seconds."""
+    column = file.columns[time]
     try:
-        stamps = np.asarray(file.columns[time], np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{file.name}: column {time!r} holds other than numbers; give stamps in seconds") from error
-    if not np.isfinite(stamps).all():
-        raise ConfigError(f"{file.name}: column {time!r} holds a stamp that is no number")
-    return np.diff(stamps)
+        stamps = seconds_of(column, "iso8601" if are_texts(column) else "s")
+    except InputError as error:
+        raise ConfigError(f"{file.name}: column {time!r}: {error}") from error
+    return stamps[np.isfinite(stamps)]
 
 
-def _unit_of(column: str, step: float) -> str:
-    """Unit of stamps: what the column's name ends in, else seconds where that makes more than one sample a second."""
-    for unit in ("ms", "us", "ns"):
-        if re.search(rf"(?:^|[_\[( ]){unit}[\])]?$", column.lower()):
-            return unit
-    if step < 1:
-        return "s"
-    return "ms" if step < 1e4 else "us" if step < 1e7 else "ns"
+def _step(stamps: np.ndarray) -> float:
+    """Median of the steps forward; 0 where there is none."""
+    steps = np.diff(stamps)
+    return float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+
+
+def _coarse(stamps: Sequence[np.ndarray]) -> int:
+    """Rows that share a stamp, where most rows have the stamp of the row before; else 0."""
+    steps = np.concatenate([np.diff(each) for each in stamps])
+    still = float((steps == 0).mean()) if len(steps) else 0.0
+    return round(1 / (1 - still)) if 0.5 < still < 1 else 0
+
+
+def _unit(
+    first: Content, time: str, stamps: np.ndarray, step: float, wishes: Wishes
+) -> tuple[TimeUnit | Literal[""], str]:
+    """Unit of a column of stamps, and what to say of it; no unit where the column only counts rows.
+
+    1. What was said, dates as texts, a unit in the column's name, and dates as numbers leave no doubt.
+    2. A stated rate decides; where it fits none and stamps rise by 1, they count rows.
+    3. Fractions count seconds.
+    4. Of whole numbers, the unit that gives a rate from 2 to 2000 Hz is assumed. Where another one gives a rate next to
+       it, as steps of 1 do (seconds, milliseconds or rows), or whole minutes, it is asked for.
+    """
+    if wishes.time_unit:  # rule 1
+        return wishes.time_unit, ""
+    if are_texts(first.columns[time]):
+        return "iso8601", ""
+    if (certain := unit_in_name(time) or unit_of_date(float(stamps[0]))) is not None:
+        return certain, ""
+    rates: dict[TimeUnit, float] = {"s": 1 / step, "ms": 1e3 / step, "us": 1e6 / step, "ns": 1e9 / step}
+    if wishes.rate_hz:  # rule 2
+        for unit, rate in rates.items():
+            if 0.5 < rate / wishes.rate_hz < 2:
+                return unit, ", which fits --rate"
+        if step == 1:
+            return "", f"as --rate says; column {time!r} counts rows"
+        raise ConfigError(
+            f"column {time!r} rises by {step:g}, which is {wishes.rate_hz:g} Hz in no unit; say --time-unit"
+        )
+    if step < 1:  # rule 3
+        return "s", "; seconds are assumed, as fractions mostly are"
+    for unit, rate in rates.items():  # rule 4
+        minutes = unit == "ms" and step % 60 == 0 and step <= 3600
+        if SLOWEST_HZ < rate < FASTEST_HZ and not (rate >= FASTEST_HZ / 4 or minutes):
+            return unit, f"; {unit} is assumed, other units would give {rate / 1e3:.2g} or {rate * 1e3:.2g} Hz"
+    options = " or ".join(f"{unit} ({rate:.4g} Hz)" for unit, rate in rates.items() if 1e-3 < rate < 1e5)
+    raise ConfigError(
+        f"column {time!r} rises by {step:g} a row: in which unit? say --time-unit {options}"
+        + (", or --rate HZ if it counts rows" if step == 1 else "")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_runtime.codecs.numbers import TimeUnit
 from edge_runtime.errors import ConfigError
-from export.auto.channels import Column, channels_of, spread_of
-from export.auto.contents import Content, Kind, content_of, refuse_copies, table_of
-from export.auto.names import LABEL_COLUMNS, TIME_COLUMNS, group_column, group_pattern, label_pattern
-from export.auto.rate import rate_of
+from export.auto.channels import Column, empty_rows, find_channels, spread_of
+from export.auto.contents import Content, Kind, content_of, refuse_copies
+from export.auto.groups import Groups, find_groups, groups_in
+from export.auto.labels import Labels, find_labels
+from export.auto.names import alike
+from export.auto.rate import rate_of, time_column
 from export.auto.wishes import Wishes
 from export.readers.meaning import find_in
 
@@ -62,7 +66,7 @@ class Survey:
     rate_hz: float
     pieces: tuple[Piece, ...]
     time: str = ""
-    time_unit: str = "s"
+    time_unit: TimeUnit = "s"
     label: str
     label_names: Mapping[str, str] = field(default_factory=dict)
     group: str
@@ -113,105 +117,41 @@ def survey(folder: Path, wishes: Wishes) -> Survey:
 
 
 def _labelled(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Survey:
-    notes: dict[str, str] = {}
-    names = [file.name for file in files]
-    time, label_column, by_column = "", "", ""
-    if kind != "wav":
-        label_column = _one_of(files, wishes.label_column, LABEL_COLUMNS, "label") if not wishes.label else ""
-        time = _one_of(files, wishes.time, TIME_COLUMNS, "time")
-        by_column = wishes.group_column or (group_column(list(files[0].columns)) if kind == "table" else "")
-    label, label_names = _labels(kind, names, label_column, wishes, notes)
-    channels = channels_of(kind, files, wishes, {time, label_column, by_column})
-    rate, time_unit = rate_of(kind, files, wishes, time, notes)
-    label_of = dict(label_names)
-    if not label_column and not label_names:
-        label_of = {name: find_in(label.partition(":")[2], name, "label") for name in names}
-    group = _groups(names, label_of, by_column, wishes, notes)
+    time = "" if kind == "wav" else time_column(files, wishes)
+    labels = find_labels(kind, files, wishes)
+    groups = find_groups(kind, files, labels.of, wishes)
+    channels = find_channels(kind, files, wishes, {time, labels.column, groups.column})
+    rate = rate_of(kind, files, wishes, time)
+    empty = empty_rows(files, channels.columns, rate.time) if kind == "table" else ""
     pieces: list[Piece] = []
     for file in files:
-        samples = _samples(kind, file, channels, rate)
-        pieces += _pieces(file, samples, label_of.get(file.name), label_column, by_column, group)
+        pieces += _pieces(file, _samples(kind, file, channels.columns, rate.hz), labels, groups)
+    if not groups.sure and (twins := alike(sorted({piece.group for piece in pieces}))):
+        raise ConfigError(
+            f"groups {twins[0]!r} and {twins[1]!r} look like one, spelled twice; rename them, or say --group REGEX or "
+            "--group-column if they are two"
+        )
     return Survey(
         kind=kind,
-        files=tuple(names),
-        channels=channels,
-        rate_hz=rate,
+        files=tuple(file.name for file in files),
+        channels=channels.columns,
+        rate_hz=rate.hz,
         pieces=tuple(pieces),
-        time=time,
-        time_unit=time_unit,
-        label=label,
-        label_names=label_names,
-        group=group,
-        numbers=kind == "npz" and bool(label_column) and files[0].columns[label_column].dtype.kind in "iu",
-        spread=spread_of(kind, files, channels),
-        notes=notes,
+        time=rate.time,
+        time_unit=rate.unit,
+        label=labels.where,
+        label_names=labels.names,
+        group=groups.where,
+        numbers=kind == "npz" and bool(labels.column) and files[0].columns[labels.column].dtype.kind in "iu",
+        spread=spread_of(kind, files, channels.columns),
+        notes={
+            "labels": labels.note,
+            "groups": groups.note,
+            "rate": "; ".join(rate.notes),
+            "channels": channels.note,
+            "empty cells": empty,
+        },
     )
-
-
-def _one_of(files: Sequence[Content], wanted: str, usual: Sequence[str], what: str) -> str:
-    """The column that plays a part, the same in all files; empty if there is none."""
-    known = {key.lower(): key for key in files[0].columns}
-    found = wanted or next((known[name] for name in usual if name in known), "")
-    for file in files:
-        if found and found not in file.columns:
-            raise ConfigError(f"{file.name}: has no column {found!r} for the {what}; it has {', '.join(file.columns)}")
-    return found
-
-
-def _labels_of(table: Path, names: Sequence[str]) -> dict[str, str]:
-    columns = table_of(table, str(table))
-    lower = {key.lower(): key for key in columns}
-    if "file" not in lower or "label" not in lower:
-        raise ConfigError(f"{table}: needs the columns file and label; it has {', '.join(columns)}")
-    files, labels = columns[lower["file"]], columns[lower["label"]]
-    found = dict(zip(files, (str(label).strip() for label in labels), strict=True))
-    by_stem = {Path(name).name: label for name, label in found.items()}
-    result = {}
-    for name in names:
-        label = found.get(name) or by_stem.get(Path(name).name, "")
-        if not label:
-            raise ConfigError(f"{name}: {table.name} names no label for it; add a line, or move the file away")
-        result[name] = label
-    return result
-
-
-def _labels(
-    kind: Kind, names: Sequence[str], column: str, wishes: Wishes, notes: dict[str, str]
-) -> tuple[str, dict[str, str]]:
-    """Where the class stands, as `Survey.label` says it, and the class of each file where a table names them."""
-    if wishes.labels is not None:
-        if kind != "wav":
-            raise ConfigError(
-                "--labels names the class of each WAV file; in tables the class stands in a column, or in the names of "
-                "folders"
-            )
-        label_names = _labels_of(wishes.labels, names)
-        notes["labels"] = f"{wishes.labels.name} names the class of each file"
-        return "names:^(.+)$", label_names
-    if column:
-        notes["labels"] = f"column {column!r} names the class of each row"
-        return f"column:{column}", {}
-    if kind == "npz":
-        raise ConfigError(
-            f"{names[0]}: has no array of labels; an NPZ names its class in one called label, for the whole recording "
-            "or for each sample"
-        )
-    pattern = label_pattern(names, wishes.label)
-    said = "as --label says" if wishes.label else "the folder is the class"
-    notes["labels"] = f"{said} ({pattern})"
-    return f"path:{pattern}", {}
-
-
-def _groups(
-    names: Sequence[str], label_of: Mapping[str, str], column: str, wishes: Wishes, notes: dict[str, str]
-) -> str:
-    """Where the group stands, as `Survey.group` says it."""
-    if column:
-        notes["groups"] = f"column {column!r} says whose each row is"
-        return f"column:{column}"
-    pattern, why = group_pattern(names, label_of, wishes.group)
-    notes["groups"] = f"{why} ({pattern})"
-    return f"path:{pattern}"
 
 
 def _samples(kind: Kind, file: Content, channels: Sequence[Column], rate_hz: float) -> int:
@@ -221,27 +161,20 @@ def _samples(kind: Kind, file: Content, channels: Sequence[Column], rate_hz: flo
     return len(file.columns[channels[0].source]) if kind == "npz" else file.samples
 
 
-def _pieces(
-    file: Content, samples: int, label: str | None, label_column: str, by_column: str, group: str
-) -> list[Piece]:
+def _pieces(file: Content, samples: int, labels: Labels, groups: Groups) -> list[Piece]:
     """Stretches of one label and one group."""
-    groups = [str(each) for each in file.columns[by_column]] if by_column else []
-    whose = "" if by_column else find_in(group.partition(":")[2], file.name, "group")
-    if label is not None and not by_column:
-        return [Piece(label=label, group=whose, samples=samples)]
-    if label is None:
-        labels = [str(each).strip() for each in np.asarray(file.columns[label_column]).reshape(-1).tolist()]
-        if len(labels) == 1:
-            return [Piece(label=labels[0], group=whose, samples=samples)]
+    whose = [find_in(groups.pattern, file.name, "group")] if groups.pattern else groups_in(file, groups.column)
+    if labels.column:
+        of = [str(each).strip() for each in np.asarray(file.columns[labels.column]).reshape(-1).tolist()]
     else:
-        labels = [label] * samples
-    if "" in labels:
-        raise ConfigError(f"{file.name}: row {labels.index('') + 1} has no label; fill it, or move the row away")
-    pieces, begin = [], 0
-    for i in range(1, len(labels) + 1):
-        same_group = not groups or i == len(labels) or groups[i] == groups[begin]
-        if i < len(labels) and labels[i] == labels[begin] and same_group:
-            continue
-        pieces.append(Piece(label=labels[begin], group=groups[begin] if groups else whose, samples=i - begin))
-        begin = i
-    return pieces
+        of = [labels.of[file.name]]
+    if "" in of:
+        raise ConfigError(f"{file.name}: row {of.index('') + 1} has no label; fill it, or move the row away")
+    if len(of) == len(whose) == 1:
+        return [Piece(label=of[0], group=whose[0], samples=samples)]
+    pairs = list(zip(of * samples if len(of) == 1 else of, whose * samples if len(whose) == 1 else whose, strict=True))
+    bounds = [0, *(i for i in range(1, len(pairs)) if pairs[i] != pairs[i - 1]), len(pairs)]
+    return [
+        Piece(label=pairs[begin][0], group=pairs[begin][1], samples=end - begin)
+        for begin, end in itertools.pairwise(bounds)
+    ]

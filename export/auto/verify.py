@@ -8,14 +8,16 @@ import numpy as np
 
 from export.recipe import Recipe
 from export.sets import read_sets
+from export.steps import Say
 
 
-def verify(recipe: Recipe, folder: Path) -> dict[str, dict[str, int]]:
+def verify(recipe: Recipe, folder: Path, say: Say) -> dict[str, dict[str, int]]:
     """Read, split and cut as a build does.
 
     Args:
         recipe: with one ``[[data]]``.
         folder: where its recordings lie.
+        say: told a line for whatever is odd about them.
 
     Returns:
         Windows of each class, by set.
@@ -25,6 +27,8 @@ def verify(recipe: Recipe, folder: Path) -> dict[str, dict[str, int]]:
     """
     (reader,) = recipe.data
     sets = read_sets(recipe, {reader.key: folder}, lambda _line: None)
+    for note in sets.notes:
+        say(note)
     return {
         name: dict(zip(recipe.classes, np.bincount(windows.y, minlength=len(recipe.classes)).tolist(), strict=True))
         for name, windows in (("train", sets.train), ("validation", sets.validation), ("test", sets.test))

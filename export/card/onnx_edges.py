@@ -12,8 +12,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
-from export.card.spec import Card, Layout, layout_of
+from export.card.spec import Card, Layout, check_numbers, layout_of
 from export.clean import clean
+from export.normalise import normalise
 
 _FLOATS: dict[int, type[np.floating[Any]]] = {
     TensorProto.FLOAT: np.float32,
@@ -25,8 +26,10 @@ _INTEGERS: dict[int, type[np.integer[Any]]] = {
     TensorProto.UINT8: np.uint8,
     TensorProto.INT16: np.int16,
 }
-_OLDEST_OPSET = 11
-"""The first in which Clip takes its bounds as inputs and Round exists; LSTM, Softmax and the rest are older."""
+CONTINUOUS = (
+    "a window holds measured values, as float32, float16, float64, int8, uint8 or int16; if the model means such "
+    "values, put a cast in front of it, and if it means indices or text, a bundle cannot feed it"
+)
 _QUANTISED = ("QuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
 
 
@@ -94,6 +97,10 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
         onnx.checker.check_model(model)
     except Exception as error:  # the parser and the checker raise types of their own libraries
         raise ConfigError(f"{file}: not a usable ONNX model: {str(error).splitlines()[0]}") from error
+    try:
+        model = normalise(model)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
     source, answer = _ends(model, file)
     _refuse_nan(model, file)
     edges, changes = _Edges(model), list[str]()
@@ -118,7 +125,11 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
     try:
         fitted = clean(model)
     except ConfigError as error:
-        raise ConfigError(f"{file}: does not fit its card: {error}") from error
+        # The file itself passed the checker: what does not hold follows from the card's sizes.
+        reason = str(error).removeprefix("not a valid ONNX model: ")
+        raise ConfigError(
+            f"{file}: its shapes do not hold for the card's {channels} channels and {samples} samples: {reason}"
+        ) from error
     return Fitted(
         model=fitted.SerializeToString(deterministic=True),
         layout=layout,
@@ -136,19 +147,11 @@ def several_ends(file: str, what: str, names: Sequence[str]) -> str:
 
 
 def _ends(model: onnx.ModelProto, file: str) -> tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]:
-    constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in constants]
-    outputs = list(model.graph.output)
+    inputs, outputs = list(model.graph.input), list(model.graph.output)
     if len(inputs) != 1 or len(outputs) != 1:
         several = inputs if len(inputs) != 1 else outputs
         what = "input" if several is inputs else "output"
         raise ConfigError(several_ends(file, what, [value.name for value in several]))
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset < _OLDEST_OPSET:
-        raise ConfigError(
-            f"{file}: is of operator set {opset}; bring it to {_OLDEST_OPSET} or newer with "
-            "onnx.version_converter.convert_version"
-        )
     return inputs[0], outputs[0]
 
 
@@ -182,7 +185,7 @@ def _front(
         yield f"rounding to {ends.dtype}"
     elif stored not in _FLOATS:
         kind = TensorProto.DataType.Name(stored)
-        raise ConfigError(f"input {source.name} takes {kind}; a window is made of numbers")
+        raise ConfigError(f"input {source.name} takes {kind}; {CONTINUOUS}")
     if stored != TensorProto.FLOAT:
         flow = edges.node(to, "Cast", flow, to=stored)
     channels, samples = len(card.input.channels), card.input.window
@@ -210,11 +213,8 @@ def _back(edges: _Edges, card: Card, answer: onnx.ValueInfoProto, model: onnx.Mo
     inferred = onnx.shape_inference.infer_shapes(model).graph
     found = next(value for value in inferred.output if value.name == answer.name).type.tensor_type
     dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in found.shape.dim]
-    if len(dims) > 1 and min(dims[1:]) > 0 and int(np.prod(dims[1:])) != output.numbers:
-        raise ConfigError(
-            f"{file}: output {answer.name} has {int(np.prod(dims[1:]))} numbers for a window; the card's "
-            f"{len(output.labels)} labels as {output.values} call for {output.numbers}"
-        )
+    if len(dims) > 1 and min(dims[1:]) > 0:
+        check_numbers(int(np.prod(dims[1:])), card, file, answer.name)
     if found.elem_type != TensorProto.FLOAT:
         if found.elem_type not in _FLOATS:
             kind = TensorProto.DataType.Name(found.elem_type)

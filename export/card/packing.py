@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -12,12 +12,14 @@ import numpy as np
 import onnx
 
 from edge_runtime import engines
-from edge_runtime.errors import BundleError, ConfigError, EngineError, IncompatibleError
+from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest
 from edge_runtime.timing.child import trial
 from edge_runtime.timing.race import Contender
 from export.card.onnx_edges import Fitted, fit_onnx
-from export.card.spec import Card
+from export.card.spec import NO_CLASSES, Card
+from export.clean import clean
+from export.conv2d import as_conv2d
 from export.data import Float32
 from export.measure import answers, arrange
 from export.pack import VariantSource, pack
@@ -82,7 +84,8 @@ def pack_models(
         card: what they eat and answer.
         golden_inputs: (n, channels, samples) in physical units.
         max_difference: largest difference of two files' probabilities for one window; None takes `DIFFERENCE`.
-        also_tflite: write an ONNX model as TensorFlow Lite too, if all its operators can be and the answers agree.
+        also_tflite: write an ONNX model as TensorFlow Lite too. If an operator cannot be written, or the file does not
+            run or answers otherwise, it is left out, and `Packed.left_out` says why.
         signer: signs the bundle; None leaves it unsigned.
 
     Raises:
@@ -92,21 +95,7 @@ def pack_models(
         IncompatibleError: no engine for a file is installed.
     """
     contents = {file: _read(file) for file in files}
-    sources: dict[str, VariantSource] = {}
-    changes: dict[str, tuple[str, ...]] = {}
-    left_out: dict[str, str] = {}
-    for file, data in contents.items():
-        source, fitted = _fitted(file, data, card)
-        if source.name in sources:
-            raise ConfigError(f"{file}: a bundle holds one {source.name}, and there are two; pack them apart")
-        sources[source.name], changes[source.name] = source, fitted.changes
-    if also_tflite:
-        _add_tflite(sources, changes, left_out)
-    for source in sources.values():
-        _try(source, golden_inputs)
-    for source in sources.values():
-        _check_answers(source, golden_inputs, card)
-    compared = _compare(sources, golden_inputs, max_difference)
+    chosen = _variants(contents, card, golden_inputs, also_tflite=also_tflite, max_difference=max_difference)
     result = pack(
         path,
         name=card.name,
@@ -117,17 +106,64 @@ def pack_models(
         input=card.input.contract(),
         output=card.output.contract(),
         gate=card.gate,
-        variants=list(sources.values()),
+        variants=list(chosen.sources.values()),
         golden_inputs=golden_inputs,
-        card=_text(card, changes),
+        card=_text(card, chosen.changes),
         provenance={
             "origin": asdict(card.origin),
             "files": {file.name: hashlib.sha256(data).hexdigest() for file, data in contents.items()},
-            "changes": {name: list(own) for name, own in changes.items()},
+            "changes": {name: list(own) for name, own in chosen.changes.items()},
         },
         signer=signer,
     )
-    return Packed(manifest=result, changes=changes, compared=compared, left_out=left_out)
+    return Packed(manifest=result, changes=chosen.changes, compared=tuple(chosen.compared), left_out=chosen.left_out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variants:
+    """Files that were tried, and what is told of them; the fields are those of `Packed`."""
+
+    sources: dict[str, VariantSource]
+    changes: dict[str, tuple[str, ...]]
+    compared: tuple[Compared, ...]
+    left_out: dict[str, str]
+
+
+def _variants(
+    contents: Mapping[Path, bytes],
+    card: Card,
+    windows: Float32,
+    *,
+    also_tflite: bool,
+    max_difference: float | None,
+) -> _Variants:
+    """Fit, try and compare the files given, then the TensorFlow Lite file that is written of the ONNX one."""
+    fitted: dict[str, VariantSource] = {}
+    changes: dict[str, tuple[str, ...]] = {}
+    for file, data in contents.items():
+        source, made = _fitted(file, data, card)
+        if source.name in fitted:
+            raise ConfigError(f"{file}: a bundle holds one {source.name}, and there are two; pack them apart")
+        fitted[source.name], changes[source.name] = source, made.changes
+    written, left_out = _written_tflite(fitted) if also_tflite else (None, {})
+    sources = {name: _with_conv2d(source) for name, source in fitted.items()}
+    for source in sources.values():
+        _check(source, windows, card)
+    compared = _compare(sources, windows, max_difference)
+    if written is not None:
+        try:
+            _check(written, windows, card)
+            compared = _compare({**sources, written.name: written}, windows, max_difference)
+        except EdgeError as error:
+            # The file that was given is as good as before.
+            left_out = {written.name: str(error)}
+        else:
+            sources[written.name] = written
+            changes[written.name] = ("written from the ONNX file", *next(iter(changes.values())))
+    for name, source in fitted.items():
+        if sources[name] is not source:
+            changes[name] = (*changes[name], "Conv1d as Conv2d")
+    return _Variants(sources=sources, changes=changes, compared=compared, left_out=left_out)
 
 
 def _read(file: Path) -> bytes:
@@ -157,25 +193,36 @@ def _fitted(file: Path, data: bytes, card: Card) -> tuple[VariantSource, Fitted]
     return source, fitted
 
 
-def _add_tflite(
-    sources: dict[str, VariantSource], changes: dict[str, tuple[str, ...]], left_out: dict[str, str]
-) -> None:
-    """A TensorFlow Lite file from the ONNX one, which is often the faster of the two."""
-    first = next((source for source in sources.values() if source.format == "onnx"), None)
-    if first is None or any(source.format == "tflite" for source in sources.values()):
+def _written_tflite(sources: Mapping[str, VariantSource]) -> tuple[VariantSource | None, dict[str, str]]:
+    """A TensorFlow Lite file from the ONNX one, which is often the faster of the two; or why there is none, by name."""
+    if [source.format for source in sources.values()] != ["onnx"]:
         raise ConfigError("--tflite writes a TensorFlow Lite file from an ONNX one; give an ONNX file, and no other")
     from export.to_tflite import convert  # noqa: PLC0415 - needs LiteRT's schema
 
+    (first,) = sources.values()
     name = f"tflite-{first.precision}"
     try:
         model = convert(onnx.load_model_from_string(first.model))
     except ConfigError as error:
-        left_out[name] = str(error)
-        return
-    sources[name] = VariantSource(
-        name=name, model=model, format="tflite", precision=first.precision, layout=first.layout
-    )
-    changes[name] = ("written from the ONNX file", *changes[first.name])
+        return None, {name: str(error)}
+    return replace(first, name=name, model=model, format="tflite"), {}
+
+
+def _with_conv2d(source: VariantSource) -> VariantSource:
+    """The same file in the form that onnxruntime computes faster; the source itself where there is none."""
+    if source.format != "onnx":
+        return source
+    model = onnx.load_model_from_string(source.model)
+    changed = as_conv2d(model)
+    if changed is model:
+        return source
+    return replace(source, model=clean(changed).SerializeToString(deterministic=True))
+
+
+def _check(source: VariantSource, windows: Float32, card: Card) -> None:
+    """Refuse a file that no engine runs, or that answers with something else than probabilities."""
+    _try(source, windows)
+    _check_answers(source, windows, card)
 
 
 def _try(source: VariantSource, windows: Float32) -> None:
@@ -229,8 +276,8 @@ def _check_answers(source: VariantSource, windows: Float32, card: Card) -> None:
     if low < -slack or high > 1 + slack or total > slack:
         raise ConfigError(
             f"{source.name} answers with numbers from {low:.3g} to {high:.3g} that do not sum to 1; the card calls "
-            f'them {card.output.values}: say values = "logits" or "logit" under [output] if they are; if they are '
-            "something else (a measured value, a picture), a bundle cannot hold the model yet"
+            f'them {card.output.values}. If each is the score of a class before the softmax, say values = "logits" (or '
+            f'"logit") under [output]; {NO_CLASSES}'
         )
 
 

@@ -17,6 +17,11 @@ from export.readers import Origin
 
 Layout = Literal["NCW", "NWC"]
 
+NO_CLASSES = (
+    "an embedding, a reconstruction or a measured value has no classes, and a bundle cannot hold such a model yet"
+)
+"""Said where a model may be no classifier: labels that are made up for it would be believed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardChannel:
@@ -113,6 +118,10 @@ class CardOutput:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        if len(self.labels) < 2:
+            raise ValueError(
+                f"name the model's classes as labels, in the order of its answer, two at least; {NO_CLASSES}"
+            )
         self.contract()
         if self.values in ("probability", "logit") and len(self.labels) != 2:
             raise ValueError(f"values = {self.values!r} speaks for the second of two labels, not of {len(self.labels)}")
@@ -159,6 +168,32 @@ def load(path: Path) -> Card:
         ConfigError: one line with file, line and what to do.
     """
     return parse_as(Card, read_text(path), path, whole="card")
+
+
+def check_numbers(given: int, card: Card, file: str, output: str) -> None:
+    """Refuse an answer that has another number of values than the card's labels, or those of a window.
+
+    Args:
+        given: numbers that the file answers with for one window.
+        card: says how many there must be.
+        file: named in errors.
+        output: name of the answer, for errors.
+
+    Raises:
+        ConfigError: the counts differ, or the model gives a window back.
+    """
+    asked, count = card.output, len(card.output.labels)
+    if given != asked.numbers:
+        wanted = f"{count} labels as {asked.values} call for {asked.numbers}"
+        raise ConfigError(
+            f"{file}: output {output} has {given} numbers for a window; the card's {wanted}. If each number is the "
+            f"score of a class, name all {given} as labels, in that order; {NO_CLASSES}"
+        )
+    if card.input.window > 1 and given == card.input.window * len(card.input.channels):
+        raise ConfigError(
+            f"{file}: output {output} has as many numbers as a window, {given}, as an autoencoder has, and the card "
+            f"calls them {asked.values} of classes; {NO_CLASSES}"
+        )
 
 
 def layout_of(shape: Sequence[int], card: CardInput, file: str) -> Layout:

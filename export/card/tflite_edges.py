@@ -1,8 +1,8 @@
 """The form of a bundle put around a TensorFlow Lite file: operators in front of and behind its graph.
 
-The file's own operators, weights and steps stay as they are. Integers at its edges are kept where only axes change,
-since the engine turns windows into them; where numbers change, float operators with a QUANTIZE or DEQUANTIZE are put
-between.
+The file's own operators, weights and steps stay as they are. Integers at its edges get a QUANTIZE in front and a
+DEQUANTIZE behind, so that the engine computes what numpy would have to at every call: the same integers in a tenth of
+the time. Only a value that lies between two integers to the last bit may go to the other one.
 
 Source: schema version 3 of LiteRT.
 """
@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_runtime.errors import ConfigError
-from export.card.onnx_edges import Fitted, several_ends
-from export.card.spec import Card, layout_of
+from export.card.onnx_edges import CONTINUOUS, Fitted, several_ends
+from export.card.spec import Card, check_numbers, layout_of
 from export.tflite import versions
 
 _TYPES: dict[int, np.dtype[Any]] = {
@@ -32,6 +32,8 @@ _TYPES: dict[int, np.dtype[Any]] = {
 }
 _NUMBERS = {dtype: number for number, dtype in _TYPES.items()}
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
+_QUANTIZED = frozenset({np.dtype(np.int8), np.dtype(np.uint8)})
+"""Types of which QUANTIZE makes the integers that numpy makes. Those of int16 differ by one, once in 100,000."""
 _STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "SVDF")
 """Operators that remember the call before. LSTM layers are none of them: their steps lie within a window."""
 
@@ -141,7 +143,7 @@ def fit_tflite(data: bytes, card: Card, file: str) -> Fitted:
     if len(sizes) < 2:
         raise ConfigError(f"{file}: its input has the shape {sizes}, without an axis for the batch")
     if graph.dtype(source) is None:
-        raise ConfigError(f"{file}: its input takes no float32 and no quantised numbers; a window is made of numbers")
+        raise ConfigError(f"{file}: its input takes integers without steps, or no numbers; {CONTINUOUS}")
     layout = layout_of(sizes[1:], card.input, file)
     precision = _precision(graph)
     changes: list[str] = []
@@ -207,12 +209,18 @@ def _refuse(graph: _Graph, file: str) -> None:
 def _front(graph: _Graph, card: Card, source: int, shape: Sequence[int], *, channels_at: int) -> Iterator[str]:
     """From the window in physical units to what the graph reads."""
     own = [int(size) for size in graph.graph.tensors[source].shape]
-    dtype = graph.dtype(source)
-    to, flow = graph.front, source
+    dtype, to = graph.dtype(source), graph.front
+    integers = dtype is not None and dtype.kind in "iu"
+    quantized = dtype in _QUANTIZED or (integers and card.input.scaled)
+    if not (card.input.scaled or quantized or own != list(shape)):
+        return
+    # An edge that no operator turns into floats keeps its integers; the engine turns windows into them.
+    outside = np.float32 if card.input.scaled or quantized else dtype or np.float32
+    kept = None if outside == np.float32 else source
+    flow = window = graph.tensor("window", shape, outside, quantized_as=kept)
     if card.input.scaled:
         broadcast = [1] * len(shape)
         broadcast[channels_at] = shape[channels_at]
-        flow = window = graph.tensor("window", shape, np.float32)
         for name, values in (
             ("SUB", [c.offset for c in card.input.channels]),
             ("MUL", [c.scale for c in card.input.channels]),
@@ -222,21 +230,16 @@ def _front(graph: _Graph, card: Card, source: int, shape: Sequence[int], *, chan
             factor = graph.constant(f"card/{name.lower()}", np.array(values, np.float32).reshape(broadcast))
             result = graph.tensor(f"card/{name.lower()}/result", shape, np.float32)
             flow = graph.operator(to, name, [flow, factor], result, options=f"{name.title()}Options")
-        if own != list(shape):
-            flow = graph.reshape(to, flow, graph.tensor("card/axes", own, np.float32))
-        if dtype == np.float32:
-            to[-1].outputs = [source]
-        else:
-            graph.operator(to, "QUANTIZE", [flow], source, options="QuantizeOptions")
-        graph.graph.inputs = [window]
         yield "scaling of each channel"
-    elif own != list(shape):
-        quantized = None if dtype == np.float32 else source
-        window = graph.tensor("window", shape, dtype or np.float32, quantized_as=quantized)
-        graph.reshape(to, window, source)
-        graph.graph.inputs = [window]
     if own != list(shape):
+        flow = graph.reshape(to, flow, graph.tensor("card/axes", own, outside, quantized_as=kept))
         yield f"axes as the file has them ({', '.join(map(str, own[1:]))})"
+    if quantized:
+        graph.operator(to, "QUANTIZE", [flow], source, options="QuantizeOptions")
+        yield f"quantisation of the window to {dtype}"
+    else:
+        to[-1].outputs = [source]
+    graph.graph.inputs = [window]
 
 
 def _back(graph: _Graph, card: Card, answer: int, file: str) -> Iterator[str]:
@@ -247,15 +250,12 @@ def _back(graph: _Graph, card: Card, answer: int, file: str) -> Iterator[str]:
     name = _text(graph.graph.tensors[answer].name)
     if dtype is None:
         raise ConfigError(f"{file}: output {name} is no float32 and no quantised number; it cannot be a probability")
-    if len(own) < 2 or int(np.prod(own[1:])) != output.numbers:
-        raise ConfigError(
-            f"{file}: output {name} has the shape {own}; the card's {len(output.labels)} labels as {output.values} "
-            f"call for {output.numbers} numbers behind the batch"
-        )
+    check_numbers(int(np.prod(own[1:])) if len(own) > 1 else 0, card, file, name)
     shape, flow = [own[0], output.numbers], answer
-    computes = output.values != "probabilities"
+    computes = output.values != "probabilities" or dtype in _QUANTIZED
     if computes and dtype != np.float32:
         flow = graph.operator(to, "DEQUANTIZE", [flow], graph.tensor("card/answer", own, np.float32))
+        yield f"answers of {dtype} as floats"
     if own != shape:
         kept = None if computes or dtype == np.float32 else answer
         result = graph.tensor("card/row", shape, np.float32 if computes else dtype, quantized_as=kept)

@@ -28,7 +28,8 @@ def add(commands: Any) -> None:
         description=(
             "Look at every recording of a folder (WAV, CSV, Parquet or NPZ), find classes, groups, rate and lengths, "
             "write a recipe that says what was decided and why, and build it. The class of a file is its folder, "
-            "unless said otherwise; recordings of one person or machine are never dealt to two sets."
+            "unless said otherwise; recordings of one person or machine are never dealt to two sets. What files do not "
+            "tell is asked for, with the option that answers."
         ),
         epilog="example: edge-export auto recordings/ --target raspberry-pi-4 --unit g -o out/",
     )
@@ -50,8 +51,13 @@ def add(commands: Any) -> None:
         "--group", default="", metavar="REGEX", help="pattern over paths that finds the person, machine or session"
     )
     groups.add_argument("--group-column", default="", metavar="COLUMN", help="column with the group of each row")
+    groups.add_argument(
+        "--group-files", action="store_true", help="each file is of another person, machine or session than all others"
+    )
     parser.add_argument("--time", default="", metavar="COLUMN", help="column or array with the stamps")
-    parser.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), default="", help="unit of the stamps")
+    parser.add_argument(
+        "--time-unit", choices=("s", "ms", "us", "ns", "iso8601"), default="", help="unit of the stamps"
+    )
     parser.add_argument("--rate", type=factor, default=0.0, metavar="HZ", help="samples per second")
     parser.add_argument("--channels", default="", metavar="A,B,...", help="columns to use (default: all with numbers)")
     parser.add_argument(
@@ -105,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
             labels=options.labels,
             group=options.group,
             group_column=options.group_column,
+            group_files=options.group_files,
             time=options.time,
             time_unit=options.time_unit,
             rate_hz=options.rate,
@@ -134,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     recipe = load(path)
-    counts = verify(recipe, options.folder)
+    counts = verify(recipe, options.folder, print)
     _tell(counts)
     print(f"{path}: written, and it fits the recordings")
     if options.recipe_only:

@@ -1,4 +1,4 @@
-"""``edge-export keys`` and ``edge-export sign``: who made a bundle, provable on the device."""
+"""``edge-export keys`` and ``edge-export sign``: keys, sets of keys, and signatures of bundles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.cli.arguments import existing_file
+from edge_runtime.cli.arguments import existing_file, output_file
 from edge_runtime.errors import ConfigError
 from export.cli.signing import add_key, add_password, password, signing_key
 
@@ -28,6 +28,16 @@ def add(commands: Any) -> None:
     show.add_argument("file", type=existing_file, metavar="KEY.pem")
     add_password(show)
     show.set_defaults(run=_show)
+    several = actions.add_parser("set", help="a signed set of keys, which replaces the ones that devices trust")
+    several.add_argument("out", type=output_file, metavar="KEYS.json", help="what is written, to be published retained")
+    several.add_argument(
+        "--version", type=int, required=True, help="higher than that of the set before; the first is 1"
+    )
+    several.add_argument("--threshold", type=int, default=1, help="how many of these keys the next set will need (1)")
+    several.add_argument("--trust", type=existing_file, action="append", required=True, metavar="KEY.pub.pem")
+    several.add_argument("--sign", type=existing_file, action="append", required=True, metavar="KEY.pem")
+    add_password(several)
+    several.set_defaults(run=_set)
     sign = commands.add_parser(
         "sign",
         help="sign bundles",
@@ -36,6 +46,12 @@ def add(commands: Any) -> None:
     )
     sign.add_argument("bundles", type=existing_file, nargs="+", metavar="BUNDLE")
     add_key(sign, required=True)
+    sign.add_argument(
+        "--signature",
+        type=existing_file,
+        metavar="FILE",
+        help="made elsewhere over the unpacked bundle; needs its public KEY",
+    )
     sign.set_defaults(run=_sign)
 
 
@@ -65,9 +81,33 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sign(options: argparse.Namespace) -> int:
-    from export.sign import sign_bundle  # noqa: PLC0415
+def _set(options: argparse.Namespace) -> int:
+    from edge_runtime.signature import load_keys  # noqa: PLC0415
+    from export.keys import key_set  # noqa: PLC0415
+    from export.sign import SigningKey  # noqa: PLC0415
 
+    secret = password(options.password_file)
+    signers = [SigningKey(path, secret) for path in options.sign]
+    made = key_set(load_keys(options.trust), options.version, signers, threshold=options.threshold)
+    try:
+        options.out.write_bytes(made)
+    except OSError as error:
+        raise ConfigError(f"{options.out}: cannot be written: {error.strerror}") from error
+    print(f"{options.out}: version {options.version}, {len(options.trust)} keys, {len(options.sign)} signatures")
+    return 0
+
+
+def _sign(options: argparse.Namespace) -> int:
+    from edge_runtime.signature import load_key  # noqa: PLC0415
+    from export.sign import attach, sign_bundle  # noqa: PLC0415
+
+    if options.signature is not None:
+        if len(options.bundles) != 1:
+            raise ConfigError("--signature belongs to one bundle; name that one alone")
+        public = load_key(options.key)
+        attach(options.bundles[0], options.signature.read_bytes(), public)
+        print(f"{options.bundles[0]}: signed by {public}")
+        return 0
     key = signing_key(options)
     assert key is not None
     for bundle in options.bundles:

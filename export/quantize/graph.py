@@ -119,6 +119,22 @@ def shape_of(info: onnx.ValueInfoProto) -> list[int | None]:
     return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
 
 
+def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """A model loaded as it is written, nothing optimised.
+
+    Raises:
+        ConfigError: onnxruntime does not load it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes derive from nothing narrower
+        raise ConfigError(f"onnxruntime does not load the model: {str(error).splitlines()[0]}") from error
+
+
 def observe(
     model: onnx.ModelProto, names: Iterable[str], windows: Float32, *, batch: int = 64
 ) -> Iterator[Mapping[str, Array]]:
@@ -147,24 +163,13 @@ def observe(
         raise ConfigError(f"the model computes no tensor {unknown[0]!r}")
     del net.graph.output[:]
     net.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in asked)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = None
-    if asked:
-        try:
-            session = onnxruntime.InferenceSession(
-                net.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime's own classes derive from nothing narrower
-            raise ConfigError(f"onnxruntime does not load the model: {str(error).splitlines()[0]}") from error
+    loaded = session(net.model) if asked else None
     for begin in range(0, len(windows), batch):
         part = windows[begin : begin + batch]
         values = {source: part} if source in wanted else {}
-        if session is not None:
+        if loaded is not None:
             try:
-                values.update(zip(asked, session.run(asked, {source: part}), strict=True))
+                values.update(zip(asked, loaded.run(asked, {source: part}), strict=True))
             except Exception as error:
                 raise ConfigError(f"onnxruntime does not run the model: {str(error).splitlines()[0]}") from error
         yield values

@@ -19,7 +19,8 @@ from export.data import Float32
 from export.quantize.checks import check_model, check_windows
 from export.quantize.graph import Net, observe
 from export.quantize.histogram import Histogram
-from export.quantize.scheme import OPERATORS, Method
+from export.quantize.scheme import Method
+from export.quantize.select import quantised
 
 Ranges = Mapping[str, tuple[float, float]]
 """Lowest and highest value by tensor name. Both lie on their side of zero, or at it."""
@@ -66,8 +67,9 @@ def activations(model: onnx.ModelProto) -> tuple[str, ...]:
     net = Net(model)
     infos = net.infos()
     names: dict[str, None] = {}
+    chosen = quantised(net)
     for node in net.graph.node:
-        if node.op_type in OPERATORS:
+        if node.name in chosen:
             for name in (*node.input, *node.output):
                 info = infos.get(name)
                 if info and not net.is_constant(name) and info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:

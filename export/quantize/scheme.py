@@ -25,7 +25,8 @@ OPERATORS = (
     "Concat",
 )
 """Quantised where they occur. Activations and pools are in the list because a float one between two integer layers
-costs more than it computes (1.3 times the whole net, measured on a 3-layer convolutional net)."""
+costs more than it computes (1.3 times the whole net, measured on a 3-layer convolutional net). `export.quantize.select`
+adds some between them."""
 
 Method = Literal["minmax", "percentile", "entropy", "mse"]
 

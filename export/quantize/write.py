@@ -8,6 +8,7 @@ thing is checked first: it drops a Relu or Clip in front of a quantisation and t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,10 +22,12 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from edge_runtime.errors import ConfigError
 from export.data import Float32
-from export.quantize.graph import Array, Net, shape_of
+from export.normalise import normalise
+from export.quantize.graph import Array, Net, session, shape_of
 from export.quantize.layers import layers
 from export.quantize.ranges import Ranges, affine, calibrate
 from export.quantize.scheme import OPERATORS, Scheme
+from export.quantize.select import BETWEEN, quantised
 
 WeightSteps = Mapping[str, Array]
 """Step between a layer's stored weights by the weights' name: (outputs,), or () for all outputs together.
@@ -54,17 +57,28 @@ def quantize(model: onnx.ModelProto, windows: Float32, scheme: Scheme) -> onnx.M
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Fold constants and normalisations, infer shapes, and name what has no name: the form every step works on.
 
+    Steps of weights by channel need operator set 13, to which `export.normalise` raises older models.
+
     Returns:
         A new model that computes the same; preparing it again changes no node and no tensor.
+
+    Raises:
+        ConfigError: its operator set is too old to be raised.
     """
     with tempfile.TemporaryDirectory() as folder, _without_advice():
         given, prepared = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared"))
-        onnx.save(model, str(given))
+        onnx.save(normalise(model), str(given))
         # Symbolic shape inference would need sympy, and only matters for transformers.
         quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
         result = onnx.load(str(prepared))
+    # Names may be places already (`export.clean`), and functions such as HardSwish, which are written out, moved those.
+    taken = {node.name for node in result.graph.node}
     for position, node in enumerate(result.graph.node):
-        node.name = node.name or f"{node.op_type}_{position}"
+        if not node.name:
+            bare = f"{node.op_type}_{position}"
+            free = itertools.chain([bare], (f"{bare}_{count}" for count in itertools.count(1)))
+            node.name = next(name for name in free if name not in taken)
+            taken.add(node.name)
     return result
 
 
@@ -80,10 +94,10 @@ def write(
         steps: of weights that something else than their largest value decided (`export.quantize.adaround`).
 
     Returns:
-        A model that computes in integers; its input and output stay float32.
+        A model that computes in integers, and that onnxruntime loads; its input and output stay float32.
 
     Raises:
-        ConfigError: a node to exclude that is not there.
+        ConfigError: a node to exclude that is not there, or onnxruntime does not load what was written.
     """
     net = Net(model)
     names = {node.name for node in net.graph.node}
@@ -104,8 +118,8 @@ def write(
             quant_format=ort_quantization.QuantFormat.QDQ
             if scheme.form == "qdq"
             else ort_quantization.QuantFormat.QOperator,
-            op_types_to_quantize=list(OPERATORS),
-            nodes_to_exclude=list(scheme.exclude),
+            op_types_to_quantize=[*OPERATORS, *BETWEEN],
+            nodes_to_exclude=sorted(names - quantised(net, scheme.exclude)),
             per_channel=scheme.per_channel,
             reduce_range=scheme.weight_bits == 7,
             activation_type=ort_quantization.QuantType.QInt8 if signed else ort_quantization.QuantType.QUInt8,
@@ -113,7 +127,9 @@ def write(
             calibrate_method=ort_quantization.CalibrationMethod.MinMax,
             extra_options=extra,
         )
-        return onnx.load(str(written))
+        result = onnx.load(str(written))
+    session(result)
+    return result
 
 
 class _OneWindow(ort_quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime ships no types

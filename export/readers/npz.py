@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.codecs.numbers import UNITS_PER_S
 from edge_runtime.errors import ConfigError
 from export.data import UNLABELLED, Channel, Float32, Int64, Recording
 from export.labels import marks_of_events
 from export.readers.files import arrays_of
 from export.readers.meaning import class_of, find_in, physical
-from export.readers.spec import UNITS_PER_S, NpzReader
+from export.readers.spec import NpzReader
 
 
 def read_npz(
@@ -54,8 +56,11 @@ def read_npz(
             raise ConfigError(f"{name}: array {reader.time!r} must hold one stamp for each of {len(values)} samples")
     bounds = _bounds(reader, array, len(values), name)
     marks, labels = _labels(reader, array, values, bounds, classes, name, rate_hz)
-    group, stem = find_in(reader.group, name, "group"), name.rsplit(".", 1)[0]
-    for index, (begin, end) in enumerate(itertools.pairwise(bounds)):
+    stem = name.rsplit(".", 1)[0]
+    groups = _groups(reader, array, bounds, name)
+    # A recording ends where the group changes, too.
+    cuts = sorted({*bounds, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist()})
+    for index, (begin, end) in enumerate(itertools.pairwise(cuts)):
         stamps = None if t is None else t[begin:end]
         kept = np.arange(end - begin)
         if stamps is not None:
@@ -63,13 +68,29 @@ def read_npz(
             rising = np.concatenate(([True], stamps[1:] > np.maximum.accumulate(stamps)[:-1]))
             stamps, kept = stamps[rising], kept[rising]
         yield Recording(
-            name=stem if len(bounds) == 2 else f"{stem}-{index}",
-            group=group,
-            label=UNLABELLED if labels is None else labels[index],
+            name=stem if len(cuts) == 2 else f"{stem}-{index}",
+            group=str(groups[begin]),
+            label=UNLABELLED if labels is None else labels[bisect_right(bounds, begin) - 1],
             values=values[begin:end][kept],
             t=stamps,
             marks=None if marks is None else marks[begin:end][kept],
         )
+
+
+def _groups(reader: NpzReader, array: Any, bounds: Sequence[int], name: str) -> npt.NDArray[np.str_]:
+    """(samples,) the group of each sample."""
+    samples, recordings = bounds[-1], len(bounds) - 1
+    if not reader.group_column:
+        return np.full(samples, find_in(reader.group, name, "group"))
+    found = np.array([str(each).strip() for each in np.asarray(array(reader.group_column)).reshape(-1).tolist()])
+    if len(found) not in (1, recordings, samples):
+        raise ConfigError(
+            f"{name}: array {reader.group_column!r} has {len(found)} entries; it needs one for the file, for each of "
+            f"{recordings} recordings or {samples} samples"
+        )
+    if len(found) == samples:
+        return found
+    return np.repeat(found, samples if len(found) == 1 else np.diff(bounds))
 
 
 def _bounds(reader: NpzReader, array: Any, samples: int, name: str) -> list[int]:
@@ -105,6 +126,8 @@ def _labels(
             events[class_of(event.label, classes, name)] = places
         return marks_of_events(len(values), events, reach=round(reader.reach_s * rate_hz)), None
     found = np.asarray(array(reader.label))
+    if not found.ndim:
+        found = found.reshape(1)  # one label for all, as numpy stores a single text or number
     if found.shape not in ((len(values),), (len(bounds) - 1,)):
         raise ConfigError(
             f"{name}: array {reader.label!r} has shape {found.shape}; it needs one label for each of "

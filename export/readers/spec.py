@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-TimeUnit = Literal["s", "ms", "us", "ns"]
-UNITS_PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+from edge_runtime.codecs.numbers import TimeUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +40,7 @@ class NpzReader:
         origin: of the data.
         files: pattern of the files in the folder; ``**`` goes into subfolders.
         group: regular expression over the file's path in the folder; its first group, or all of it, names the group.
+        group_column: array with the group, one for the file or for each recording or sample; instead of `group`.
         values: array (samples,) or (samples, channels).
         scale: physical value = number * scale: one factor for all channels or one per channel.
         divide_by: array with one number that values are divided by, such as an amplifier's gain.
@@ -59,11 +59,12 @@ class NpzReader:
     origin: Origin
     files: str = "*.npz"
     group: str = r"([^/]+)\.npz$"
+    group_column: str = ""
     values: str = "x"
     scale: tuple[float, ...] = ()
     divide_by: str = ""
     time: str = ""
-    time_unit: TimeUnit = "s"
+    time_unit: Literal["s", "ms", "us", "ns"] = "s"
     boundaries: str = ""
     run: str = ""
     label: str = ""
@@ -90,8 +91,8 @@ class TableReader:
         columns: column of each channel that is called otherwise than in the recipe.
         group: as in `NpzReader`; unused where `group_column` is set.
         group_column: column with the group of each row; a recording ends where it changes.
-        time: column of stamps; empty: rows lie one period apart.
-        time_unit: of the stamps.
+        time: column of stamps; empty: rows lie one period apart. With stamps, rows with an empty cell are left out.
+        time_unit: of the stamps; ``iso8601`` for dates and times.
         label: regular expression over the file's path that finds the class; empty: see `label_column`.
         label_column: column with the class of each row.
         label_names: as in `WavReader`, for `label`; files of labels that it does not list are left out.

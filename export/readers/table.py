@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.errors import ConfigError
-from export.data import UNLABELLED, Channel, Float64, Int64, Recording
+from edge_runtime.columns import is_empty, seconds_of
+from edge_runtime.errors import ConfigError, InputError
+from export.data import UNLABELLED, Channel, Float32, Float64, Int64, Recording
 from export.readers.files import columns_of_parquet, rows_of_csv
 from export.readers.meaning import class_of, find_in, named, physical
-from export.readers.spec import UNITS_PER_S, TableReader
+from export.readers.spec import TableReader
+
+BACK_S = 1.0
+"""Step back of the stamps that is no disorder of a few samples."""
 
 
 def read_table(
@@ -42,18 +47,23 @@ def read_table(
         return table[key]
 
     wanted = [reader.columns.get(channel.name, channel.name) for channel in channels]
-    values = physical(np.stack([_numbers(column(key), key, name) for key in wanted], 1), reader.scale, channels, name)
-    t: Float64 | None = None
-    if reader.time:
-        t = _numbers(column(reader.time), reader.time, name) / UNITS_PER_S[reader.time_unit]
-    groups = [str(group) for group in column(reader.group_column)] if reader.group_column else []
+    values = physical(np.stack([numbers_of(column(key), key, name) for key in wanted], 1), reader.scale, channels, name)
+    t = _stamps(column(reader.time), reader, name) if reader.time else None
+    kept = _complete_rows(values, t, wanted, name)
+    values, t = values[kept], None if t is None else t[kept]
+    groups = [str(column(reader.group_column)[row]).strip() for row in kept] if reader.group_column else []
     marks: Int64 | None = None
     label = UNLABELLED
     if reader.label_column:
-        marks = np.array([class_of(str(text), classes, name) for text in column(reader.label_column)], np.int64)
+        texts = column(reader.label_column)
+        marks = np.array([class_of(str(texts[row]).strip(), classes, name) for row in kept], np.int64)
     else:
         label = class_of(found, classes, name)
-    cuts = [0, *(i for i in range(1, len(groups)) if groups[i] != groups[i - 1]), len(values)]
+    borders = {i for i in range(1, len(groups)) if groups[i] != groups[i - 1]}
+    if t is not None:
+        # Where the clock begins again, another recording does, too.
+        borders |= set((np.flatnonzero(np.diff(t) < -BACK_S) + 1).tolist())
+    cuts = [0, *sorted(borders), len(values)]
     stem = name.rsplit(".", 1)[0]
     for index, (begin, end) in enumerate(itertools.pairwise(cuts)):
         yield Recording(
@@ -63,6 +73,7 @@ def read_table(
             values=values[begin:end],
             t=None if t is None else t[begin:end],
             marks=None if marks is None else marks[begin:end],
+            left_out=len(next(iter(table.values()))) - len(kept) if not index else 0,
         )
 
 
@@ -76,13 +87,44 @@ def _csv(path: Path, name: str) -> Mapping[str, Sequence[str]]:
     return {key.strip(): column for key, column in zip(header, map(list, zip(*rows, strict=True)), strict=True)}
 
 
-def _numbers(column: Sequence[Any], key: str, name: str) -> Float64:
-    numbers = np.empty(len(column), np.float64)
-    for row, text in enumerate(column):
-        try:
-            numbers[row] = float(text)
-        except (TypeError, ValueError):
-            numbers[row] = np.nan
+def numbers_of(column: Sequence[Any], key: str, name: str) -> Float64:
+    """Numbers of a column, NaN for empty cells.
+
+    Args:
+        column: its cells.
+        key: its name, for messages.
+        name: of the file, for messages.
+
+    Raises:
+        ConfigError: a cell holds something else.
+    """
+    numbers = np.full(len(column), np.nan)
+    for row, cell in enumerate(column):
+        if is_empty(cell):
+            continue
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[row] = float(cell)
         if not np.isfinite(numbers[row]):
-            raise ConfigError(f"{name}: row {row + 1} of column {key!r} holds {text!r}, not a finite number")
+            raise ConfigError(f"{name}: row {row + 1} of column {key!r} holds {cell!r}, not a finite number")
     return numbers
+
+
+def _stamps(column: Sequence[Any], reader: TableReader, name: str) -> Float64:
+    try:
+        return seconds_of(column, reader.time_unit)
+    except InputError as error:
+        raise ConfigError(f"{name}: column {reader.time!r}: {error}") from error
+
+
+def _complete_rows(values: Float32, t: Float64 | None, columns: Sequence[str], name: str) -> Int64:
+    """Rows without an empty cell. The stamps of the others tell how much is missing; without stamps there is no gap."""
+    complete = np.isfinite(values).all(axis=1) & (True if t is None else np.isfinite(t))
+    if t is None and not complete.all():
+        row, place = np.argwhere(~np.isfinite(values))[0].tolist()
+        raise ConfigError(
+            f"{name}: row {row + 1} of column {columns[place]!r} is empty; without stamps no row can be left out: fill "
+            "it, or say which column holds the stamps (time)"
+        )
+    if not complete.any():
+        raise ConfigError(f"{name}: every row has an empty cell")
+    return np.flatnonzero(complete)

@@ -38,6 +38,8 @@ def quantisation(known: Figures) -> Markup:
             if kept
             else tag("p", "No layer had to stay in float.")
         )
+        if in_float := found.get("operators_in_float"):
+            parts.append(table(("operator in float", "because"), list(in_float.items())))
     measured = [each for each in layers if each.get("drop") is not None]
     noisy = [each for each in layers if each.get("alone_db") is not None]
     if measured:

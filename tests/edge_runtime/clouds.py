@@ -27,7 +27,10 @@ class FakeCloud(CloudClient):
         self.errors: list[CloudError] = []
         self.down = False
         self.asked: list[tuple[str, int]] = []
-        self.input_shape = (-1, 2, 8)
+        self.shapes: list[tuple[int, ...]] = []
+        self.parameters: list[dict[str, Parameter]] = []
+        self.looked = 0
+        self.input_shape: tuple[int, ...] | None = (-1, 2, 8)
 
     def ready(self) -> bool:
         return not self.down
@@ -36,9 +39,11 @@ class FakeCloud(CloudClient):
         pass
 
     def _fetch_metadata(self, deadline: float) -> ModelMetadata:
+        self.looked += 1
         if self.down:
             raise CloudUnavailable("connection refused")
-        return ModelMetadata(name="teacher", versions=("7",), inputs=(TensorSpec("x", "FP32", self.input_shape),))
+        inputs = () if self.input_shape is None else (TensorSpec("x", "FP32", self.input_shape),)
+        return ModelMetadata(name="teacher", versions=("7",), inputs=inputs)
 
     def _infer(
         self,
@@ -53,4 +58,6 @@ class FakeCloud(CloudClient):
         if self.errors:
             raise self.errors.pop(0)
         self.asked.append((request_id, len(inputs["x"])))
+        self.shapes.append(inputs["x"].shape)
+        self.parameters.append(dict(parameters))
         return InferResponse(model_name="teacher", outputs=self.answer(inputs["x"]), id=request_id)

@@ -190,7 +190,7 @@ class Disk:
         self.faults = {"": sqlite3.SQLITE_FULL}
         monkeypatch.setattr("edge_runtime.store.Outbox", self._make)
         monkeypatch.setattr(committer, "AGAIN_S", (0.01, 0.05))
-        monkeypatch.setattr(escalate, "_LOOK_AGAIN_S", 0.02)
+        monkeypatch.setattr(escalate, "LOOK_AGAIN_S", 0.02)
 
     def _make(self, config: OutboxConfig, clock: Clock) -> Outbox:
         return Outbox(config, clock, connect=lambda path: Failing(connect_sqlite(path), self.faults))

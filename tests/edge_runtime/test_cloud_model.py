@@ -14,6 +14,7 @@ from edge_runtime.errors import CloudRejected, ConfigError
 from edge_runtime.escalate import LIVE, EscalationConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
+from edge_runtime.refusals import UnaskableCase
 from edge_runtime.store import HardCase
 from tests.edge_runtime.clouds import FakeCloud
 from tests.edge_runtime.test_pipeline import manifest
@@ -21,7 +22,7 @@ from tests.edge_runtime.test_pipeline import manifest
 META = {"start": 1.0, "end": 2.0, "label": "low", "confidence": 0.6, "hard": True}
 
 
-def hard(i: int, samples: int = 8, *, age_s: float = 0.0) -> HardCase:
+def hard(i: int, samples: int = 8, *, age_s: float = 0.0, marked: bool = False) -> HardCase:
     return HardCase(
         id=f"k@{i}",
         key="k",
@@ -30,7 +31,7 @@ def hard(i: int, samples: int = 8, *, age_s: float = 0.0) -> HardCase:
         priority=LIVE,
         value=0.4,
         body=np.full((2, samples), i, "<f4").tobytes(),
-        meta=orjson.dumps(META),
+        meta=orjson.dumps(META | ({"samples": samples} if marked else {})),
     )
 
 
@@ -64,9 +65,8 @@ def test_the_model_is_looked_at_once_and_again_when_it_is_told_so() -> None:
 
 def test_a_case_of_another_bundle_is_refused_before_anything_is_sent() -> None:
     rig = Rig()
-    with pytest.raises(CloudRejected, match="stored for another bundle: 72 bytes") as refused:
+    with pytest.raises(UnaskableCase, match="stored for another bundle: 72 bytes"):
         rig.model.ask([hard(1), hard(2, samples=9)])
-    assert refused.value.status == 422
     assert not rig.cloud.asked
 
 
@@ -117,6 +117,54 @@ def test_a_correction_carries_the_cases_window_and_the_clouds_answer() -> None:
     assert (correction.model, correction.variant, correction.route) == ("teacher/7", "cloud", "cloud")
     assert correction.late
     assert correction.latency_ms == pytest.approx(90_000, rel=0.05)
+
+
+def test_a_short_case_goes_as_it_is_and_the_request_and_the_correction_say_so() -> None:
+    """Mutations that this finds: filling on the device, and a correction that does not tell."""
+    rig = Rig()
+    rig.cloud.input_shape = (-1, 2, -1)
+    short = hard(1, samples=5, marked=True)
+    (row,) = rig.model.ask([short])
+    assert rig.cloud.shapes == [(1, 2, 5)]
+    assert rig.cloud.parameters == [{"context_short": True, "context_samples": 5}]
+    correction = rig.model.correction(short, row)
+    assert (correction.context_short, correction.context_samples) == (True, 5)
+    whole = hard(2)
+    (row,) = rig.model.ask([whole])
+    assert rig.cloud.parameters[1:] == [{}]
+    assert not rig.model.correction(whole, row).context_short
+    assert rig.model.correction(whole, row).context_samples == 8
+
+
+def test_a_model_of_a_fixed_length_is_not_sent_a_short_case() -> None:
+    rig = Rig()
+    assert rig.model.takes_short is None
+    with pytest.raises(UnaskableCase, match="has 5 samples, the cloud takes 8 only"):
+        rig.model.ask([hard(1, samples=5, marked=True)])
+    assert not rig.cloud.asked
+    assert rig.model.takes_short is False
+
+
+def test_an_idle_device_learns_whether_short_cases_may_be_sent_and_does_not_insist() -> None:
+    rig = Rig()
+    rig.cloud.down = True
+    for _ in range(5):
+        rig.model.look()
+    assert rig.model.takes_short is None
+    assert rig.cloud.looked == 1
+    rig = Rig()
+    rig.cloud.input_shape = (-1, 2, -1)
+    for _ in range(5):
+        rig.model.look()
+    assert rig.model.takes_short is True
+    assert rig.cloud.looked == 2  # once for what there is, once to hold it against what is sent
+
+
+def test_a_server_that_states_no_inputs_is_asked_whole_cases_only() -> None:
+    rig = Rig()
+    rig.cloud.input_shape = None
+    rig.model.look()
+    assert rig.model.takes_short is False
 
 
 def test_a_clock_that_went_back_makes_no_negative_latency() -> None:

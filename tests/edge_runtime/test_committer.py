@@ -85,7 +85,7 @@ def test_a_start_without_a_disk_drops_what_comes_and_takes_up_the_backlog_when_i
     told: list[bytes | None] = []
     again.committer.recall("budget", told.append)
     assert again.metrics.gauges["outbox_accepting"] == 0.0
-    assert again.committer.put(cases(4, 5)) == 2
+    assert again.committer.put(cases(4, 5)).keys() == set(names(4, 5))
     for _ in range(3):
         again.wait()
     assert told == []
@@ -95,7 +95,7 @@ def test_a_start_without_a_disk_drops_what_comes_and_takes_up_the_backlog_when_i
     assert told == [b"17"]
     assert again.said[1:] == [""]
     assert again.metrics.gauges["outbox_accepting"] == 1.0
-    assert again.committer.put(cases(6)) == 0
+    assert again.committer.put(cases(6)) == {}
     assert ids(again.outbox.take(9, EVERYTHING)) == [1, 2, 3, 6]
     again.outbox.close()
 
@@ -105,15 +105,15 @@ def test_a_disk_that_fails_later_costs_what_comes_meanwhile_and_nothing_else(
     bench: Bench, faults: dict[str, int]
 ) -> None:
     bench.start()
-    assert bench.committer.put(cases(1)) == 0
+    assert bench.committer.put(cases(1)) == {}
     bench.break_it(faults)
-    assert bench.committer.put(cases(2, 3)) == 2
+    assert bench.committer.put(cases(2, 3)) == dict.fromkeys(names(2, 3), "outbox_error")
     assert bench.committer.trouble
     bench.wait()
     assert bench.committer.trouble, "it does not work yet, though some of it can be read"
     bench.faults.clear()
     bench.wait()
-    assert bench.committer.put(cases(4)) == 0
+    assert bench.committer.put(cases(4)) == {}
     assert ids(bench.outbox.take(9, EVERYTHING)) == [1, 4]
 
 
@@ -130,7 +130,7 @@ def test_a_moments_trouble_costs_nothing(bench: Bench) -> None:
             bench.faults.clear()
 
     bench.outbox.put = once  # type: ignore[method-assign, assignment]
-    assert bench.committer.put(cases(1)) == 0
+    assert bench.committer.put(cases(1)) == {}
     assert bench.committer.trouble == ""
 
 
@@ -142,7 +142,7 @@ def test_a_disk_that_fails_is_tried_ever_more_seldom_and_at_least_every_five_sec
     for _ in range(60 * 16):
         bench.clock.advance(1 / 16)
         bench.committer.look()
-        assert bench.committer.put(cases(1)) == 1, "never waited for, and never tried, while it fails"
+        assert bench.committer.put(cases(1)), "never waited for, and never tried, while it fails"
         if bench.opened > before:
             tried.append(bench.clock.monotonic())
             before = bench.opened
@@ -156,13 +156,33 @@ def test_what_was_answered_leaves_when_the_disk_takes_it(bench: Bench) -> None:
     bench.committer.put(cases(1, 2, 3))
     assert ids(bench.outbox.take(9, EVERYTHING)) == [1, 2, 3]
     bench.break_it(FULL)
-    assert bench.committer.settle(names(1)) == []
-    assert bench.committer.put(cases(4)) == 1
-    assert bench.committer.settle(names(2)) == []
+    bench.committer.settle({"watch@1": b"one"}, ())
+    assert bench.committer.put(cases(4)).keys() == set(names(4))
+    bench.committer.settle({"watch@2": b"two"}, ())
+    bench.faults.clear()
+    assert bench.outbox.counts().in_flight == 3
+    bench.wait()
+    bench.committer.settle({}, ())
+    assert bench.outbox.counts().in_flight == 1
+    assert bench.outbox.put(cases(1, 2, 3)).repeated == names(1, 2)
+    assert [closing.meta for closing in bench.committer.closings(9)] == [b"one", b"two"]
+
+
+def test_final_messages_that_were_published_are_not_published_again_while_the_disk_fails(bench: Bench) -> None:
+    """Mutation that this finds: `Committer.closings` that reads while `published` could not be written down."""
+    bench.start()
+    bench.committer.put(cases(1, 2))
+    bench.outbox.bury([one.id for one in bench.outbox.take(9, EVERYTHING)], "rejected", "no")
+    (first, second) = bench.committer.closings(9)
+    assert [first.id, second.id] == names(1, 2)
+    bench.break_it(FULL)
+    bench.committer.settle({}, [first.seq, second.seq])
+    assert bench.committer.closings(9) == []
     bench.faults.clear()
     bench.wait()
-    assert bench.committer.settle([]) == names(1, 2)
-    assert bench.outbox.counts().in_flight == 1
+    assert bench.committer.closings(9) == []
+    bench.committer.settle({}, ())
+    assert bench.outbox.unpublished == 0
 
 
 def test_a_value_that_cannot_be_kept_costs_no_more_than_the_value(

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import escalate
+from edge_runtime import escalate, forwarder
 from edge_runtime.backoff import Retry
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
 from edge_runtime.escalate import EscalationConfig, Escalator
 from edge_runtime.loop import Loop
-from edge_runtime.message import Correction, Prediction
+from edge_runtime.message import Correction, FinalAnswer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
 from edge_runtime.pipeline import Hard
@@ -39,6 +39,7 @@ class Rig:
     ) -> None:
         self.loop, self.metrics, self.cloud = Loop(), Metrics(), FakeCloud()
         self.corrections: list[Correction] = []
+        self.finals: list[FinalAnswer] = []
         self.hold_publishing = False
         self.held: list[Callable[[], None]] = []
         self.outbox = outbox if isinstance(outbox, Outbox) else Outbox(outbox or OutboxConfig(path=path), SystemClock())
@@ -59,8 +60,12 @@ class Rig:
         except StoreError as error:
             self.escalator.begin_without_outbox(error)
 
-    def publish(self, corrections: Sequence[Correction], done: Callable[[], None]) -> None:
-        self.corrections += corrections
+    def publish(self, answers: Sequence[Correction | FinalAnswer], done: Callable[[], None]) -> None:
+        for answer in answers:
+            if isinstance(answer, Correction):
+                self.corrections.append(answer)
+            else:
+                self.finals.append(answer)
         if self.hold_publishing:
             self.held.append(done)
         else:
@@ -77,8 +82,8 @@ class Rig:
         assert counts.balances()
         return counts.accepted > 0 and counts.queued == 0 and self.escalator.drained()
 
-    def close(self) -> None:
-        self.escalator.stop(5)
+    def close(self, seconds: float = 5.0) -> None:
+        self.escalator.stop(seconds)
         self.outbox.close()
         self.loop.close()
 
@@ -277,7 +282,7 @@ def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_p
     first.escalator.start()
     first.escalator.offer([case(5)], None)
     first.until(lambda: first.corrections)
-    first.close()
+    first.close(0.1)
     second = Rig(tmp_path / "outbox.db")
     second.escalator.start()
     second.until(second.settled)
@@ -328,7 +333,7 @@ def test_it_begins_without_an_outbox_and_takes_up_what_waits_when_there_is_one(
     first.escalator.offer([case(1), case(2)], None)
     first.until(first.escalator.drained)
     first.close()
-    monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
+    look_often(monkeypatch)
     said: list[str] = []
     faults = {"": sqlite3.SQLITE_IOERR_WRITE}
     rig = Rig(
@@ -375,6 +380,11 @@ def test_a_group_that_was_committed_before_the_disk_failed_is_not_counted_as_dro
     assert (accepted, rig.metrics.dropped["outbox_error"]) == (256, 44)
 
 
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (escalate, forwarder):
+        monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.05)
+
+
 def failing(rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     """Make one of the outbox's methods fail until `monkeypatch` is undone; returns the list of its calls."""
     calls: list[str] = []
@@ -391,7 +401,7 @@ def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = failing(rig, monkeypatch, "delivered")
-    monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
+    look_often(monkeypatch)
     rig.escalator.start()
     rig.escalator.offer([case(1), case(2)], None)
     rig.until(lambda: len(calls) >= 3)
@@ -406,18 +416,19 @@ def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
 def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    rig.cloud.errors = [CloudRejected("no", 400) if name == "bury" else CloudUnavailable("overloaded")]
     calls = failing(rig, monkeypatch, name)
-    monkeypatch.setattr("edge_runtime.escalate._LOOK_AGAIN_S", 0.05)
+    look_often(monkeypatch)
     if name == "bury":
-        rig.escalator._proven = True  # it took others, so the first refusal is the case's own fault
-        rig.escalator._model._check()
-    rig.escalator.offer([case(1)], None)
+        rig.escalator.offer([case(1, shape=(2, 5))], None)
+    else:
+        rig.cloud.errors = [CloudUnavailable("overloaded")]
+        rig.escalator.offer([case(1)], None)
     rig.escalator.start()
     rig.until(lambda: calls)
     monkeypatch.undo()
     rig.until(rig.settled)
-    assert [c.id for c in rig.corrections] == ["k@1"]
+    assert [c.id for c in rig.corrections] == (["k@1"] if name == "retry" else [])
+    assert rig.outbox.counts().dead == (name == "bury")
 
 
 def test_offers_beyond_the_bound_are_refused_and_counted(tmp_path: Path) -> None:
@@ -458,6 +469,27 @@ def test_audits_count_agreement(rig: Rig) -> None:
     assert rig.metrics.counts["audit_agreed_total"] == 0  # the device said low, the cloud says high
 
 
+def test_short_cases_go_in_requests_of_equal_length(rig: Rig) -> None:
+    rig.cloud.input_shape = (-1, 2, -1)
+    for i, samples in enumerate((4, 8, 6, 4, 8, 6, 4)):
+        rig.escalator.offer([case(i, shape=(2, samples))], None)
+    rig.escalator.start()
+    rig.until(lambda: rig.outbox.counts().delivered == 7)
+    assert {c.id: (c.context_short, c.context_samples) for c in rig.corrections} == {
+        f"k@{i}": (samples < 8, samples) for i, samples in enumerate((4, 8, 6, 4, 8, 6, 4))
+    }
+    assert sorted(shape[2] for shape in rig.cloud.shapes for _ in range(shape[0])) == [4, 4, 4, 6, 6, 8, 8]
+    told = [sent.get("context_samples", 8) for sent in rig.cloud.parameters]
+    assert told == [shape[2] for shape in rig.cloud.shapes]
+
+
+def test_whether_short_cases_are_taken_is_known_before_the_first_one(rig: Rig) -> None:
+    assert rig.escalator.takes_short()
+    rig.escalator.start()
+    rig.until(lambda: not rig.escalator.takes_short())
+    assert rig.cloud.asked == []
+
+
 def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db")
     rig.cloud.down = True
@@ -471,9 +503,23 @@ def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     rig.loop.close()
 
 
+def test_an_orderly_stop_waits_for_corrections_on_their_way_to_the_sinks(tmp_path: Path) -> None:
+    """Mutation that this finds: `stop` that ends the committer before the sinks have what was published."""
+    rig = Rig(tmp_path / "outbox.db")
+    rig.hold_publishing = True
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(lambda: rig.held)
+    rig.loop.call_later(0.2, rig.held.pop())  # as a broker acknowledges: on the loop, while it stops
+    rig.close()
+    with Outbox(OutboxConfig(path=tmp_path / "outbox.db"), SystemClock()) as outbox:
+        counts = outbox.counts()
+    assert (counts.delivered, counts.queued) == (1, 0)
+
+
 def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """`edge-runtime outbox retry` beside the running application: the dead letter goes out again."""
-    monkeypatch.setattr(escalate, "_LOOK_AGAIN_S", 0.05)
+    look_often(monkeypatch)
 
     def picky(tensor: Array) -> dict[str, Array]:
         if (tensor == 13).any():
@@ -496,3 +542,110 @@ def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.Mon
     assert answers == [1]
     rig.until(rig.settled)
     assert rig.outbox.counts().dead == 0
+
+
+def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_at_a_time(tmp_path: Path) -> None:
+    """After good answers, too. Mutation that this finds: burying because the server once answered well."""
+    rig = Rig(tmp_path / "outbox.db")
+    rig.escalator.start()
+    rig.escalator.offer([case(0)], None)
+    rig.until(rig.settled)
+    asked: list[int] = []
+
+    def refuse(tensor: Array) -> dict[str, Array]:
+        asked.append(len(tensor))
+        raise CloudRejected("the proxy does not like it", 400)
+
+    rig.cloud.answer = refuse
+    rig.escalator.offer([case(i) for i in range(1, 41)], None)
+    rig.until(lambda: len(asked) >= 12)
+    assert rig.outbox.counts().dead == 0
+    assert rig.metrics.gauges["cloud_reachable"] == 0
+    assert asked[3:] == [1] * (len(asked) - 3), "held, and probed"
+    rig.close()
+    rig = Rig(tmp_path / "outbox.db")  # and a restart proves nothing
+    rig.cloud.answer = refuse
+    rig.escalator.start()
+    rig.until(lambda: len(asked) >= 20)
+    assert rig.outbox.counts().dead == 0
+    rig.cloud.answer = high
+    rig.until(rig.settled)
+    assert (rig.outbox.counts().delivered, rig.finals) == (41, [])
+    rig.close()
+
+
+def test_every_case_that_ends_without_a_correction_is_closed_by_a_final_message(tmp_path: Path) -> None:
+    def picky(tensor: Array) -> dict[str, Array]:
+        if (tensor == 3).any():
+            raise CloudRejected("window 3 is unlucky", 400)
+        return high(tensor)
+
+    rig = Rig(tmp_path / "outbox.db")
+    rig.cloud.answer = picky
+    rig.escalator.start()
+    rig.escalator.offer([case(i) for i in range(6)], None)
+    rig.until(lambda: rig.finals and rig.settled())
+    (final,) = rig.finals
+    assert (final.id, final.key, final.start, final.end) == ("k@3", "k", 3.0, 3.4)
+    assert (final.label, final.confidence, final.scores) == ("low", 0.6, [0.6, 0.4])
+    assert (final.route, final.hard, final.final, final.reason) == ("local", True, True, "rejected")
+    assert (final.model, final.variant) == ("bench/3", "null")
+    rig.until(lambda: rig.outbox.unpublished == 0)
+    rig.close()
+
+
+def test_a_final_message_is_published_again_after_a_crash_and_not_after_it_was_safe(tmp_path: Path) -> None:
+    first = Rig(tmp_path / "outbox.db")
+    first.outbox.put([HardCase("k@1", "k", 0.0, 60.0, 0, 0.5, b"", b"{}")])
+    first.outbox.bury([one.id for one in first.outbox.take(1, 100)], "rejected", "no")
+    first.hold_publishing = True  # as if the process died before the sinks had it
+    first.escalator.start()
+    first.until(lambda: first.finals)
+    first.close()
+    for wanted in (1, 0):
+        rig = Rig(tmp_path / "outbox.db")
+        rig.escalator.start()
+        rig.escalator.offer([case(100 + wanted)], None)
+        rig.until(lambda rig=rig: rig.settled() and rig.outbox.unpublished == 0)  # type: ignore[misc]
+        assert len(rig.finals) == wanted
+        rig.close()
+
+
+def test_a_repeat_of_a_case_that_was_answered_gets_the_same_answer_and_the_cloud_is_not_asked(tmp_path: Path) -> None:
+    """After a crash the readings of a case may come again. Mutation that this finds: `Outbox.put` that forgets."""
+    first = Rig(tmp_path / "outbox.db")
+    first.escalator.start()
+    first.escalator.offer([case(1)], None)
+    first.until(first.settled)
+    first.close()
+    rig = Rig(tmp_path / "outbox.db")
+    rig.escalator.start()
+    rig.escalator.offer([case(1)], None)
+    rig.until(lambda: rig.corrections)
+    assert rig.corrections == first.corrections
+    assert rig.cloud.asked == []
+    counts = rig.outbox.counts()
+    assert (counts.accepted, counts.delivered, counts.repeated) == (1, 1, 1)
+    assert rig.metrics.counts["cases_repeated_total"] == 1
+    rig.close()
+
+
+def test_an_audit_that_ends_without_an_answer_closes_nothing(rig: Rig) -> None:
+    rig.escalator.offer([case(1, audit=True, shape=(2, 5))], None)
+    rig.escalator.start()
+    rig.until(lambda: rig.outbox.counts().dead == 1 and rig.outbox.unpublished == 0)
+    assert rig.finals == []
+
+
+def test_cases_that_the_outbox_refuses_are_local_when_the_loop_hears_of_them(tmp_path: Path) -> None:
+    config = OutboxConfig(path=tmp_path / "outbox.db", max_case_bytes=200)
+    rig = Rig(config.path, outbox=config)
+    rig.cloud.down = True
+    rig.escalator.start()
+    small, large = case(1, shape=(1, 2)), case(2, shape=(2, 80))
+    routes: list[str] = []
+    rig.escalator.offer([small, large], lambda: routes.extend(one.prediction.route for one in (small, large)))
+    rig.until(lambda: routes)
+    assert routes == ["provisional", "local"]
+    assert rig.metrics.dropped["outbox_too_large"] == 1
+    rig.close()

@@ -112,14 +112,30 @@ class HeldEscalation:
     cases: list[Hard] = field(default_factory=list)
     held: list[Callable[[], None]] = field(default_factory=list)
     reason: str = ""
+    hold: bool = False
+    """Keep `done` callbacks until the test calls them; otherwise everything is committed at once."""
+    short: bool = True
 
     def refuses(self) -> str:
         return self.reason
+
+    def takes_short(self) -> bool:
+        return self.short
 
     def offer(self, cases: Sequence[Hard], done: Callable[[], None] | None) -> None:
         self.cases += cases
         if done is not None:
             self.held.append(done)
+        if not self.hold:
+            self.commit(len(self.held))
+
+    def commit(self, n: int = 1, *, refused: Sequence[str] = ()) -> None:
+        """Let go of the first n offers; cases with these ids were refused."""
+        for case in self.cases:
+            if case.prediction.id in refused:
+                case.prediction.route = "local"
+        for _ in range(n):
+            self.held.pop(0)()
 
 
 @dataclass
@@ -178,17 +194,30 @@ def test_a_prediction_says_everything_a_consumer_needs(layout: str) -> None:
     )
 
 
-def test_a_hard_window_is_answered_at_once_and_offered_with_its_context() -> None:
+def test_a_hard_window_is_answered_at_once_and_offered_with_the_context_that_it_has_and_no_more() -> None:
+    """Mutation that this finds: samples invented in front of a stream."""
     b = bench()
-    b.pipeline.deliver([reading("k", 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)], 0.0, None)
+    b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
     b.pipeline.end_turn()
-    assert [p.route for p in predictions(b)] == ["provisional", "provisional"]
-    first, second = b.escalation.cases
-    assert first.tensor.tolist() == [pytest.approx([0.1] * 5 + [0.2, 0.3, 0.4]), [-1.0] * 8]
-    assert second.tensor[0].tolist() == pytest.approx([0.1, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert [p.route for p in predictions(b)] == ["provisional"] * 5
+    first, second, third, *_, last = b.escalation.cases
+    assert first.tensor.tolist() == [pytest.approx([0.31, 0.32, 0.33, 0.34]), [-1.0] * 4]
+    assert second.tensor[0].tolist() == pytest.approx([0.31, 0.32, 0.33, 0.34, 0.35, 0.36])
+    assert [case.tensor.shape for case in (first, second, third, last)] == [(2, 4), (2, 6), (2, 8), (2, 8)]
     assert not first.audit
-    assert first.trust == pytest.approx(0.75)
-    assert b.metrics.counts["hard_total"] == 2
+    assert first.trust == pytest.approx(0.675)
+    assert b.metrics.counts["hard_total"] == 5
+
+
+def test_a_short_context_is_not_asked_of_a_cloud_that_takes_whole_ones_only() -> None:
+    b = bench(config=GateConfig(max_calls_per_day=72))  # three at once
+    b.escalation.short = False
+    b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
+    b.pipeline.end_turn()
+    assert [(p.route, p.hard) for p in predictions(b)] == [("local", True)] * 2 + [("provisional", True)] * 3
+    assert [case.tensor.shape for case in b.escalation.cases] == [(2, 8)] * 3
+    assert b.metrics.dropped["context_short"] == 2
+    assert b.metrics.dropped["budget_calls"] == 0, "short ones were paid for"
 
 
 def test_without_a_cloud_hard_answers_stay_local_and_are_marked() -> None:
@@ -200,6 +229,7 @@ def test_without_a_cloud_hard_answers_stay_local_and_are_marked() -> None:
 
 def test_done_waits_for_every_sink_and_the_commit() -> None:
     b = bench()
+    b.escalation.hold = True
     done: list[str] = []
     b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5, 0.5, 0.5)], 0.0, lambda: done.append("a"))
     assert done == []
@@ -207,8 +237,84 @@ def test_done_waits_for_every_sink_and_the_commit() -> None:
     b.sink.let_go()
     assert done == []
     assert not b.pipeline.idle
-    b.escalation.held.pop()()
+    b.escalation.commit()
+    assert done == []
+    assert not b.pipeline.idle
+    b.sink.let_go()
     assert done == ["a"]
+    assert b.pipeline.idle
+
+
+HARD, EASY = [0.5] * 4, [0.95] * 4
+
+
+def turn(b: Bench, *readings: Reading) -> None:
+    b.pipeline.deliver(readings, 0.0, None)
+    b.pipeline.end_turn()
+
+
+def test_a_provisional_answer_leaves_when_its_case_is_committed_and_not_before() -> None:
+    """Mutation that this finds: sending the answers of a turn at once, whatever becomes of its cases."""
+    b = bench()
+    b.escalation.hold = True
+    turn(b, reading("k", 0.0, *HARD))
+    assert predictions(b) == []
+    b.escalation.commit()
+    assert [p.route for p in predictions(b)] == ["provisional"]
+
+
+def test_a_case_that_was_refused_makes_its_answer_a_local_one() -> None:
+    b = bench()
+    b.escalation.hold = True
+    turn(b, reading("k", 0.0, *HARD))
+    b.escalation.commit(refused=["k@0"])
+    assert [(p.route, p.hard) for p in predictions(b)] == [("local", True)]
+
+
+def test_later_answers_of_a_key_wait_behind_its_hard_one_and_those_of_other_keys_do_not() -> None:
+    """Mutation that this finds: holding by turn and not by key, or only what is hard itself."""
+    b = bench()
+    b.escalation.hold = True
+    turn(b, reading("a", 0.0, *EASY), reading("b", 0.0, *HARD))
+    turn(b, reading("a", 0.4, *EASY), reading("b", 0.4, *EASY))
+    turn(b, reading("b", 0.8, *HARD))
+    assert {p.key for p in predictions(b)} == {"a"}
+    assert len(predictions(b)) == 3
+    b.escalation.commit()
+    assert [p.start for p in predictions(b) if p.key == "b"] == [0.0]
+    b.escalation.commit(len(b.escalation.held))
+    starts = [p.start for p in predictions(b) if p.key == "b"]
+    assert starts == sorted(starts)
+    assert len(starts) == 5
+    b.sink.let_go()
+    assert b.pipeline.idle
+    assert b.pipeline._held == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_the_order_of_commits_each_key_keeps_its_order_and_every_reading_is_done(seed: int) -> None:
+    """Random turns of four keys, hard and easy, commits in between, some of them refused, some at once."""
+    rng = np.random.default_rng(seed)
+    b = bench()
+    done: list[int] = []
+    for step in range(40):
+        b.escalation.hold = bool(rng.random() < 0.7)
+        for key in "abcd":
+            levels = [float(rng.choice([0.5, 0.95]))] * 4
+            b.pipeline.deliver([reading(key, step * 0.4, *levels)], 0.0, lambda step=step: done.append(step))  # type: ignore[misc]
+        b.pipeline.end_turn()
+        if b.escalation.held and rng.random() < 0.5:
+            refused = [case.prediction.id for case in b.escalation.cases if rng.random() < 0.2]
+            waiting = {p.id for p in predictions(b)}
+            b.escalation.commit(refused=[id_ for id_ in refused if id_ not in waiting])
+    b.escalation.commit(len(b.escalation.held))
+    for key in "abcd":
+        starts = [p.start for p in predictions(b) if p.key == key]
+        assert starts == sorted(starts)
+        assert len(starts) == 79
+    assert not b.pipeline.idle
+    b.sink.let_go()
+    assert len(done) == 160
     assert b.pipeline.idle
 
 
@@ -308,9 +414,13 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
     b = bench(config=GateConfig(max_calls_per_day=2))
     done: list[str] = []
     b.engine.fail = True
+    b.escalation.hold = True
     b.pipeline.deliver([reading("k", 0.0, *[0.9] * 4)], b.clock.monotonic(), lambda: done.append("a"))
     b.clock.advance(0.25)
     b.pipeline.end_turn()
+    assert not predictions(b)
+    assert not done
+    b.escalation.commit()
     (p,) = predictions(b)
     assert (p.id, p.route, p.hard, p.model, p.variant) == ("k@0", "provisional", True, "bench/3", "none")
     assert (p.start, p.end, p.latency_ms) == (0.0, 0.4, 250.0)
@@ -318,10 +428,9 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
     (case,) = b.escalation.cases
     assert case.prediction is p
     assert (case.trust, case.audit) == (0.0, False)
-    assert case.tensor.shape == (2, 8)
-    b.sink.let_go()
+    assert case.tensor.shape == (2, 4), "nothing is invented in front of it"
     assert done == []
-    b.escalation.held.pop()()
+    b.sink.let_go()
     assert done == ["a"]
     b.pipeline.deliver([reading("k", 0.4, *[0.9] * 4)], 0.0, None)
     b.pipeline.end_turn()

@@ -152,7 +152,8 @@ def test_a_body_may_be_as_long_as_the_model_can_use() -> None:
     assert routes.body_limit(head("/v2/models/linear/versions/1/infer", "POST")) == limit
     for path in ("/v2", "/v2/models/nobody/infer", "/", "*"):
         assert routes.body_limit(head(path, "POST")) <= 2**16
-    open_axis = linear_model(inputs=(TensorSpec("window", "FP32", (-1, 3, -1)),))
-    batchers = {"open": Batcher(open_axis, SystemClock())}
-    routes = Routes(batchers, token=None, max_request_bytes=2**20, retry_after_s=7)
-    assert routes.body_limit(head("/v2/models/open/infer", "POST")) == 2**20
+    for known, expected in ((None, 2**20), (24, limit)):
+        open_axis = linear_model(inputs=(TensorSpec("window", "FP32", (-1, 3, -1)),), max_numbers=known)
+        batchers = {"open": Batcher(open_axis, SystemClock())}
+        routes = Routes(batchers, token=None, max_request_bytes=2**20, retry_after_s=7)
+        assert routes.body_limit(head("/v2/models/open/infer", "POST")) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,14 @@ torch = pytest.importorskip("torch", reason="the export toolchain's networks nee
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (extra [export])")
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (extra [export])")
 
-from edge_runtime.bundle import open_bundle  # noqa: E402 - only where torch is
+from edge_runtime import __version__  # noqa: E402 - only where torch is
+from edge_runtime.bundle import open_bundle  # noqa: E402
 from edge_runtime.cli import main as edge_runtime  # noqa: E402
+from edge_runtime.clock import Clock  # noqa: E402
+from edge_runtime.errors import ConfigError  # noqa: E402
 from export.cli import main  # noqa: E402
 from export.evaluation import accuracy_of  # noqa: E402
+from export.steps import Say, Steps, code_digest  # noqa: E402
 
 RECIPE = """
 name = "waves"
@@ -179,6 +184,22 @@ def test_a_second_build_repeats_no_training_and_gives_the_same_bytes(
     assert "done in" not in said
     for name in ("waves-teacher.edge", "waves-x86_64.edge", "waves-aarch64.edge", "test.npz"):
         assert (built / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_a_build_names_its_steps_by_our_own_version_and_code(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Mapping[str, str]] = []
+
+    def steps(folder: Path, versions: Mapping[str, str], say: Say, clock: Clock) -> Steps:
+        seen.append(versions)
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr("export.build.Steps", steps)
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 2
+    assert seen[0]["edge-runtime"] == __version__
+    assert seen[0]["code"] == code_digest()
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def test_each_set_has_the_windows_of_its_own_groups(tmp_path: Path) -> None:
     assert sets.figures() == {
         "groups": {"train": ["p0", "p1"], "validation": ["p2"], "test": ["p3"]},
         "windows": {"train": len(sets.train), "validation": len(sets.validation), "test": len(sets.test)},
+        "data_notes": [],
     }
     assert said[0] == f"train: {len(sets.train)} windows of p0, p1"
     assert [line.partition(":")[0] for line in said] == ["train", "validation", "test"]

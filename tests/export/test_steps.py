@@ -8,7 +8,7 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from export.split import SplitRecipe
-from export.steps import Steps, digest, file_digest
+from export.steps import Steps, code_digest, digest, file_digest
 
 
 class Maker:
@@ -45,6 +45,22 @@ def test_other_inputs_or_versions_make_another_result(tmp_path: Path) -> None:
         steps(tmp_path).run("quantise", {"width": 8}, make),
     }
     assert make.calls == len(folders) == 4
+
+
+def test_an_upgrade_or_an_edit_of_our_own_code_finds_none_of_the_old_results(tmp_path: Path) -> None:
+    package = tmp_path / "ours"
+    (package / "part").mkdir(parents=True)
+    (package / "part" / "train.py").write_text("rate = 0.1\n")
+    make, seen = Maker(), list[Path]()
+    for change in (None, "rate = 0.2\n", None):
+        if change:
+            (package / "part" / "train.py").write_text(change)
+        # What Python and people leave beside the code is no code.
+        (package / "__pycache__").mkdir(exist_ok=True)
+        (package / "__pycache__" / "train.pyc").write_bytes(bytes([len(seen)]))
+        seen.append(steps(tmp_path / "cache", code=code_digest([package])).run("student", {"width": 8}, make))
+    assert seen[0] != seen[1] == seen[2]
+    assert make.calls == 2
 
 
 def test_half_a_result_is_never_found(tmp_path: Path) -> None:

@@ -40,6 +40,24 @@ def test_an_onnx_file_teaches_with_probabilities_or_logits() -> None:
     assert by_logits.dtype == np.float32
 
 
+def loudest_net(over: list[int] | None) -> bytes:
+    """Divides its windows by their loudest sample: of the whole batch, or over some axes."""
+    b = GraphBuilder(3, 40)
+    axes = [] if over is None else [b.constant(np.array(over, np.int64))]
+    loudest = b.node("ReduceMax", b.node("Abs", "window"), *axes, keepdims=1)
+    t = b.node("Relu", b.conv(b.node("Div", "window", loudest), 3, 8, 5))
+    t = b.node("Flatten", b.node("GlobalAveragePool", t))
+    content: bytes = b.model(b.dense(t, 8, 4)).SerializeToString()
+    return content
+
+
+def test_a_teacher_whose_answer_depends_on_the_windows_beside_it_is_refused_with_the_cause() -> None:
+    x = windows(8, 3, 40) * np.arange(1, 9, dtype=np.float32)[:, None, None]
+    OnnxTeacher(model=loudest_net([1, 2]), output="logits").check_alone(x)
+    with pytest.raises(ConfigError, match=r"8 windows together differ by .* over the batch .* by itself"):
+        OnnxTeacher(model=loudest_net(None), output="logits").check_alone(x)
+
+
 def test_answers_are_kept_by_model_windows_and_kind_and_never_asked_twice(tmp_path: Path) -> None:
     x, model = windows(20, 3, 40), logits_net()
     cache = tmp_path / "kept"

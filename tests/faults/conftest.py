@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -119,3 +120,17 @@ class Note:
 def note(request: pytest.FixtureRequest) -> Note:
     """``note("R2", "5,012 images, 0 lost")``: a line of the summary."""
     return Note(request.config.stash[_FIGURES])
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here (needs root): {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)

@@ -16,7 +16,7 @@ from edge_runtime.backoff import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.escalate import EscalationConfig, Escalator
 from edge_runtime.loop import Loop
-from edge_runtime.message import Correction, Prediction
+from edge_runtime.message import Correction, FinalAnswer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Hard
 from edge_runtime.store import Outbox, OutboxConfig
@@ -70,11 +70,12 @@ class Device:
             clock=clock,
             retry=RECONNECT,
         )
-        self.escalator._rng = self.escalator._breaker._rng = rng
+        self.escalator.forwarder.rng = self.escalator.forwarder.breaker._rng = rng
 
-    def _publish(self, corrections: Sequence[Correction], done: Callable[[], None]) -> None:
-        for correction in corrections:
-            self._corrected(correction)
+    def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Callable[[], None]) -> None:
+        for answer in answers:
+            if isinstance(answer, Correction):
+                self._corrected(answer)
         done()
 
     def offer(self, numbers: Sequence[int]) -> None:
@@ -84,7 +85,7 @@ class Device:
 
     def forward(self) -> bool:
         """Ask the cloud once, if there is anything to ask and it is time."""
-        worked = self.escalator._forward_some()
+        worked = self.escalator.forwarder.forward_some()
         self._loop.turn(0)  # corrections are published
         self._commit()  # and their cases leave
         return worked

@@ -7,7 +7,6 @@ and the tensor that the cloud is asked about says which.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.serve import ServeConfig, Server
 from edge_runtime.serve_batch import ServedModel
 from edge_runtime.store import Counts, HardCase, Outbox, OutboxConfig
+from edge_runtime.store.snapshot import Snapshot
 from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
 from tests.integration.running import Message, Publisher, payload, until
@@ -227,7 +227,7 @@ class Site:
                 self.corrected[answer["id"]] = self.corrected.get(answer["id"], 0) + 1
             else:
                 self.answered.add(answer["id"])
-                if answer["hard"] and answer["route"] == "local":
+                if answer["hard"] and answer["route"] == "local":  # final messages among them
                     self.refused.add(answer["id"])
 
     def answers_read(self) -> set[str]:
@@ -271,10 +271,10 @@ class Site:
         assert missing(counts) == 0, counts
         return counts, ids
 
-    def said_dropped(self) -> int:
-        """Cases that some device has promised a correction for, could not commit, and has said that it dropped."""
-        said = (self.folder / "device.err").read_text("utf-8", "replace")
-        return sum(map(int, re.findall(r"outbox: (\d+) hard cases are dropped", said)))
+    def drained(self) -> bool:
+        """Whether nothing waits in the outbox any more; of a copy that the running device may write beside."""
+        with Snapshot(OutboxConfig(path=self.outbox)) as snapshot:
+            return snapshot.ledger.queued + snapshot.ledger.dead == 0
 
     def check(self, where: object, *, damaged: bool = False) -> Verdict:
         """After a kill: whatever was acknowledged is corrected, or waits in the outbox, which is whole."""
@@ -285,6 +285,8 @@ class Site:
         assert verdict.valid, f"{where}: {verdict}"
         gone = self.history.acknowledged - self.corrected.keys() - inside
         assert not gone, f"{where}: neither corrected nor in the outbox: {sorted(gone)[:5]}"
+        orphans = self.answered - self.refused - self.corrected.keys() - inside
+        assert not orphans, f"{where}: promised a correction that cannot come: {sorted(orphans)[:5]}"
         return verdict
 
     def run(self, device: Device, more: int = 0) -> int:

@@ -62,7 +62,9 @@ def test_every_offer_is_accounted_for(
             group.append(HardCase(id_, "k", 0.0, 60.0, rng.randrange(2), rng.random(), noise[at : at + size], b"{}"))
         distinct = {case.id: case for case in group}
         result = outbox.put(list(distinct.values()))
-        assert len(result.accepted) + len(result.duplicates) + len(result.refused) == len(distinct)
+        said = (result.accepted, result.duplicates, result.repeated, result.refused)
+        assert sum(map(len, said)) == len(distinct)
+        shadow.said["repeated"] += len(result.repeated) + len(result.duplicates)
         shadow.leave(set(result.evicted), "evicted")
         # One that is accepted though it was thought to be inside was dropped with the oldest dead letters meanwhile.
         shadow.said["dead_letters_full"] += len(shadow.inside & set(result.accepted))
@@ -70,11 +72,12 @@ def test_every_offer_is_accounted_for(
         shadow.said["accepted"] += len(result.accepted)
         if rng.random() < 0.3:
             settle(outbox, shadow, rng)
+            outbox.published([one.seq for one in outbox.closings(200)])
         clock.advance(0.05)
         if rng.random() < 0.02:
             counts = outbox.counts()
             assert missing(counts) == 0, counts
-            assert counts.accepted == shadow.said["accepted"]
+            assert (counts.accepted, counts.repeated) == (shadow.said["accepted"], shadow.said["repeated"])
             check_size(config)
             largest = max(largest, config.path.stat().st_size)
         if rng.random() < 0.002:

@@ -84,7 +84,7 @@ def test_a_recovered_one_is_seen(history: History) -> None:
 def test_the_law_is_added_up_again() -> None:
     counts = Counts(
         accepted=10, delivered=4, queued=2, dead=1, dropped={"evicted": 1, "expired": 2}, in_flight=0, refused={},
-        duplicates=0, used_bytes=0, oldest_age_s=0.0,
+        duplicates=0, repeated=0, unpublished=0, used_bytes=0, oldest_age_s=0.0,
     )  # fmt: skip
     assert missing(counts) == 0
     assert missing(replace(counts, delivered=3)) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime import escalate
+from edge_runtime import escalate, forwarder
 from edge_runtime.backoff import Retry
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt import link
@@ -33,5 +33,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
     short = Retry(base_s=0.01, cap_s=0.08)
     monkeypatch.setattr(escalate, "RECONNECT", short)
-    monkeypatch.setattr(escalate, "_LOOK_AGAIN_S", 0.05)
+    for module in (escalate, forwarder):
+        monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.05)
     monkeypatch.setattr(link, "RECONNECT", short)

@@ -157,12 +157,17 @@ NONSENSE: dict[str, Nonsense] = {
 }
 
 
-BEFORE_THE_FIRST_ANSWER = ["500", "captive portal", "model unloaded", "impossible numbers"]
+REFUSALS: dict[str, Nonsense] = {
+    "400 to every POST": plain(400, b'{"error": "the proxy does not like it"}'),
+    "413 to every POST": plain(413, b"too large"),
+}
+"""To questions alone: readiness and metadata are as they should be, so each looks like a refusal of the case."""
+BEFORE_THE_FIRST_ANSWER = ["500", "captive portal", "model unloaded", "impossible numbers", *REFUSALS]
 
 
 @pytest.mark.parametrize(
     ("nonsense", "before_the_first_answer"),
-    [(name, False) for name in NONSENSE] + [(name, True) for name in BEFORE_THE_FIRST_ANSWER],
+    [(name, False) for name in (*NONSENSE, *REFUSALS)] + [(name, True) for name in BEFORE_THE_FIRST_ANSWER],
 )
 def test_a_cloud_that_answers_nonsense_for_a_while_costs_no_correction(
     bundle: Path, tmp_path: Path, nonsense: str, before_the_first_answer: bool
@@ -180,7 +185,8 @@ def test_a_cloud_that_answers_nonsense_for_a_while_costs_no_correction(
                     publisher.send(messages[:half])
                     publisher.flush()
                     app.until(lambda: app.counts["messages_total"] >= half and all_answered(app))
-                gateway.nonsense = NONSENSE[nonsense]
+                gateway.only_posts = nonsense in REFUSALS
+                gateway.nonsense = (NONSENSE | REFUSALS)[nonsense]
                 publisher.send(messages[half:] if not before_the_first_answer else messages)
                 publisher.flush()
                 app.until(lambda: gateway.nonsense_given >= 15)

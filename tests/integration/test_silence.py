@@ -186,13 +186,22 @@ def test_a_replay_opens_no_socket_and_writes_its_output_alone(
     assert trace.written == {str(out)}
 
 
-def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path) -> None:
+STATE = {
+    "": set(),
+    '[journal]\npath = "windows.db"\n': {"windows.db", "windows.counters"},
+    '[outbox]\npath = "outbox.db"\n': {"outbox.windows.db", "outbox.counters"},
+}
+"""What is named for state, and the files that this means; SQLite's own and a lock lie beside the first."""
+
+
+@pytest.mark.parametrize("state", STATE)
+def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, state: str) -> None:
     """Connected, answering and drained; nothing listens, and nothing is written that is not configured."""
     with Broker() as broker, Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:
         (tmp_path / "app.toml").write_text(
             f'[model]\nbundle = "{bundle}"\nunsigned = "allow"\n[broker.b]\nurl = "{broker.url}"\n'
             '[[source]]\ntype = "mqtt"\nbroker = "b"\ntopics = ["watch/+/imu"]\n'
-            '[[sink]]\ntype = "mqtt"\nbroker = "b"\n[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n'
+            f'[[sink]]\ntype = "mqtt"\nbroker = "b"\n[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n{state}'
         )
         (stream,) = streams(1, 40)
         (message,) = cut(stream, lambda: 40)
@@ -208,7 +217,11 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path) 
     assert answers(tmp_path / "answers.jsonl")
     assert trace.listening == []
     assert trace.reached == {("127.0.0.1", str(broker.port))}
-    assert trace.written == {"answers.jsonl"}
+    made = {
+        Path(path).name.removesuffix("-wal").removesuffix("-journal").removesuffix(".lock") for path in trace.written
+    }
+    assert made - {tmp_path.name} == {"answers.jsonl"} | STATE[state]  # the folder itself is synced, not written to
+    assert all(Path(path).parent in {Path(), tmp_path} for path in trace.written)
 
 
 def test_a_server_listens_where_it_was_told_to_and_nowhere_else(bundle: Path, tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def listed(capsys: pytest.CaptureFixture[str], app: Path, *options: str) -> dict
 def test_list_shows_the_law_and_the_dead_letters(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = run(capsys, "list", app)
     assert "accepted 4 = delivered 0 + queued 1 + dead 3 + dropped 0 (none)" in text
-    assert [line.split()[:2] for line in text.splitlines()[1:]] == [[f"watch@{n}", "dead"] for n in (1, 2, 3)]
+    assert "offered again after a restart: 0; final messages to publish: 3" in text
+    assert [line.split()[:2] for line in text.splitlines()[2:]] == [[f"watch@{n}", "dead"] for n in (1, 2, 3)]
     assert "window too large" in text
     found = listed(capsys, app, "--queued")
     assert found["counts"]["dead"] == 3
@@ -137,6 +138,7 @@ def test_drop_counts_what_it_drops(app: Path, capsys: pytest.CaptureFixture[str]
     assert counts == {
         "accepted": 4, "delivered": 0, "queued": 1, "dead": 0,
         "dropped": {"evicted": 0, "expired": 0, "damaged": 0, "discarded": 3, "dead_letters_full": 0},
+        "repeated": 0, "unpublished": 3,
     }  # fmt: skip
 
 

@@ -191,6 +191,97 @@ def test_two_subscribers_of_one_link_get_their_own_topics(url: str, bench: Bench
     bench.until(lambda: link._reception.incoming.unacked == 0)
 
 
+def test_facts_that_json_cannot_carry_are_counted_and_leave_the_status_as_it_was(url: str, bench: Bench) -> None:
+    """Mutation: `Link.tell` keeps them: the next connection ends the process when it says ``online``."""
+    topic, inbox = unique("status"), Inbox()
+    listener = bench.connected(url, inbox, (topic, 1))
+    link = bench.connected(url, status_topic=topic)
+    link.tell("model", {"name": "watch/1"})
+    link.tell("governor", {"level": object()})
+    pull_the_plug(link)
+    bench.until(lambda: not link.connected)
+    bench.until(lambda: link.connected)
+    link.tell("outbox", {"accepting": True})
+    bench.until(lambda: b"accepting" in (inbox.payloads or [b""])[-1])
+    last = json.loads(inbox.payloads[-1])
+    assert last["model"] == {"name": "watch/1"}
+    assert "governor" not in last
+    assert bench.metrics.dropped["status_internal_error"] == 1
+    assert listener.connected
+
+
+@protocols
+@receives
+def test_a_subscription_that_ends_is_ended_at_the_broker_too(
+    url: str, bench: Bench, protocol: str, receive: str
+) -> None:
+    """Mutation: `Link.unsubscribe` tells the router alone: the broker goes on sending, and all of it is unexpected."""
+    kept, ended, topic = Inbox(), Inbox(), unique("end")
+    link = bench.connected(url, kept, (f"{topic}/kept", 1), protocol=protocol, receive=receive)
+    subscription = link.subscribe([(f"{topic}/ended/+", 1)], ended)
+    bench.until(lambda: not link._subscribing)
+    link.publish(messages(1, 1, f"{topic}/ended/0".encode()))
+    bench.until(lambda: ended.got)
+    link.unsubscribe(subscription)
+    link.unsubscribe(subscription)
+    bench.until(lambda: not link._unsubscribing)
+    assert not link._leaving
+    link.publish(messages(5, 1, f"{topic}/ended/0".encode()))
+    link.publish(messages(1, 1, f"{topic}/kept".encode()))
+    bench.until(lambda: kept.got)
+    assert len(ended.got) == 1
+    assert bench.metrics.dropped["unexpected_topic"] == 0
+
+
+@protocols
+@receives
+def test_a_subscription_that_ended_while_the_broker_was_away_is_ended_when_it_is_back(
+    url: str, bench: Bench, protocol: str, receive: str
+) -> None:
+    kept, ended, topic = Inbox(), Inbox(), unique("away")
+    link = bench.connected(url, kept, (f"{topic}/kept", 1), protocol=protocol, receive=receive)
+    subscription = link.subscribe([(f"{topic}/ended/+", 1)], ended)
+    bench.until(lambda: not link._subscribing)
+    pull_the_plug(link)
+    bench.until(lambda: not link.connected)
+    link.unsubscribe(subscription)
+    later = Inbox()
+    link.subscribe([(f"{topic}/later", 1)], later)
+    bench.until(lambda: link.connected and not link._unsubscribing and not link._subscribing)
+    link.publish([Message(f"{topic}/{name}".encode(), b"000000", b"", 1) for name in ("ended/0", "later", "kept")])
+    bench.until(lambda: kept.got and later.got)
+    assert ended.got == []
+    assert bench.metrics.dropped["unexpected_topic"] == 0
+
+
+@protocols
+@receives
+@pytest.mark.parametrize("known", [True, False], ids=["remembered", "met"])
+def test_a_filter_that_an_earlier_run_left_in_the_session_is_ended(
+    url: str, bench: Bench, protocol: str, receive: str, known: bool
+) -> None:
+    """Mutation: `Link._unasked` does nothing: each message of the left-over filter comes for ever."""
+    topic, client = unique("left"), unique("client")
+    options: dict[str, Any] = {"protocol": protocol, "receive": receive, "client_id": client}
+    first = bench.connected(url, Inbox(), (f"{topic}/left/+", 1), **options)
+    first.close(1.0)
+    sender = bench.connected(url)
+    inbox, other = Inbox(), Inbox()
+    again = bench.link(url, inbox, (f"{topic}/wanted", 1), **options)
+    again.subscribe([(f"{topic}/other", 1)], other)
+    if known:
+        again.leave([f"{topic}/left/+", f"{topic}/wanted"])
+    bench.until(lambda: again.connected and not again._subscribing and not again._unsubscribing)
+    expected = 0 if known else 1
+    if not known:
+        sender.publish(messages(1, 1, f"{topic}/left/a".encode()))
+        bench.until(lambda: bench.metrics.dropped["unexpected_topic"] == 1 and not again._unsubscribing)
+    sender.publish(messages(3, 1, f"{topic}/left/b".encode()))
+    sender.publish(messages(1, 1, f"{topic}/wanted".encode()))
+    bench.until(lambda: inbox.got)
+    assert bench.metrics.dropped["unexpected_topic"] == expected
+
+
 @pytest.mark.parametrize("size", [200_000, 900_000])
 def test_large_messages_pass_in_both_directions(url: str, bench: Bench, size: int) -> None:
     inbox, topic = Inbox(), unique("large")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import paho.mqtt.client as paho
 import pytest
 
 from edge_runtime.mqtt.packets import (
@@ -560,3 +561,25 @@ def test_a_loss_that_only_sending_meets_is_noticed_at_once(bench: Bench, broker:
     link._end_turn()  # the loop has not looked at the socket again
     assert not link.connected
     broker.welcome(subscribe=False)
+
+
+@versions
+@pytest.mark.parametrize("receive", ["batched", "paho"])
+def test_a_control_packet_that_makes_paho_fail_ends_the_connection_and_not_the_loop(
+    bench: Bench, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, protocol: str, version: int, receive: str
+) -> None:
+    """Mutation: `Connection._let_paho_read` without its `except`. How paho fails depends on its version."""
+
+    def fail(*_: Any) -> None:
+        raise struct.error("unpack requires a buffer of 2 bytes")
+
+    link = bench.link(broker.url, Inbox(), ("t", 1), protocol=protocol, receive=receive)
+    for _ in range(3):
+        broker.welcome()
+        bench.until(lambda: link.connected)
+        with monkeypatch.context() as patched:
+            patched.setattr(paho.Client, "_packet_handle", fail)
+            broker.send(b"\x90\x00")
+            bench.until(lambda: not link.connected)
+    broker.welcome()
+    bench.until(lambda: link.connected)

@@ -10,7 +10,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.reception import Reception
-from edge_runtime.mqtt.routing import Router
+from edge_runtime.mqtt.routing import Router, Subscription
 from tests.edge_runtime.mqtt.links import Inbox
 
 
@@ -25,7 +25,7 @@ class Received:
         self.metrics = Metrics()
         self.inbox = Inbox(ack=False)
         router = Router(self.metrics)
-        router.add([("t", 2)], self.inbox)
+        router.add(Subscription([("t", 2)], self.inbox))
         settings = BrokerConfig(url="mqtt://127.0.0.1", **config)
         self.reception = Reception(settings, "b", router, self.metrics)
         self.reception.begin(session_present=False, linger_s=linger_s)

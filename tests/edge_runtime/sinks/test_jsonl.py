@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import tempfile
@@ -110,6 +111,29 @@ def test_answers_are_there_when_they_are_reported(file: Fixture) -> None:
     assert file.path.read_bytes() == b"".join(
         answer.to_json() + b"\n" for answer in (prediction(1), prediction(2), correction(1))
     )
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_file_is_made_for_its_owner_alone_unless_the_configuration_widens_it(
+    loop: Loop, tmp_path: Path, mode: int
+) -> None:
+    """Files that begin when the one before is full, too; one that exists keeps the permissions that it has."""
+    path = tmp_path / "answers.jsonl"
+    config = JsonlSinkConfig(path=path, max_bytes=1, keep=1)
+    sink = JsonlSink(config if mode == 0o600 else dataclasses.replace(config, mode=mode), Metrics())
+    sink.open(loop)
+    for i in range(3):
+        sink.send([prediction(i)], None)
+    assert {file.stat().st_mode & 0o777 for file in (path, tmp_path / "answers.jsonl.1")} == {mode}
+    sink.close(1.0)
+    path.chmod(0o644)
+    sink = JsonlSink(JsonlSinkConfig(path=path), Metrics())
+    sink.open(loop)
+    sink.close(1.0)
+    assert path.stat().st_mode & 0o777 == 0o644
+    for wrong in (0o400, 0o1600, -1):
+        with pytest.raises(ValueError, match="mode must be"):
+            JsonlSinkConfig(path=path, mode=wrong)
 
 
 def test_a_restart_appends(file: Fixture, loop: Loop) -> None:

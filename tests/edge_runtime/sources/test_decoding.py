@@ -110,3 +110,32 @@ def test_one_bad_message_among_many_is_found_and_counted() -> None:
     good, nan = np.float32(1).tobytes(), np.float32("nan").tobytes()
     assert len(decode([("a", good), ("b", nan), ("c", good), ("d", good), ("e", good)], 0.0)) == 4
     assert metrics.dropped == {"not_finite": 1}
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_codec_that_fails_in_a_way_of_its_own_costs_the_message_and_nothing_else(
+    together: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mutation: `Decoder` without its `except Exception`: one message ends the process."""
+
+    class Broken:
+        name = "broken"
+
+        def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
+            if payload == b"bad":
+                raise RecursionError("nobody thought of\nthis")
+            return [Reading(key, received, np.zeros((1, 1), np.float32))]
+
+    class BrokenTogether(Broken):
+        def decode_many(self, messages: Sequence[tuple[str, bytes]], received: float) -> list[Reading] | None:
+            raise RecursionError("nobody thought of this")
+
+    metrics = Metrics()
+    decode = Decoder(BrokenTogether() if together else Broken(), metrics)
+    messages = [(str(i), b"bad" if i == 3 else b"good") for i in range(8)]
+    assert [reading.key for reading in decode(messages, 1.0)] == [str(i) for i in range(8) if i != 3]
+    assert metrics.dropped == {"internal_error": 1}
+    assert metrics.counts["messages_total"] == 8
+    (line,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "refused as internal_error" in line
+    assert "\n" not in line

@@ -71,8 +71,43 @@ class Entry:
         return suspect, self.case.priority, self.due or 0.0 if suspect else 0.0, self.seq
 
 
+class Closed:
+    """The model of what is remembered of cases that have left, and of what the sinks do not have yet."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.rows: dict[int, tuple[str, str]] = {}
+        self.unpublished: list[int] = []
+        self.places: dict[str, int] = {}
+        self.last = 0
+
+    def add(self, closed: list[str], reason: str) -> None:
+        for id_ in closed:
+            self.last += 1
+            self.rows[self.last], self.places[id_] = (id_, reason), self.last
+            if reason != "delivered":
+                self.unpublished.append(self.last)
+        for seq in [seq for seq in self.rows if seq <= self.last - self.size and seq not in self.unpublished]:
+            del self.rows[seq]
+
+    def again(self, id_: str) -> None:
+        seq = self.places[id_]
+        if self.rows[seq][1] != "delivered" and seq not in self.unpublished:
+            self.unpublished = sorted([*self.unpublished, seq])
+
+    def published(self, n: int) -> None:
+        self.unpublished = self.unpublished[n:]
+        self.add([], "")
+
+    def __contains__(self, id_: str) -> bool:
+        return self.places.get(id_) in self.rows
+
+    def reopen(self) -> None:
+        self.places = {id_: seq for seq, (id_, _) in sorted(self.rows.items())}
+
+
 class OutboxMachine(RuleBasedStateMachine):
-    """The model: `queued` and `dead` by id, and the counters."""
+    """The model: `queued` and `dead` by id, `closed`, and the counters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,6 +120,7 @@ class OutboxMachine(RuleBasedStateMachine):
         self.state: dict[str, bytes] = {}
         self.counted: Counter[str] = Counter()
         self.next_seq = 1
+        self.closed = Closed(0)
 
     @initialize(
         policy=st.sampled_from(("reject", "drop_oldest", "drop_least_valuable")),
@@ -102,6 +138,7 @@ class OutboxMachine(RuleBasedStateMachine):
             max_attempts=max_attempts,
             max_dead_bytes=max_dead_bytes,
         )
+        self.closed = Closed(self.config.remembered)
         self.open()
 
     def new_folder(self) -> Path:
@@ -113,6 +150,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.outbox = Outbox(self.config, self.clock, connect=connect)
         self.outbox.open()
+        self.closed.reopen()
         for entry in self.queued.values():
             entry.leased = False
 
@@ -163,6 +201,9 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(group=st.lists(cases, min_size=1, max_size=40, unique_by=lambda case: case.id))
     def put(self, group: list[HardCase]) -> None:
         self.expire()
+        repeated = [case.id for case in group if case.id not in self.queued and case.id in self.closed]
+        for name in repeated:
+            self.closed.again(name)
         in_flight = {name for name, entry in self.queued.items() if entry.leased}
         before = dict(self.queued)
         result = self.outbox.put(group)
@@ -171,11 +212,15 @@ class OutboxMachine(RuleBasedStateMachine):
             stays.sort(key=lambda entry: entry.seq)
         else:
             stays.sort(key=lambda entry: (-entry.case.priority, entry.case.value, entry.seq))
+        assert result.repeated == repeated
+        group = [case for case in group if case.id not in repeated]
+        self.counted["repeated"] += len(repeated) + len(result.duplicates)
         assert result.evicted == [entry.case.id for entry in stays[: len(result.evicted)]]
         if self.config.when_full == "reject":
             assert not result.evicted
         for name in result.evicted:
             del self.queued[name]
+            self.closed.add([name], "evicted")
             self.counted["evicted"] += 1
         accepted, duplicates = list(result.accepted), Counter(result.duplicates)
         for case in group:
@@ -207,6 +252,7 @@ class OutboxMachine(RuleBasedStateMachine):
             for name, entry in list(self.queued.items()):
                 if not entry.leased and entry.stored < now - MAX_AGE_S:
                     del self.queued[name]
+                    self.closed.add([name], "expired")
                     self.counted["expired"] += 1
 
     # Forwarding -------------------------------------------------------------------------------------------------------
@@ -261,6 +307,7 @@ class OutboxMachine(RuleBasedStateMachine):
         for entry in flying:
             del self.queued[entry.case.id]
             self.counted["delivered"] += 1
+        self.closed.add([entry.case.id for entry in flying], "delivered")
 
     @rule(chosen=some, delay_s=st.sampled_from((-1.0, 0.0, 1.0, 40.0)))
     def retry(self, chosen: list[int], delay_s: float) -> None:
@@ -273,15 +320,16 @@ class OutboxMachine(RuleBasedStateMachine):
             entry.due = self.now + max(0.0, delay_s)
             if self.config.max_attempts and entry.case.attempts >= self.config.max_attempts:
                 spent.append(entry)
-        self.entomb(spent)
+        self.entomb(spent, "attempts")
 
     @rule(chosen=some)
     def bury(self, chosen: list[int]) -> None:
         flying = self.flying(chosen)
         assert self.outbox.bury(names(chosen), "rejected", "no") == len(flying)
-        self.entomb(flying)
+        self.entomb(flying, "rejected")
 
-    def entomb(self, entries: list[Entry]) -> None:
+    def entomb(self, entries: list[Entry], reason: str) -> None:
+        self.closed.add([entry.case.id for entry in entries], reason)
         for entry in entries:
             self.dead[entry.case.id] = self.queued.pop(entry.case.id)
         for name, entry in sorted(self.dead.items(), key=lambda item: item[1].seq):
@@ -321,6 +369,16 @@ class OutboxMachine(RuleBasedStateMachine):
         in_order = sorted(self.dead.values(), key=lambda entry: entry.seq)
         assert [letter.case for letter in self.outbox.dead_letters()] == [entry.case for entry in in_order]
 
+    @rule(limit=st.integers(1, 200))
+    def publish(self, limit: int) -> None:
+        closings = self.outbox.closings(limit)
+        expected = self.closed.unpublished[:limit]
+        assert [(one.seq, one.id, one.reason) for one in closings] == [
+            (seq, *self.closed.rows[seq]) for seq in expected
+        ]
+        self.outbox.published([one.seq for one in closings])
+        self.closed.published(len(closings))
+
     @rule(name=st.sampled_from(("budget", "other")), value=st.binary(max_size=40))
     def put_state(self, name: str, value: bytes) -> None:
         self.outbox.put_state(name, value)
@@ -336,6 +394,7 @@ class OutboxMachine(RuleBasedStateMachine):
         assert (counts.queued, counts.dead) == (len(self.queued), len(self.dead))
         assert counts.in_flight == sum(entry.leased for entry in self.queued.values())
         assert counts.dropped == {reason: self.counted[reason] for reason in counts.dropped}
+        assert (counts.unpublished, counts.repeated) == (len(self.closed.unpublished), self.counted["repeated"])
         assert {name: self.outbox.get_state(name) for name in self.state} == self.state
         assert self.outbox.damage == []
         assert 0 <= self.now <= self.powered + 1e-6

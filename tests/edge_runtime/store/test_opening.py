@@ -106,7 +106,7 @@ def test_an_older_file_is_upgraded_and_a_newer_one_refused(
     db = sqlite3.connect(tmp_path / "outbox.db")
     assert db.execute("SELECT text FROM notes").fetchall() == [("v2",)]
     db.close()
-    with pytest.raises(StoreError, match="schema 2, this version knows up to 1; install the newer"):
+    with pytest.raises(StoreError, match="schema 3, this version knows up to 2; install the newer"):
         make(tmp_path, clock).open()
 
 

@@ -45,12 +45,73 @@ def test_an_id_that_is_queued_in_flight_or_dead_is_the_same_case(tmp_path: Path,
         outbox.bury(names(1), "rejected", "no")
         again = outbox.put([*cases(1, 2, 3), case(4), case(4)])
         assert again.accepted == names(4)
-        assert again.duplicates == names(1, 2, 3, 4)
+        assert again.duplicates == names(2, 3, 4)
+        assert again.repeated == names(1), "how it ended is said again"
         counts = outbox.counts()
-        assert (counts.accepted, counts.duplicates) == (4, 4)
+        assert (counts.accepted, counts.duplicates, counts.repeated) == (4, 3, 4)
         outbox.delivered(names(2))
-        assert outbox.put(cases(2)).accepted == names(2)  # delivered means forgotten: repeats carry the same id
+        assert outbox.put(cases(2)).repeated == names(2)
         assert outbox.counts().balances()
+    with make(tmp_path, clock) as outbox:  # and after a restart
+        assert outbox.put(cases(2)).repeated == names(2)
+        assert (outbox.counts().accepted, outbox.counts().repeated) == (4, 6)
+
+
+def test_a_case_that_comes_again_is_told_how_it_ended_and_is_not_counted_twice(
+    tmp_path: Path, clock: SimulatedClock
+) -> None:
+    """Mutation that this finds: forgetting a case when it is delivered."""
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(1, 2, 3))
+        outbox.take(3, EVERYTHING)
+        outbox.delivered(names(1, 2), {"watch@1": b"the answer"})
+        outbox.bury(names(3), "rejected", "no")
+        assert [(one.id, one.reason, one.meta) for one in outbox.closings(9)] == [("watch@3", "rejected", b"{}")]
+        outbox.published([one.seq for one in outbox.closings(9)])
+        assert outbox.closings(9) == []
+    with make(tmp_path, clock) as outbox:
+        assert outbox.put(cases(1, 2, 3, 4)).repeated == names(1, 2, 3)
+        told = [(one.id, one.reason, one.meta) for one in outbox.closings(9)]
+        assert told == [("watch@1", "delivered", b"the answer"), ("watch@3", "rejected", b"{}")]
+        counts = outbox.counts()
+        assert (counts.accepted, counts.delivered, counts.dead, counts.queued) == (4, 2, 1, 1)
+
+
+def test_every_case_that_leaves_without_an_answer_is_closed_once_and_survives_a_crash(
+    tmp_path: Path, clock: SimulatedClock
+) -> None:
+    """Mutation that this finds: a closing that is written in a transaction of its own."""
+    with make(tmp_path, clock, max_age_s=10.0, max_attempts=1) as outbox:
+        outbox.put(cases(1, 2))
+        outbox.take(1, EVERYTHING)
+        outbox.retry(names(1), 0.0, "no answer")
+        clock.advance(20.0)
+        assert outbox.take(9, EVERYTHING) == []
+        outbox.discard(names(1))
+        crashed = crash_image(tmp_path, tmp_path / "crashed")
+    with make(crashed, clock) as outbox:
+        assert [(one.id, one.reason, one.key) for one in outbox.closings(9)] == [
+            ("watch@1", "attempts", "watch"),
+            ("watch@2", "expired", "watch"),
+        ]
+        assert outbox.counts().unpublished == 2
+
+
+def test_as_many_endings_are_remembered_as_stated_and_those_unpublished_are_never_forgotten(
+    tmp_path: Path, clock: SimulatedClock
+) -> None:
+    with make(tmp_path, clock, max_bytes=256 * 1024) as outbox:
+        outbox.put(cases(0))
+        outbox.take(1, EVERYTHING)
+        outbox.bury(names(0), "rejected", "no")
+        for number in range(1, 200):
+            outbox.put([case(number, size=40)])
+            assert outbox.delivered(one.id for one in outbox.take(1, EVERYTHING)) == 1
+        assert [one.id for one in outbox.closings(9)] == names(0)
+        outbox.published([1])
+        again = outbox.put([case(number, size=40) for number in range(1, 200)])
+        assert len(again.repeated) == 64
+        assert again.repeated[-1] == "watch@199"
 
 
 def test_two_takers_never_get_the_same_case(tmp_path: Path, clock: SimulatedClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,9 +18,10 @@ from edge_runtime.config import AppConfig, parse
 from edge_runtime.loop import Loop
 from edge_runtime.message import Prediction, Reading
 from edge_runtime.sources import Deliver
+from edge_runtime.update.announcement import PAYLOAD_TYPE
 from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import State
-from export.sign import SigningKey, new_key, sign_bundle
+from export.sign import SigningKey, envelope, new_key, sign_bundle
 from tests.integration.running import PATIENCE_S, until
 from tests.models import tiny_bundle
 
@@ -39,6 +41,7 @@ path = "answers.jsonl"
 [update]
 folder = "updates"
 drop = "drop"
+hosts = ["127.0.0.1"]
 poll_s = 0.05
 shadow_s = 0.0
 shadow_windows = 20
@@ -100,10 +103,17 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def announcement(path: Path, version: int, **more: Any) -> bytes:
-    """What is published about a bundle."""
-    told = {"name": "watch", "version": version, "sha256": sha256(path), "size": path.stat().st_size}
-    return orjson.dumps(told | more)
+_sequence = itertools.count(1)
+
+
+def announcement(path: Path, version: int, *, key: str = "release", **more: Any) -> bytes:
+    """What is published about a bundle of a `Factory`: signed by one of its keys, with the next sequence number."""
+    told = {
+        "type": "announcement", "name": "watch", "version": version, "sha256": sha256(path),
+        "size": path.stat().st_size, "sequence": next(_sequence), "issued": "2026-01-01T00:00:00Z",
+        "expires": "2126-01-01T00:00:00Z", "devices": ["*"],
+    }  # fmt: skip
+    return envelope(PAYLOAD_TYPE, orjson.dumps(told | more), [SigningKey(path.parent / f"{key}.pem")])
 
 
 def drop(folder: Path, bundle: Path, name: str = "new.edge") -> Path:

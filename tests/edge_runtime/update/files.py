@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -67,7 +68,8 @@ class FileServer:
         if self.cut_after >= 0:
             body = body[: self.cut_after]
             handler.close_connection = True
-        handler.wfile.write(body)
+        with suppress(ConnectionError):  # whoever asked has gone
+            handler.wfile.write(body)
 
     def __enter__(self) -> Self:
         self._thread.start()

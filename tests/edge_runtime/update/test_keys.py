@@ -15,9 +15,10 @@ from edge_runtime import signature
 from edge_runtime.errors import ConfigError, StoreError, UpdateRefused
 from edge_runtime.signature import load_key
 from edge_runtime.update import durable
-from edge_runtime.update.keys import MAX_BYTES, KeyChain, successor
+from edge_runtime.update.keys import MAX_BYTES, PAYLOAD_TYPE, KeyChain, successor
 from export import keys as tool
-from export.sign import SigningKey, new_key
+from export.cli import main
+from export.sign import SigningKey, envelope, new_key
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,15 @@ def test_what_is_no_set_is_refused(chain: Callable[..., KeyChain], data: bytes) 
         chain().rotate(data)
 
 
+@pytest.mark.parametrize("payload", [b"", b"[" * 20_000, b"null", b"\xff", b'{"type": 1}'])
+def test_what_is_no_set_is_refused_when_a_trusted_key_signed_it(
+    made: Path, chain: Callable[..., KeyChain], payload: bytes
+) -> None:
+    """Mutation: `successor` without RecursionError: found by sending hostile messages to a whole application."""
+    with pytest.raises(UpdateRefused, match="a new set of keys is refused"):
+        chain().rotate(envelope(PAYLOAD_TYPE, payload, [SigningKey(made / "a.pem")]))
+
+
 def test_the_signature_of_a_bundle_is_none_of_a_set(made: Path, chain: Callable[..., KeyChain], key_set: Make) -> None:
     """Mutation: `pae` with the payload type of bundles."""
     whole = json.loads(key_set(1, trust="b", sign="ab"))
@@ -213,10 +223,11 @@ def test_the_command_makes_a_set(
 ) -> None:
     out = tmp_path / "keys-1.json"
     words = ["--version", "1", "--trust", f"{made}/b.pub.pem", "--sign", f"{made}/a.pem", "--sign", f"{made}/b.pem"]
-    assert tool.main([str(out), *words]) == 0
+    assert main(["keys", "set", str(out), *words]) == 0
     assert "version 1, 1 keys, 2 signatures" in capsys.readouterr().out
     keys = chain()
     keys.rotate(out.read_bytes())
     assert names(keys, made) == "b"
-    assert tool.main([str(out), "--version", "2", "--trust", f"{made}/c.pub.pem", "--sign", f"{made}/b.pem"]) == 2
+    again = ["--version", "2", "--trust", f"{made}/c.pub.pem", "--sign", f"{made}/b.pem"]
+    assert main(["keys", "set", str(out), *again]) == 2
     assert "must sign too" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,13 @@ from edge_runtime.app import App
 from edge_runtime.backoff import Retry
 from edge_runtime.cli import main
 from edge_runtime.config import parse
-from edge_runtime.update import intake
+from edge_runtime.update import announcement as announcements
+from edge_runtime.update import check, fetch, inbox, intake
+from edge_runtime.update.chunks import Chunks
+from edge_runtime.update.course import Course
+from edge_runtime.update.depot import Depot
+from edge_runtime.update.inbox import Request
+from edge_runtime.update.intake import Intake
 from export.keys import key_set
 from tests.edge_runtime.update.devices import (
     HOP,
@@ -24,6 +31,7 @@ from tests.edge_runtime.update.devices import (
     announcement,
     assert_no_window_missing,
     configured,
+    drop,
     state_of,
 )
 from tests.edge_runtime.update.files import FileServer
@@ -139,6 +147,131 @@ def test_chunks_of_another_file_are_refused_by_their_digest(factory: Factory, si
     assert state_of(site.folder).highest == {}
 
 
+@pytest.mark.parametrize("how", ["chunks that never come", "a server that never answers"])
+@pytest.mark.parametrize("what", ["drop", "apply"])
+def test_what_a_person_installs_comes_before_a_fetch(factory: Factory, site: Site, what: str, how: str) -> None:
+    """Mutation: `Intake.look` waits for the fetch: it never ends, and neither does the wait."""
+    never = factory.bundle(9)
+    with site.device(drop=site.folder / "drop") as device, socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        where = {"chunks": "fleet/never"} if how.startswith("chunks") else {"url": url}
+        site.announce(announcement(never, 9, **where))
+        site.until_told(lambda told: told["state"] == "fetching")
+        if what == "drop":
+            drop(site.folder, factory.bundle(2))
+        else:
+            inbox.post(Depot(site.folder / "updates", read_only=True), Request(action="apply"), factory.bundle(2))
+        device.until_runs("watch/2")
+        device.until(lambda: device.updates.status()["state"] == "fetching")  # and after it the fetch goes on
+        device.stop()
+    assert_no_window_missing(device.answers)
+
+
+def test_what_is_dropped_and_refused_leaves_the_fetch_going_on(factory: Factory, site: Site) -> None:
+    with site.device(drop=site.folder / "drop") as device:
+        site.announce(announcement(factory.bundle(9), 9, chunks="fleet/never"))
+        site.until_told(lambda told: told["state"] == "fetching")
+        drop(site.folder, factory.bundle(2, key="stranger"))
+        device.until(lambda: device.counts.get("update_signature") == 1)
+        device.until(lambda: device.updates.status()["state"] == "fetching")
+
+
+def test_a_replayed_announcement_a_frozen_one_and_a_widened_canary_are_refused(factory: Factory, site: Site) -> None:
+    """Over a restart too. Mutation: `State` without `floors`."""
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files:
+        wide = announcement(bundle, 2, url=files.url)
+        narrow = announcement(bundle, 2, url=files.url, canary=0.0)
+        expired = announcement(bundle, 2, url=files.url, expires="2026-01-02")
+        with site.device() as device:
+            site.announce(narrow)
+            site.until_told(lambda told: "for a share of 0" in told.get("note", ""))
+            site.announce(wide)
+            device.until(lambda: device.counts.get("update_announcement_replayed") == 1)
+        site.announce(wide)
+        with site.device() as device:
+            device.until(lambda: device.counts.get("update_announcement_replayed") == 1)
+            site.announce(expired)
+            device.until(lambda: device.counts.get("update_announcement_expired") == 1)
+            site.announce(b"")
+            device.until(lambda: device.counts.get("update_announcement_empty") == 1)
+            site.announce(announcement(bundle, 2, url=files.url, devices=["w2", "x*"]))
+            site.until_told(lambda told: "for other devices" in told.get("note", ""))
+            device.until(lambda: not device.updates.busy)
+        assert files.requests == []
+
+
+def test_the_filter_of_chunks_is_ended_when_the_fetch_ends(factory: Factory, site: Site) -> None:
+    """Mutation: `Downloader._end` without its `unsubscribe`: the session keeps every filter that was ever asked for."""
+    bundle = factory.bundle(2)
+    data = bundle.read_bytes()
+    with site.device() as device:
+        for i in range(3):
+            site.announce(announcement(factory.bundle(9), 9, chunks=f"fleet/never{i}"))
+            device.until(lambda i=i: device.state.filters[-1:] == (f"fleet/never{i}/+",))  # type: ignore[misc]
+            device.until(lambda: device.updates.status()["state"] == "fetching")
+        site.operator.retain("fleet/chunks/0", data)
+        site.announce(announcement(bundle, 2, chunks="fleet/chunks", chunk_bytes=len(data)))
+        device.until_runs("watch/2")
+        (link,) = device.app._links.values()
+        device.until(lambda: not link._unsubscribing and not link._leaving)
+        assert [one for one, _ in link._router.filters()] == ["fleet/update", "fleet/keys"]
+        for topic in ("fleet/never0/0", "fleet/never2/0", "fleet/chunks/0"):
+            site.operator.retain(topic, b"x")
+        site.announce(b"")
+        device.until(lambda: device.counts.get("update_announcement_empty") == 1)
+        assert device.counts.get("unexpected_topic", 0) == 0
+
+
+def test_a_key_that_is_taken_out_takes_its_announcement_and_its_floors_with_it(factory: Factory, site: Site) -> None:
+    """Else who stole the old key could have raised the floors beyond every later announcement."""
+    new = key_set([factory.key("next").public], 1, [factory.key("release"), factory.key("next")])
+    with site.device() as device:
+        site.announce(announcement(factory.bundle(9), 9, chunks="fleet/never", sequence=2**62))
+        site.until_told(lambda told: told["state"] == "fetching")
+        bundle = factory.bundle(2, key="next")
+        with FileServer(bundle.read_bytes()) as files:
+            site.announce(announcement(bundle, 2, url=files.url, key="next"))  # before the key that signs it counts
+            device.until(lambda: device.counts.get("update_announcement_signature") == 1)
+            site.operator.retain("fleet/keys", new)
+            device.until_runs("watch/2")
+
+
+def test_an_unexpected_error_in_an_update_ends_neither_the_stream_nor_later_updates(
+    factory: Factory, site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mutations: `Updates.open` hands on the loop itself; `Jobs` without `unexpected`."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody thought of this")
+
+    bundle = factory.bundle(2)
+    data = bundle.read_bytes()
+    with site.device(drop=site.folder / "drop") as device, FileServer(data) as files:
+        for place, name in (
+            (announcements, "parse"), (Intake, "consider"), (fetch, "fetch"), (Chunks, "take"), (inbox, "requests"),
+            (Intake, "look"), (check, "examine"), (Course, "try_out"),
+        ):  # fmt: skip
+            with monkeypatch.context() as patched:
+                patched.setattr(place, name, fail)
+                where = {"url": files.url} if name != "take" else {"chunks": "fleet/one"}
+                site.operator.retain("fleet/one/0", data)
+                before = device.counts.get("side_channel_errors_total", 0)
+                if name not in ("requests", "look"):  # these are called by a timer
+                    site.announce(announcement(bundle, 2, **where, chunk_bytes=len(data)))
+                device.until(lambda before=before: device.counts.get("side_channel_errors_total", 0) > before)  # type: ignore[misc]
+                seen = len(device.answers.all)
+                device.until(lambda seen=seen: len(device.answers.all) > seen + 5)  # type: ignore[misc]
+        inbox.post(Depot(site.folder / "updates", read_only=True), Request(action="apply"), bundle)
+        device.until_runs("watch/2")
+        device.stop()
+    assert_no_window_missing(device.answers)
+    lines = [record.message for record in caplog.records if "unexpected error" in record.message]
+    assert lines
+    assert len(lines) == len(set(lines)), "each cause is logged once"
+    assert not [record for record in caplog.records if record.exc_info and record.levelname != "DEBUG"]
+
+
 REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "signature": ({"key": "stranger"}, {}),
     "expired": ({"expires": "2001-01-01"}, {}),
@@ -221,10 +354,12 @@ def test_a_new_key_is_taken_and_the_old_one_is_not_any_more(factory: Factory, si
         bundle = factory.bundle(2)
         with FileServer(bundle.read_bytes()) as files:
             site.announce(announcement(bundle, 2, url=files.url))
+            device.until(lambda: device.counts.get("update_announcement_signature") == 1)
+            site.announce(announcement(bundle, 2, url=files.url, key="next"))
             device.until(lambda: device.counts.get("update_signature") == 1)
         bundle = factory.bundle(2, key="next")
         with FileServer(bundle.read_bytes()) as files:
-            site.announce(announcement(bundle, 2, url=files.url))
+            site.announce(announcement(bundle, 2, url=files.url, key="next"))
             device.until_runs("watch/2")
     with site.device() as again:  # the new key is known after a restart; what it signed runs
         again.until(lambda: again.answers.all)
@@ -250,6 +385,7 @@ lateness_s = 1.0
 folder = "updates"
 broker = "b"
 topic = "fleet/update"
+hosts = ["127.0.0.1"]
 shadow_s = 0.0
 shadow_windows = 10
 trial_s = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import wave
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,19 @@ def movement(label: str, person: int, samples: int, rate_hz: float) -> np.ndarra
     phase = 2 * np.pi * speed * np.arange(samples) / rate_hz + random.uniform(0, 6)
     waves = np.stack([np.sin(phase), np.cos(phase), np.sin(2 * phase)], 1) * (1 + 0.05 * person) * (speed > 0)
     return np.asarray(waves + 0.1 * random.standard_normal((samples, 3)) + [0, 0, 9.8])
+
+
+def stamped(folder: Path, stamp: Callable[[int], object], *, header: str = "time", odd: object = None) -> Path:
+    """``walk/p1.csv`` at 50 Hz with stamps as they are wished; person 3 has those of `odd`, if it is given."""
+    for label in ("rest", "walk", "run"):
+        for person in range(5):
+            path = folder / label / f"p{person}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            x = movement(label, person, 600, 50)
+            of = odd if callable(odd) and person == 3 else stamp
+            rows = (f"{of(row)}," + ",".join(f"{value:.4f}" for value in x[row]) for row in range(len(x)))
+            path.write_text("\n".join([f"{header},ax (g),ay (g),az (g)", *rows]) + "\n")
+    return folder
 
 
 def csv_folders(

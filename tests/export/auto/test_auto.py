@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.columns import TIME_COLUMNS, unit_of
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.recordings import iter_readings
+from export.auto import Wishes
+from export.auto.contents import content_of
 from export.auto.deal import deal
-from export.auto.names import group_pattern, label_pattern
+from export.auto.labels import label_pattern
+from export.auto.rate import time_column
 from export.auto.survey import Piece
 from export.cli import main
 from export.recipe import Recipe, load
+from export.sets import read_all
 from tests.export.auto import recordings
 
 
@@ -56,7 +65,7 @@ def test_a_folder_per_class_of_tables(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (len(recipe.split.validation), len(recipe.split.test)) == (1, 1)
     assert set(recipe.split.validation) | set(recipe.split.test) < {f"p{i}" for i in range(5)}
     said = capsys.readouterr().out
-    assert "part 1 of each file's name is called like a person" in said
+    assert "p0, p1, p2, p3, ... in the paths is called like a person" in said
     assert "median step of column 'time' in s gives 50 Hz" in said
     assert re.search(r"train: \d+ windows; rest \d+, run \d+, walk \d+", said)
 
@@ -75,7 +84,7 @@ def test_sound_becomes_clips_with_a_spectrogram(tmp_path: Path, capsys: pytest.C
     assert (recipe.window.rate_hz, recipe.window.clip_s, recipe.window.samples) == (8000, 1.0, 8000)
     assert len(recipe.front_end) == 1
     assert set(recipe.split.validation) | set(recipe.split.test) < {"anna", "ben", "cleo", "dan"}
-    assert "part 2 of each file's name is a name that recurs" in capsys.readouterr().out
+    assert "part 2 of each file's name, anna, ben, cleo, dan, is taken for a person's name" in capsys.readouterr().out
 
 
 def test_sounds_of_several_rates_meet_at_one_that_all_can_reach(
@@ -160,6 +169,144 @@ def test_the_recipe_builds(tmp_path: Path) -> None:
     assert (tmp_path / "built" / "data-x86_64.edge").is_file()
 
 
+# -- stamps, rates, cells and units ----------------------------------------------------------------------------------
+
+
+def iso(row: int, step_s: float = 0.02) -> str:
+    return datetime.fromtimestamp(1_700_000_000 + row * step_s, UTC).isoformat(sep=" ", timespec="milliseconds")
+
+
+@pytest.mark.parametrize(
+    ("header", "stamp", "options", "found"),
+    [
+        ("time", lambda row: row * 0.02, (), ("time", "s", 50)),
+        ("t", lambda row: row * 20, (), ("t", "ms", 50)),
+        ("t", lambda row: row * 20_000, (), ("t", "us", 50)),
+        ("time_ms", lambda row: row * 20, (), ("time_ms", "ms", 50)),
+        ("Time [s]", lambda row: row * 0.02, (), ("Time [s]", "s", 50)),
+        ("seconds", lambda row: row, (), ("seconds", "s", 1)),
+        ("t", lambda row: row, ("--time-unit", "s"), ("t", "s", 1)),
+        ("t", lambda row: row, ("--rate", "50"), ("", "s", 50)),
+        ("t", lambda row: row, ("--rate", "1000"), ("t", "ms", 1000)),
+        ("timestamp", lambda row: 1_700_000_000_000 + row * 20, (), ("timestamp", "ms", 50)),
+        ("timestamp", lambda row: 1_700_000_000 + row, (), ("timestamp", "s", 1)),
+        ("datetime", iso, (), ("datetime", "iso8601", 50)),
+        ("Date", lambda row: iso(row)[:23].replace(" ", "T") + "Z", (), ("Date", "iso8601", 50)),
+        ("datetime", lambda row: iso(row)[:19], ("--rate", "50"), ("", "s", 50)),
+    ],
+)
+def test_the_unit_of_stamps_is_found(
+    header: str, stamp: Callable[[int], object], options: tuple[str, ...], found: tuple[str, str, float], tmp_path: Path
+) -> None:
+    folder = recordings.stamped(tmp_path / "data", stamp, header=header)
+    window = {1: "40", 50: "0.64", 1000: "0.1"}[int(found[2])]
+    recipe = written(folder, tmp_path / "out", "--window", window, *options)
+    (reader,) = recipe.data
+    assert reader.type == "table"
+    assert (reader.time, reader.time_unit, recipe.window.rate_hz) == found
+
+
+@pytest.mark.parametrize(
+    ("header", "stamp", "message"),
+    [
+        ("t", lambda row: row, "say --time-unit s (1 Hz) or ms (1000 Hz), or --rate HZ if it counts rows"),
+        ("t", lambda row: row * 60, "--time-unit s (0.01667 Hz) or ms (16.67 Hz)"),
+        ("t", lambda row: row * 1000, "ms (1 Hz) or us (1000 Hz)"),
+        ("datetime", lambda row: iso(row)[:19], "stands still for about 5"),
+        ("time", lambda row: f"day {row}", "column 'time': row 1: 'day 0' is not an ISO 8601 date and time"),
+        ("time,ts", lambda row: f"{row * 0.02},{row}", "which are the stamps, time or ts? say --time COLUMN"),
+    ],
+)
+def test_stamps_that_can_be_read_in_two_ways_are_asked_for(
+    header: str, stamp: Callable[[int], object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recordings.stamped(tmp_path / "data", stamp, header=header)
+    assert message in refused(folder, tmp_path / "out", capsys)
+
+
+def test_what_is_assumed_of_stamps_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(recordings.stamped(tmp_path / "data", lambda row: row * 20, header="t"), tmp_path / "out")
+    assert "ms is assumed, other units would give 0.05 or 5e+04 Hz" in capsys.readouterr().out
+
+
+def test_a_person_with_another_rate_is_named_and_one_with_another_unit_of_time_stops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = recordings.stamped(tmp_path / "mixed", lambda row: row * 0.01, odd=lambda row: row * 0.02)
+    assert written(mixed, tmp_path / "out").window.rate_hz == 50
+    said = capsys.readouterr().out
+    assert re.search(r"files differ: 50 Hz \(\w+/p3.csv\) to 100 Hz", said)
+    assert re.search(r"recordings have 50 Hz \(\w+/p3\) to 100 Hz .*; windows have 50 Hz", said)
+    torn = recordings.stamped(tmp_path / "torn", lambda row: row * 0.02, odd=lambda row: row * 20)
+    assert "p3.csv: its stamps give 0.05 Hz, those of others 50 Hz" in refused(torn, tmp_path / "out2", capsys)
+
+
+def test_a_person_in_metres_a_second_squared_among_people_in_g_stops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recordings.csv_folders(tmp_path / "data")
+    for path in folder.glob("*/p2_0.csv"):
+        header, *lines = path.read_text().splitlines()
+        rows = [line.split(",") for line in lines]
+        turned = [",".join([*row[:2], *(f"{float(value) / 9.80665:.5f}" for value in row[2:])]) for row in rows]
+        path.write_text("\n".join([header, *turned]) + "\n")
+    error = refused(folder, tmp_path / "out", capsys)
+    assert "group p2: its values in m/s2 are" in error
+    assert "which is the ratio of m/s2 and g: is it in another unit?" in error
+
+
+def empty_some(folder: Path, every: int, column: int = 3) -> Path:
+    for path in folder.glob("*/p1_0.csv"):
+        rows = [line.split(",") for line in path.read_text().splitlines()]
+        for row in rows[5::every]:
+            row[column] = ""
+        path.write_text("\n".join(map(",".join, rows)) + "\n")
+    return folder
+
+
+def test_rows_with_an_empty_cell_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = empty_some(recordings.csv_folders(tmp_path / "data"), 100)
+    recipe = written(folder, tmp_path / "out")
+    assert [channel.name for channel in recipe.window.channels] == ["ax", "ay", "az"]
+    said = capsys.readouterr().out
+    assert "rows with an empty cell are left out: rest/p1_0.csv: 6 of 600 rows" in said
+    assert "18 rows of 3 files were left out, since a cell was empty" in said
+    dataset, _ = read_all(recipe, {"data": folder})
+    (one,) = [recording for recording in dataset.recordings if recording.name == "walk/p1_0"]
+    assert len(one.values) == 594
+    assert one.t is not None
+    assert np.diff(one.t).max() == pytest.approx(0.04)
+
+
+def test_empty_cells_without_stamps_or_almost_everywhere_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = empty_some(recordings.csv_folders(tmp_path / "data"), 1)
+    assert "rows have an empty cell, most in 'ay (m/s2)'" in refused(folder, tmp_path / "out", capsys)
+    folder = empty_some(recordings.csv_folders(tmp_path / "more"), 100)
+    for path in folder.glob("*/*.csv"):
+        path.write_text(path.read_text().replace("index,time", "index,row", 1))
+    error = refused(folder, tmp_path / "out", capsys, "--rate", "50", "--channels", "ax (m/s2),ay (m/s2),az (m/s2)")
+    assert "without stamps no row can be left out" in error
+
+
+def test_few_windows_of_a_class_are_said_and_no_obstacle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recordings.csv_folders(tmp_path / "data", seconds=2.5)
+    assert written(folder, tmp_path / "out", "--window", "2").window.samples == 100
+    assert re.search(r"train: class 'run' has \d windows; 20 are needed to rely on it", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", [*TIME_COLUMNS, "Time (s)", "timestamp_ms"])
+def test_a_column_of_stamps_is_known_to_auto_and_to_replay_by_the_same_names(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "rec.csv"
+    path.write_text(f"{name},ax\n" + "".join(f"{row * 20},1\n" for row in range(100)))
+    files = [content_of("table", path, path.name)]
+    assert time_column(files, Wishes()) == name
+    contract = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=50, window=10, hop=10)
+    stamps = np.concatenate([np.atleast_1d(reading.t) for reading in iter_readings(path, contract)])
+    assert stamps[1] == pytest.approx(20 / {"s": 1, "ms": 1e3}[unit_of(name, 0.0)])
+
+
 # -- what is asked for, and what is refused ----------------------------------------------------------------------------
 
 
@@ -176,7 +323,7 @@ def test_units_and_rates_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_one_person_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recordings.one_table(tmp_path / "data", subject=False)
-    error = refused(folder, tmp_path / "out", capsys, "--unit", "g")
+    error = refused(folder, tmp_path / "out", capsys, "--unit", "g", "--group-files")
     assert "the recordings are of 1 groups (all); at least three are needed" in error
     folder = recordings.csv_folders(tmp_path / "two", persons=2)
     assert "of 2 groups (p0, p1)" in refused(folder, tmp_path / "out", capsys, "--group", r"(p\d)_")
@@ -233,34 +380,11 @@ def test_an_output_among_the_recordings_is_refused(tmp_path: Path, capsys: pytes
 
 def test_where_class_and_person_are_both_folders_names_of_people_tell_them_apart() -> None:
     names = [f"{label}/p{person}/{take}.csv" for label in "ab" for person in range(3) for take in range(2)]
-    assert label_pattern(names, "") == r"^([^/]+)/"
+    assert label_pattern(names, "")[0] == r"^([^/]+)/"
     turned = [f"p{person}/{label}/{take}.csv" for label in ("walk", "sit") for person in range(3) for take in range(2)]
-    assert label_pattern(turned, "") == r"([^/]+)/[^/]+$"
-    with pytest.raises(ConfigError, match="is the class the outer or the inner folder"):
+    assert label_pattern(turned, "")[0] == r"([^/]+)/[^/]+$"
+    with pytest.raises(ConfigError, match="which folder is the class"):
         label_pattern([f"{a}/{b}/1.csv" for a in ("x", "y", "z") for b in ("walk", "sit")], "")
-
-
-@pytest.mark.parametrize(
-    ("names", "groups"),
-    [
-        ([f"{word}/{who}_nohash_{i}.wav" for word in ("go", "no") for who in ("ab1", "cd2", "ef3") for i in (0, 1)], 3),
-        ([f"{word}/anna-{i}.wav" for word in ("go", "no") for i in range(6)], 12),
-        ([f"{d}/{d}_{who}_{i}.wav" for d in (0, 1) for who in ("jo", "al", "mo") for i in range(4)], 3),
-        ([f"{label}/take{i}.csv" for label in ("a", "b") for i in range(5)], 10),
-    ],
-)
-def test_groups_are_found_in_names(names: list[str], groups: int) -> None:
-    label_of = {name: name.split("/")[0] for name in names}
-    pattern, _ = group_pattern(names, label_of, "")
-    found = {re.search(pattern, name)[1] for name in names}  # type: ignore[index]
-    assert len(found) == groups
-
-
-def test_a_part_of_the_name_that_only_repeats_the_class_is_no_group() -> None:
-    names = [f"{word}/{word}_{i}.wav" for word in ("go", "no", "up") for i in range(6)]
-    pattern, why = group_pattern(names, {name: name.split("/")[0] for name in names}, "")
-    assert "each file is a group" in why
-    assert len({re.search(pattern, name)[1] for name in names}) == 18  # type: ignore[index]
 
 
 @settings(deadline=None)

@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import ConfigError
 from export.card.onnx_edges import Fitted, fit_onnx
-from export.card.spec import Card
+from export.card.spec import Card, load
 from export.card.tflite_edges import fit_tflite
 from export.measure import answers
 from export.pack import VariantSource
@@ -102,22 +103,61 @@ def test_the_same_file_and_card_give_the_same_bytes(format_: str, tmp_path: Path
     assert fitted(format_, models.samples_first(), card) == fitted(format_, models.samples_first(), card)
 
 
-@pytest.mark.parametrize("scaled", [True, False])
-def test_integers_at_the_edges_of_a_file_keep_their_steps(scaled: bool, tmp_path: Path) -> None:
+def integers(x: np.ndarray) -> bytes:
+    """A TensorFlow Lite file with int8 at both edges."""
     b = GraphBuilder(models.CHANNELS, models.SAMPLES)
     flow = b.node("Relu", b.conv("window", models.CHANNELS, 8, 5, pads=[2, 2]))
     model = b.model(b.dense(b.node("Flatten", b.node("GlobalAveragePool", flow)), 8, 3))
+    return convert(quantize(model, x, Scheme(activations="int8", weight_bits=8)), io="int8")
+
+
+def on_engine(data: bytes, x: np.ndarray) -> np.ndarray:
+    engine = engines.load("litert", data, EngineOptions())
+    try:
+        return np.array(engine.run(x)[0])
+    finally:
+        engine.close()
+
+
+def edges(data: bytes) -> list[type]:
+    """Element types of input and output."""
+    interpreter = Interpreter(model_content=data)
+    return [detail["dtype"] for detail in (*interpreter.get_input_details(), *interpreter.get_output_details())]
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_integers_at_the_edges_of_a_file_keep_their_steps(scaled: bool, tmp_path: Path) -> None:
     x = models.physical(64)
     own = models.seen(x)
-    data = convert(quantize(model, own, Scheme(activations="int8", weight_bits=8)), io="int8")
-    channels = {} if scaled else {"channels": UNSCALED}
-    found = fit_tflite(data, models.card(tmp_path, **channels), "int8.tflite")
+    data = integers(own)
+    found = fit_tflite(data, models.card(tmp_path, **({} if scaled else {"channels": UNSCALED})), "int8.tflite")
     assert found.precision == "int8"
-    engine = engines.load("litert", data, EngineOptions())
-    (raw,) = engine.run(own)
-    wanted = models.softmax(raw)
-    engine.close()
+    assert edges(found.model) == [np.float32, np.float32]
+    wanted = models.softmax(on_engine(data, own))
     np.testing.assert_allclose(asked("tflite", found, x if scaled else own), wanted, atol=1e-5)
+
+
+def test_integer_edges_are_computed_by_the_engine_bit_by_bit_as_by_numpy(tmp_path: Path) -> None:
+    own = models.seen(models.physical(200)) * np.linspace(0.2, 3, 200, dtype=np.float32)[:, None, None]  # saturates
+    data = integers(own[:100])
+    assert edges(data) == [np.int8, np.int8]
+    found = fit_tflite(data, models.card(tmp_path, channels=UNSCALED, output=""), "int8.tflite")
+    assert edges(found.model) == [np.float32, np.float32]
+    assert found.changes == ("quantisation of the window to int8", "answers of int8 as floats")
+    np.testing.assert_array_equal(asked("tflite", found, own), on_engine(data, own))
+
+
+def test_a_published_int8_file_answers_bit_by_bit_as_it_came(shared: Path, tmp_path: Path) -> None:
+    data = (shared / "models" / "mlperf-tiny" / "kws_ref_model.tflite").read_bytes()
+    channels = [f'{{ name = "mfcc{i}", unit = "1", low = -123, high = 26 }}' for i in range(10)]
+    labels = str([str(i) for i in range(12)]).replace("'", '"')
+    text = models.card_text(channels=channels, labels=labels, input='layout = "samples-first"', output="")
+    (tmp_path / "kws.toml").write_text(text.replace(f"window = {models.SAMPLES}", "window = 49"))
+    found = fit_tflite(data, load(tmp_path / "kws.toml"), "kws.tflite")
+    with np.load(shared / "data" / "speech-commands-mini" / "mfcc.npz", allow_pickle=False) as stored:
+        x = stored["mfcc"].reshape(-1, 49, 10, 1).astype(np.float32)
+    wanted = on_engine(data, x)
+    np.testing.assert_array_equal(on_engine(found.model, np.ascontiguousarray(x[..., 0])), wanted)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +187,19 @@ def test_a_window_left_open_by_the_file_is_the_cards(tmp_path: Path) -> None:
     np.testing.assert_allclose(asked("onnx", found, x), models.softmax(onnx_answers(model, models.seen(x))), atol=1e-5)
 
 
+@pytest.mark.parametrize(("opset", "ir"), [(7, 3), (9, 3), (11, 6), (12, 7)])
+def test_old_files_with_weights_among_their_inputs_are_brought_up_to_date(opset: int, ir: int, tmp_path: Path) -> None:
+    model, x = models.plain(), models.physical()
+    model.opset_import[0].version, model.ir_version = opset, ir
+    del model.graph.value_info[:]
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    onnx.checker.check_model(model)
+    found = fit_onnx(model.SerializeToString(), models.card(tmp_path), "old.onnx")
+    wanted = models.softmax(onnx_answers(models.plain(), models.seen(x)))
+    np.testing.assert_allclose(asked("onnx", found, x), wanted, atol=1e-5)
+
+
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
@@ -166,18 +219,43 @@ def not_a_number(model: onnx.ModelProto) -> None:
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, model.graph.initializer[0].name))
 
 
-def old(model: onnx.ModelProto) -> None:
+def too_old(model: onnx.ModelProto) -> None:
+    """Its converter cannot look into a choice."""
     model.opset_import[0].version = 9
+    result = helper.make_tensor_value_info("choice", TensorProto.FLOAT, None)
+    branches = [helper.make_graph([helper.make_node(k, ["t0"], ["choice"])], k, [], [result]) for k in ("Relu", "Tanh")]
+    above = [
+        helper.make_node("ReduceMax", ["t0"], ["most"], keepdims=0),
+        helper.make_node("Cast", ["most"], ["on"], to=9),
+    ]
+    choice = helper.make_node("If", ["on"], ["chosen"], name="which", then_branch=branches[0], else_branch=branches[1])
+    for place, node in enumerate([*above, choice], start=1):
+        model.graph.node.insert(place, node)
+    model.graph.node[4].input[0] = "chosen"
+
+
+def for_another_window(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "samples"
+    weights = model.graph.initializer[2]
+    weights.CopyFrom(numpy_helper.from_array(np.zeros((3, 8 * 30), np.float32), weights.name))
+    del model.graph.value_info[:]
 
 
 def without_a_shape(model: onnx.ModelProto) -> None:
     del model.graph.input[0].type.tensor_type.shape.dim[:]
 
 
-def of_text(model: onnx.ModelProto) -> None:
+def of_indices(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
     model.graph.node.insert(0, helper.make_node("Cast", ["window"], ["floats"], to=TensorProto.FLOAT))
     model.graph.node[1].input[0] = "floats"
+
+
+def given_back(model: onnx.ModelProto) -> None:
+    del model.graph.node[:], model.graph.output[:], model.graph.value_info[:]
+    model.graph.node.append(helper.make_node("Tanh", ["window"], ["again"]))
+    shape = ["batch", models.CHANNELS, models.SAMPLES]
+    model.graph.output.append(helper.make_tensor_value_info("again", TensorProto.FLOAT, shape))
 
 
 @pytest.mark.parametrize(
@@ -186,9 +264,11 @@ def of_text(model: onnx.ModelProto) -> None:
         (two_inputs, r"has 2 inputs \(window, state\); a bundle's model has one input and one output, and no state"),
         (two_outputs, r"has 2 outputs"),
         (not_a_number, "weight c0 holds NaN or infinity"),
-        (old, "operator set 9; bring it to 11 or newer"),
+        (too_old, r"borrowed.onnx: the model uses operator set 9, .* \(node 'which' \(If\) holds a graph"),
+        (for_another_window, "its shapes do not hold for the card's 3 channels and 20 samples: "),
         (without_a_shape, "input window has no axes"),
-        (of_text, "input window takes INT64; a window is made of numbers|not a usable ONNX model"),
+        (of_indices, "input window takes INT64; a window holds measured values"),
+        (given_back, "as many numbers as a window, 60, as an autoencoder has"),
     ],
 )
 def test_onnx_files_that_no_card_can_fit_are_refused(
@@ -196,14 +276,16 @@ def test_onnx_files_that_no_card_can_fit_are_refused(
 ) -> None:
     model = models.plain()
     spoil(model)
+    labels = [str(i) for i in range(models.CHANNELS * models.SAMPLES)] if spoil is given_back else ["a", "b", "c"]
+    card = models.card(tmp_path, labels=str(labels).replace("'", '"'))
     with pytest.raises(ConfigError, match=message):
-        fit_onnx(model.SerializeToString(), models.card(tmp_path), "borrowed.onnx")
+        fit_onnx(model.SerializeToString(), card, "borrowed.onnx")
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_labels_that_do_not_match_the_answer_are_refused(format_: str, tmp_path: Path) -> None:
     card = models.card(tmp_path, labels='["a", "b", "c", "d"]')
-    with pytest.raises(ConfigError, match=r"borrowed\.\w+: output .*4 labels as logits.*call\s*for 4"):
+    with pytest.raises(ConfigError, match=r"4 labels as logits call for 4\. If each number is the score"):
         fitted(format_, models.plain(), card)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -90,10 +91,7 @@ def test_two_files_of_one_model_become_variants_that_agree(files: list[Path], tm
 
 
 def test_files_of_different_models_are_refused(files: list[Path], tmp_path: Path) -> None:
-    model = onnx.load(str(files[0]))
-    weights = numpy_helper.to_array(model.graph.initializer[0])
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(-weights, model.graph.initializer[0].name))
-    files[1].write_bytes(models.tflite(model))
+    files[1].write_bytes(models.tflite(negated(onnx.load(str(files[0])))))
     card = models.card(tmp_path)
     with pytest.raises(ConfigError, match=r"tflite-fp32 on litert and onnx-fp32 differ by up to .*--max-difference"):
         pack_models(tmp_path / "net.edge", files, card, seeded_windows(card))
@@ -122,9 +120,52 @@ def test_what_cannot_be_written_as_tflite_is_left_out_with_its_node(tmp_path: Pa
     assert len(packed.manifest.variants) == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (lambda model: models.tflite(negated(model)), "differ by up to"),
+        (lambda model: models.tflite(model)[:400], "tflite-fp32"),
+        (lambda model: models.tflite(models.plain(4)), "answers with"),
+    ],
+    ids=["another model", "a cut file", "other answers"],
+)
+def test_a_written_tflite_file_that_fails_leaves_the_onnx_file_in_the_bundle(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: Any, reason: str
+) -> None:
+    monkeypatch.setattr("export.to_tflite.convert", written)
+    card = models.card(tmp_path)
+    packed = pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card), also_tflite=True)
+    assert [variant.name for variant in packed.manifest.variants] == ["onnx-fp32"]
+    assert reason in packed.left_out["tflite-fp32"]
+    assert [each.name for each in packed.compared] == ["onnx-fp32"]
+
+
+def negated(model: onnx.ModelProto) -> onnx.ModelProto:
+    weights = numpy_helper.to_array(model.graph.initializer[0])
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(-weights, model.graph.initializer[0].name))
+    return model
+
+
+def test_a_float_conv1d_is_packed_as_conv2d_and_answers_as_before(files: list[Path], tmp_path: Path) -> None:
+    card = models.card(tmp_path)
+    packed = pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card), also_tflite=True)
+    assert packed.changes["onnx-fp32"][-1] == "Conv1d as Conv2d"
+    assert "Conv1d as Conv2d" not in packed.changes["tflite-fp32"]
+    with open_bundle(tmp_path / "net.edge") as bundle:
+        model = onnx.load_model_from_string(bundle.read_variant("onnx-fp32"))
+        assert [len(t.dims) for t in model.graph.initializer if len(t.dims) > 2] == [
+            3,
+            3,
+            4,
+        ]  # scaling, and the weights
+        inputs, expected = bundle.golden("onnx-fp32")
+    wanted = models.softmax(onnx_answers(models.plain(), models.seen(inputs)))
+    np.testing.assert_allclose(expected, wanted, rtol=0, atol=3e-7)
+
+
 def test_answers_that_are_no_probabilities_point_to_the_card(files: list[Path], tmp_path: Path) -> None:
     card = models.card(tmp_path, output="")
-    with pytest.raises(ConfigError, match=r'onnx-fp32 answers with numbers .*: say values = "logits"'):
+    with pytest.raises(ConfigError, match=r'onnx-fp32 answers with numbers .*score of a class.*values = "logits"'):
         pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card))
 
 

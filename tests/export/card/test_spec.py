@@ -78,7 +78,7 @@ def test_a_card_is_read(tmp_path: Path) -> None:
         ({"output": "temperature = 2.0"}, "temperature is for logits"),
         ({"output": 'values = "logits"\ntemperature = 0'}, "temperature must be above 0"),
         ({"output": 'values = "logit"'}, "speaks for the second of two labels, not of 3"),
-        ({"labels": '["one"]'}, "two or more labels"),
+        ({"labels": '["one"]'}, "name the model's classes as labels, .* two at least"),
         ({"more": 'expires = "soon"'}, "soon"),
         ({"input": "context = 19"}, "context must be 0 or at least the window"),
         ({"more": "gate = { score = 'luck' }"}, "must be one of"),

@@ -103,6 +103,7 @@ def full() -> dict[str, Any]:
             "float_score": 0.9,
             "score": 0.897,
             "kept_in_float": [{"layer": "/stem/Conv", "reason": "it loses 1.2 points"}],
+            "operators_in_float": {"ConvTranspose": "onnxruntime has no integer kernel for it"},
         },
         "sensitivity": [
             {"layer": "/stem/Conv", "alone_db": 22.5, "drop": 0.012, "bytes": 480},

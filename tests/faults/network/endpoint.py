@@ -24,7 +24,7 @@ from edge_runtime.cloud import CloudConfig
 from edge_runtime.cloud_http import HttpClient
 from edge_runtime.escalate import EscalationConfig, Escalator
 from edge_runtime.loop import Loop
-from edge_runtime.message import Correction, Prediction
+from edge_runtime.message import Correction, FinalAnswer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Hard
 from edge_runtime.store import Outbox, OutboxConfig
@@ -178,7 +178,7 @@ class Device:
         self._watch()
 
     def _watch(self) -> None:
-        connect, breaker = self.client._connections.open, self.escalator._breaker
+        connect, breaker = self.client._connections.open, self.escalator.forwarder.breaker
         open_breaker = breaker._open
 
         def counted(deadline: float) -> Any:
@@ -214,7 +214,8 @@ class Device:
 
         self.escalator.offer(cases, committed)
 
-    def _publish(self, corrections: Sequence[Correction], done: Callable[[], None]) -> None:
+    def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Callable[[], None]) -> None:
+        corrections = [answer for answer in answers if isinstance(answer, Correction)]
         for correction in corrections:
             self.history.deliver(correction.id, str(number_of(correction)).encode())
         self.corrections += corrections

@@ -1,0 +1,104 @@
+"""Names and formats of stamps in recordings: one list for ``auto``, ``build``, ``replay`` and ``run``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S, TimeUnit, iso8601
+from edge_runtime.errors import InputError
+from edge_runtime.message import Float64
+
+TIME_COLUMNS = (
+    "t", "time", "timestamp", "time_stamp", "ts", "datetime", "date_time", "date", "epoch", "unixtime", "unix_time",
+    "elapsed", "elapsed_time", "seconds_elapsed", "seconds", "ms", "millis", "milliseconds",
+)  # fmt: skip
+"""Names of a column of stamps, in lower case; a unit may follow: ``time_ms``, ``Time (s)``."""
+
+_UNITS: dict[str, TimeUnit] = {
+    "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
+    "ms": "ms", "msec": "ms", "millis": "ms", "milliseconds": "ms",
+    "us": "us", "µs": "us", "usec": "us", "micros": "us", "microseconds": "us",
+    "ns": "ns", "nsec": "ns", "nanos": "ns", "nanoseconds": "ns",
+}  # fmt: skip
+_SUFFIX = re.compile(rf"^(.*?)(?:[_ ]+|\s*[\[(]\s*)({'|'.join(_UNITS)})\s*[\])]?$")
+_EMPTY = frozenset(("", "nan", "na", "n/a", "null", "none", "-"))
+
+
+def is_time(name: str) -> bool:
+    """Whether a column is called like stamps."""
+    plain = name.strip().lower()
+    match = _SUFFIX.match(plain)
+    return plain in TIME_COLUMNS or (match is not None and match[1] in TIME_COLUMNS)
+
+
+def unit_in_name(name: str) -> TimeUnit | None:
+    """Unit in the name of a column of stamps, as in ``time_ms``, ``Time (s)``, ``seconds_elapsed``; else None."""
+    plain = name.strip().lower()
+    if plain in TIME_COLUMNS:
+        return _UNITS.get(plain.split("_")[0])
+    match = _SUFFIX.match(plain)
+    return _UNITS[match[2]] if match else None
+
+
+def unit_of_date(stamp: float) -> TimeUnit | None:
+    """Unit in which a stamp is a moment from 1973 to the year 5138; None where it may count from any start."""
+    units: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")
+    return next((unit for unit in units if 1e8 <= stamp / UNITS_PER_S[unit] < 1e11), None)
+
+
+def is_empty(cell: Any) -> bool:
+    """Whether a cell of a table holds nothing: no text, NaN, or a word for it."""
+    return cell is None or cell != cell or (isinstance(cell, str) and cell.strip().lower() in _EMPTY)  # noqa: PLR0124
+
+
+def seconds_of(column: Sequence[Any], unit: TimeUnit) -> Float64:
+    """Stamps of a whole column in seconds, NaN for empty cells.
+
+    Args:
+        column: numbers, texts of numbers, ISO 8601 texts (``unit`` is ``iso8601``), or dates and times.
+        unit: of numbers.
+
+    Raises:
+        InputError: ``bad_time``; names the row, counted from 1.
+    """
+    found = np.full(len(column), np.nan)
+    for row, cell in enumerate(column):
+        if is_empty(cell):
+            continue
+        try:
+            if isinstance(cell, date):  # a datetime is one, too
+                found[row] = iso8601(cell.isoformat())
+            elif unit == "iso8601":
+                found[row] = iso8601(cell)
+            else:
+                found[row] = float(cell) / UNITS_PER_S[unit]
+        except (TypeError, ValueError) as error:
+            raise InputError("bad_time", f"row {row + 1} holds {str(cell)[:40]!r}, no number") from error
+        except InputError as error:
+            raise InputError("bad_time", f"row {row + 1}: {error}") from error
+    return found
+
+
+def are_texts(column: Sequence[Any]) -> bool:
+    """Whether the first stamp of a column is a date and time, as a text or as itself."""
+    first = next((cell for cell in column if not is_empty(cell)), 0)
+    if isinstance(first, date):
+        return True
+    try:
+        float(first)
+    except ValueError:
+        return True
+    return False
+
+
+def unit_of(name: str, first: float) -> TimeUnit:
+    """Unit of the numbers in a column of stamps where nobody said it: by its name, else seconds, if those are dates.
+
+    A number that would lie beyond the year 9999 in seconds is a moment since 1970 in a smaller unit.
+    """
+    return unit_in_name(name) or (unit_of_date(first) if first >= LATEST_S else None) or "s"

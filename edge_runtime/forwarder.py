@@ -1,0 +1,218 @@
+"""Forwarder: the thread that takes cases from the outbox, asks the cloud for many at once, and hands the answers over.
+
+What becomes of cases that the cloud refuses is decided by `edge_runtime.refusals`; when it is asked again at all, by a
+circuit breaker.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from edge_runtime.backoff import BreakerState, CircuitBreaker, Retry
+from edge_runtime.clock import Clock
+from edge_runtime.cloud import CloudClient
+from edge_runtime.cloud_model import CloudModel
+from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
+from edge_runtime.message import Correction
+from edge_runtime.metrics import Metrics
+from edge_runtime.refusals import Decision, Refusals, UnaskableCase, decide
+from edge_runtime.store import TRUSTED_ATTEMPTS, HardCase, Outbox
+
+if TYPE_CHECKING:
+    from edge_runtime.escalate import EscalationConfig
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 1.0
+"""How often the outbox is asked for retries that have come due."""
+
+_TROUBLE_S: Final = 5.0
+"""How long an outbox is left alone that could not be read."""
+
+_MAX_BYTES: Final = 16 * 2**20
+"""Of the cases in one request."""
+
+
+class Forwarder:
+    """Asks the cloud for what the outbox holds. `forward_some` belongs to its thread, `published` to the loop's.
+
+    Args:
+        config: how cases are asked.
+        outbox: where they wait.
+        model: the cloud's, as cases see it.
+        client: the cloud itself, for its readiness.
+        metrics: receives counts and the gauge ``cloud_reachable``.
+        clock: for waiting.
+        retry: back-off between failed attempts.
+        stopping: ends the thread.
+        publish: takes corrections, on this thread; `published` is called for each such call once they are safe.
+        trouble: why the outbox accepts nothing now, empty while it does; said already where it is not empty.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: EscalationConfig,
+        outbox: Outbox,
+        model: CloudModel,
+        client: CloudClient,
+        metrics: Metrics,
+        clock: Clock,
+        retry: Retry,
+        stopping: threading.Event,
+        publish: Callable[[list[Correction]], None],
+        trouble: Callable[[], str],
+    ) -> None:
+        self._config = config
+        self._outbox = outbox
+        self._model = model
+        self._client = client
+        self._metrics = metrics
+        self._retry = retry
+        self._stopping = stopping
+        self._publish = publish
+        self._trouble = trouble
+        self.rng = random.Random()  # noqa: S311 - jitter, not a secret
+        # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
+        self.breaker = CircuitBreaker(threshold=1, retry=retry, clock=clock, probe=self._probe, rng=self.rng)
+        self._refusals = Refusals()
+        self._work = threading.Event()
+        self._publishing = threading.Semaphore(64)
+        self._unreadable = ""  # what was last said of an outbox that could not be read
+        self._reachable: bool | None = None
+        self.thread = threading.Thread(target=self._forward_forever, name="edge-cloud-forward", daemon=True)
+
+    def wake(self) -> None:
+        """There may be something to ask for."""
+        self._work.set()
+
+    def published(self) -> None:
+        """The sinks have the corrections of one request."""
+        self._publishing.release()
+
+    def _forward_forever(self) -> None:
+        while not self._stopping.is_set():
+            patience_s = LOOK_AGAIN_S
+            try:
+                worked = self.forward_some()
+                self._unreadable = ""
+            except StoreError as error:
+                # Not when it was closed while the cloud made us wait, and not when it has been said already.
+                if not self._stopping.is_set() and str(error) not in {self._unreadable, self._trouble()}:
+                    log.warning("outbox: %s", error)
+                self._unreadable = str(error)
+                worked, patience_s = False, _TROUBLE_S
+            if not worked:
+                self._model.look()
+                # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
+                self._work.wait(max(0.05, min(patience_s, self.breaker.wait_s() or patience_s)))
+                self._work.clear()
+
+    def forward_some(self) -> bool:
+        """Ask for one batch; False when there was nothing to do or the cloud is not to be asked now."""
+        if not self._publishing.acquire(timeout=1.0):
+            return False  # corrections pile up before the sinks: ask no more until they flow
+        asked = False
+        try:
+            cases = self._outbox.take(self._config.max_batch, max_bytes=_MAX_BYTES)
+            if not cases:
+                return False
+            if not self.breaker.allow():
+                self._outbox.release([case.id for case in cases])
+                return False
+            try:
+                asked = self._ask(self._choose(cases))
+            except StoreError:
+                self._outbox.release([case.id for case in cases])  # else they would be in flight until the next start
+                raise
+        finally:
+            if not asked:  # otherwise released when the corrections are safe
+                self._publishing.release()
+        return True
+
+    def _probe(self) -> bool:
+        ready = self._client.ready()
+        self._metrics.counts["cloud_failures_total"] += not ready
+        return ready
+
+    def _choose(self, cases: list[HardCase]) -> list[HardCase]:
+        """Whom to ask for together; the others go back.
+
+        A case that makes the server fail must not take its neighbours with it for ever: one that was refused, or has
+        failed a few times, is asked for alone. While the queue is held, it is probed with the case that has failed
+        least.
+        """
+        if self.breaker.state is BreakerState.CLOSED:
+            together = [case for case in cases if case.id not in self._refusals and case.attempts < TRUSTED_ATTEMPTS]
+            chosen = together or cases[:1]
+        else:
+            chosen = [min(cases, key=lambda case: (case.id in self._refusals, case.attempts))]
+        chosen = [case for case in chosen if len(case.body) == len(chosen[0].body)]  # one tensor: equal lengths
+        ids = {case.id for case in chosen}
+        others = [case.id for case in cases if case.id not in ids]
+        if others:
+            self._outbox.release(others)
+        return chosen
+
+    def _ask(self, cases: list[HardCase]) -> bool:
+        try:
+            probabilities = self._model.ask(cases)
+        except (CloudError, ConfigError) as error:
+            self._failed(cases, error)
+            return False
+        self.breaker.success()
+        self._refusals.answered(case.id for case in cases)
+        self._say_reachable(True, "")
+        self._publish([self._model.correction(case, row) for case, row in zip(cases, probabilities, strict=True)])
+        return True
+
+    def _failed(self, cases: Sequence[HardCase], error: CloudError | ConfigError) -> None:
+        ids = [case.id for case in cases]
+        history = self._refusals.history(ids, checked=self._model.checked)
+        decision = decide(error, history, unreadable_attempts=self._config.unreadable_attempts)
+        if decision in {Decision.WAIT, Decision.MISFIT, Decision.HOLD}:
+            self.breaker.failure(error.retry_after_s if isinstance(error, CloudUnavailable) else None)
+            self._say_reachable(False, str(error))
+        else:
+            self.breaker.success()  # it answers; it does not like what we ask
+        if isinstance(error, CloudUnavailable):
+            self._metrics.counts["cloud_failures_total"] += 1
+        elif decision is not Decision.MISFIT:
+            self._refused(ids, error, decision)
+            if decision is Decision.SPLIT:
+                self._refusals.split(ids)
+                self._outbox.release(ids)
+                return
+            self._refusals.refused(ids[0], history)
+            if decision is Decision.BURY:
+                log.warning("hard case %s goes to the dead letters: %s", ids[0], error)
+                self._outbox.bury(ids, "rejected", str(error))
+                self._refusals.forget(ids)
+                return
+        self._outbox.retry(ids, self._delay_s(cases, error, decision), str(error))
+
+    def _refused(self, ids: Sequence[str], error: CloudError | ConfigError, decision: Decision) -> None:
+        self._metrics.counts["cloud_rejected_total"] += 1
+        log.debug("cloud: refused %d cases from %s on: %s: %s", len(ids), ids[0], decision.value, error)
+        if not isinstance(error, UnaskableCase) and isinstance(error, CloudRejected) and error.status is not None:
+            self._model.checked = False  # another model may stand there now: look before the next case
+
+    def _delay_s(self, cases: Sequence[HardCase], error: CloudError | ConfigError, decision: Decision) -> float:
+        if decision is Decision.MISFIT:
+            return self._retry.cap_s / 4
+        asked = error.retry_after_s if isinstance(error, CloudUnavailable) else None
+        return self._retry.delay(1 + max(case.attempts for case in cases), asked, self.rng)
+
+    def _say_reachable(self, reachable: bool, why: str) -> None:
+        """One line when it changes, not one per attempt."""
+        if reachable != self._reachable:
+            self._reachable = reachable
+            self._metrics.gauges["cloud_reachable"] = float(reachable)
+            if reachable:
+                log.info("cloud: answers")
+            else:
+                log.warning("cloud: does not answer, hard cases wait in the outbox: %s", why)

@@ -3,10 +3,11 @@ from __future__ import annotations
 import gzip
 import http.client
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -698,6 +699,28 @@ def test_a_caller_without_tls_or_with_a_slow_handshake_does_not_stop_https(
     with raw(server) as sock:
         assert read_all(sock) == b""
     until(lambda: server.stats().dropped_connections == 2)
+
+
+def test_large_requests_and_answers_pass_through_tls_in_both_directions(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    """More than the system's buffers and many records of TLS, several times on one connection."""
+    certificates = make_certificates(tmp_path)
+    server = serve(cert_file=certificates.server, key_file=certificates.server_key)
+    x = np.random.default_rng(0).normal(size=(500, 4000)).astype(np.float32)
+    body = encode_request({"x": x}, request_id="1", binary=True)
+    context = ssl.create_default_context(cafile=certificates.ca)
+    connection = http.client.HTTPSConnection(
+        "localhost", urlsplit(server.url).port, timeout=PATIENCE_S, context=context
+    )
+    with closing(connection):
+        for _ in range(3):
+            headers = {JSON_LENGTH_HEADER: str(body.json_bytes)}
+            connection.request("POST", "/v2/models/echo_FP32/infer", body.joined(), headers)
+            answer = connection.getresponse()
+            response = decode_response(answer.read(), int(answer.headers[JSON_LENGTH_HEADER]))
+            np.testing.assert_array_equal(response.outputs["y"], x)
+    assert server.stats().answers == {200: 3}
 
 
 def test_batches_of_several_inputs_must_be_even(serve: Callable[..., Server]) -> None:

@@ -73,7 +73,7 @@ def live(street: Street, devices: Devices, rng: random.Random, lives: Lives, how
     street.publish(more)
     fault = Fault(rng.choice(CALLS), "signal=KILL", str(rng.randrange(1, 60))) if how == "kill at a call" else None
     with devices.start(street.folder, fault) as device:
-        street.hear_more(device, rng.randrange(1, 2 * more // 3))
+        street.hear_more(device, rng.randrange(1, more // 3))
         if how == "stop":
             device.stop()
             assert device.wait() == 0 or device.killed, device.errors()

@@ -8,11 +8,13 @@ one core, the broker on another. ``link`` is a `Link` with a callback; ``source`
 
     python benchmarks/bench_mqtt_receive.py
     python benchmarks/bench_mqtt_receive.py --messages 50000 --rounds 5 --payload 200 --json
+    python benchmarks/bench_mqtt_receive.py --buffers    # the read alone, by the size of its buffer
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import socket
@@ -23,7 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edge_runtime.mqtt import packets
+from edge_runtime.mqtt import packets, transport
 from edge_runtime.mqtt.packets import V5, V311
 
 DEVICES = 64
@@ -188,6 +190,49 @@ def measure(variant: str, version: int, qos: int, count: int, payload: int) -> t
             broker.kill()
 
 
+_M_MMAP_THRESHOLD = -3  # malloc.h of glibc
+BUFFERS_KIB = (256, 128, 64, 32, 16)
+
+
+def buffers(payload: int, rounds: int) -> None:
+    """CPU of `Transport.read` a message, by buffer size: one message a read, and as many as a buffer holds.
+
+    The sizes take turns in one process whose heap is as glibc sets it up. The least of all rounds is printed beside
+    the median, since other programs can only add to it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours, theirs = socket.create_connection(server.getsockname()), server.accept()[0]
+    with ours, theirs:
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 2**20)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 2**20)
+        ours.setblocking(False)
+        receiver = transport.Transport(ours, V311, 2**20)
+        message = stream(V311, 0, 1, payload)
+
+        def read(sent: int, times: int) -> float:
+            """Microseconds a message, `sent` at once."""
+            spent = 0
+            for _ in range(times):
+                theirs.sendall(message * sent)
+                got = 0
+                while got < sent:
+                    began = time.process_time_ns()
+                    got += len(receiver.read()[0])
+                    spent += time.process_time_ns() - began
+            return spent / times / sent / 1e3
+
+        figures: dict[tuple[str, int], list[float]] = {}
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)  # glibc's first value; else it depends on the past
+        for _ in range(rounds):
+            for kib in BUFFERS_KIB:
+                transport.RECEIVE_BYTES = kib * 1024  # type: ignore[misc] # what is measured
+                figures.setdefault(("alone", kib), []).append(read(1, 200))
+                figures.setdefault(("flood", kib), []).append(read(800, 1))
+    print(f"{payload} B payload, CPU us a message: least and median of {rounds} rounds")
+    for (kind, kib), values in sorted(figures.items()):
+        print(f"{kind:6}{kib:>5} KiB{min(values):>8.2f}{statistics.median(values):>8.2f}")
+
+
 def main() -> None:
     """Run all variants and print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -195,12 +240,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--payload", type=int, default=200, help="bytes")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--buffers", action="store_true", help="compare sizes of the receive buffer instead")
     parser.add_argument("--serve", nargs=5, type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     if arguments.serve:
         os.sched_setaffinity(0, {cores[-1]})
         serve(*arguments.serve)
+        return
+    if arguments.buffers:
+        buffers(1208, 60)
         return
     figures: dict[tuple[int, int, str], list[tuple[float, float]]] = {}
     for _ in range(arguments.rounds):

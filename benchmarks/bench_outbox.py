@@ -80,7 +80,7 @@ def variants(*, pragmas: bool) -> list[Variant]:
         chosen += [
             Variant("log 250 pages", 32, {"PRAGMA wal_autocheckpoint = 1000": "PRAGMA wal_autocheckpoint = 250"}),
             Variant("log 4000 pages", 32, {"PRAGMA wal_autocheckpoint = 1000": "PRAGMA wal_autocheckpoint = 4000"}),
-            Variant("secure_delete", 32, {"PRAGMA secure_delete = OFF": "PRAGMA secure_delete = ON"}),
+            Variant("secure_delete off", 32, {"PRAGMA secure_delete = ON": "PRAGMA secure_delete = OFF"}),
             Variant("shared log index", 32, {"PRAGMA locking_mode = EXCLUSIVE": "PRAGMA locking_mode = NORMAL"}),
             Variant("memory map", 32, {"PRAGMA mmap_size = 0": "PRAGMA mmap_size = 268435456"}),
         ]

@@ -34,7 +34,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "hard-swish, squeeze-and-excite, 6 x 256": stateful_models.squeeze_excite,
 }
 BATCHES = (1, 32)
-SLICE_S = 0.02
+SLICE_S = 0.01
 
 Array = npt.NDArray[Any]
 
@@ -68,7 +68,7 @@ def onnx_forms(quick: bool) -> Iterator[Report]:
         }
         for batch in BATCHES:
             x = np.ascontiguousarray(windows[:batch])
-            us = _least_us(sessions, x, rounds=3 if quick else 9)
+            us = _least_us(sessions, x, rounds=3 if quick else 25)
             plain, four = (sessions[form].run(None, {"window": x})[0] for form in ("Conv1d", "Conv2d"))
             worst = float(np.abs(plain - four).max())
             shares = us["ours"] / us["Conv2d"], us["own"] / us["Conv2d"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from benchmarks import stateful_models as models
 from benchmarks.report import Goal, Report
+from export.conv2d import as_conv2d
 from export.quantize import Scheme
 from export.streaming import State, StreamingModel, StreamingRunner, parity, quantize_streaming, to_streaming
 from export.streaming.runner import session
@@ -176,10 +177,10 @@ def stateful(quick: bool) -> Iterator[Report]:
         ),
     )
     for case in cases:
-        runner = StreamingRunner(case.streaming)
+        runner = StreamingRunner(replace(case.streaming, model=as_conv2d(case.streaming.model)))
         hop = runner.hop.copy()
         calls: list[Callable[[], object]] = [
-            _recompute(case.windowed, (1, hop.shape[1], case.streaming.window)),
+            _recompute(as_conv2d(case.windowed), (1, hop.shape[1], case.streaming.window)),
             functools.partial(runner.update, hop),
         ]
         if case.lite:

@@ -20,6 +20,7 @@ import orjson
 from edge_runtime import rungs
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.drops import DropReporter
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
@@ -29,6 +30,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.notify import Notifier
 from edge_runtime.pipeline import Done, Pipeline
+from edge_runtime.silence import SilenceReporter
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -91,6 +93,9 @@ class App:
         self._stopping = False
         self._draining = False
         self._drained = True
+        self._held: list[Link] = []
+        self.drops = DropReporter(self.metrics)
+        self.silence = SilenceReporter(self.metrics, self.clock, config.silence_s)
         with ExitStack() as stack:
             stack.callback(self._notifier.close)
             self._watchdog: Watchdog | None = None
@@ -268,7 +273,11 @@ class App:
             EdgeError: a source, sink or store cannot be opened, and waiting would not help.
         """
         try:
+            for link in self._links.values():  # until the last word is said, whichever source or sink closes last
+                link.hold()
+                self._held.append(link)
             self._open_outbox()
+            self.drops.start(self.loop)
             self.loop.each_turn(self.pipeline.end_turn)
             for sink in self.sinks:
                 sink.open(self.loop)
@@ -286,8 +295,9 @@ class App:
             if self.counters is not None:
                 self.counters.open()
             self.pipeline.recover(self.model.manifest.input, self.config.window)
-            for source in self.sources:
-                source.open(self.loop, self.pipeline.deliver)
+            for source, part in zip(self.sources, self.config.source, strict=True):
+                source.open(self.loop, self.silence.watch(part, self.pipeline.deliver))
+            self.silence.start(self.loop)
             self._begin_windows()
             if self.updates is not None:
                 self.loop.each_turn(self.updates.after_turn)
@@ -326,7 +336,15 @@ class App:
             self.escalator.stop(0.0 if self._draining else 1.0)
         for sink in self.sinks:
             sink.close(0.0)
+        self._release_links(0.0)
+        self.drops.stop()
         self._resources.close()
+
+    def _release_links(self, timeout_s: float) -> None:
+        """Let what is queued and the last status reach the brokers, then disconnect."""
+        held, self._held = self._held, []
+        for link in held:
+            link.close(timeout_s)
 
     def _say_who_answers(self, status: Mapping[str, object]) -> None:
         for link in self._links.values():
@@ -389,8 +407,9 @@ class App:
             source.close()
         if self.updates is not None:
             self.updates.stop()
-        for sink in self.sinks:  # last: a link that both use stays until its queue is out
+        for sink in self.sinks:
             sink.close(max(0.1, until - self.clock.monotonic()))
+        self._release_links(max(0.1, until - self.clock.monotonic()))
         if not self._drained:
             log.warning(
                 "stopped after %g s with answers not handed over; raise drain_timeout_s if this matters",
@@ -475,7 +494,7 @@ def _links(config: AppConfig, metrics: Metrics) -> dict[str, Link]:
         return {}
     from edge_runtime.mqtt.link import Link  # noqa: PLC0415
 
-    return {name: Link(broker, name, metrics) for name, broker in config.broker.items()}
+    return {name: Link(broker, name, metrics, application=config.name) for name, broker in config.broker.items()}
 
 
 @contextmanager

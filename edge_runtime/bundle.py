@@ -221,7 +221,7 @@ def _signer(archive: Archive, trusted: Sequence[TrustedKey]) -> TrustedKey:
     if SIGNATURE not in archive.kept:
         raise SignatureError(
             "it is not signed; sign it (docs/signing.md), or allow unsigned bundles in so many words: "
-            'unsigned = "allow" under [model], or --allow-unsigned'
+            'run has unsigned = "allow" under [model] for it, serve has --allow-unsigned'
         )
     return signature.verify(archive.kept[SIGNATURE], _digests(archive), trusted)
 

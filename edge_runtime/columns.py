@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from typing import Any
 
@@ -13,11 +13,13 @@ from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S, TimeUnit, iso8601
 from edge_runtime.errors import InputError
 from edge_runtime.message import Float64
 
-TIME_COLUMNS = (
-    "t", "time", "timestamp", "time_stamp", "ts", "datetime", "date_time", "date", "epoch", "unixtime", "unix_time",
-    "elapsed", "elapsed_time", "seconds_elapsed", "seconds", "ms", "millis", "milliseconds",
-)  # fmt: skip
+TIME_COLUMNS = ("t", "time", "timestamp", "time_stamp", "ts", "datetime", "date_time", "date")
 """Names of a column of stamps, in lower case; a unit may follow: ``time_ms``, ``Time (s)``."""
+OTHER_TIME_COLUMNS = (
+    "epoch", "unixtime", "unix_time", "elapsed", "elapsed_time", "seconds_elapsed", "seconds", "ms", "millis",
+    "milliseconds",
+)  # fmt: skip
+"""Names that count where none of `TIME_COLUMNS` is there: loggers add one of these to their stamps."""
 
 _UNITS: dict[str, TimeUnit] = {
     "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
@@ -29,17 +31,34 @@ _SUFFIX = re.compile(rf"^(.*?)(?:[_ ]+|\s*[\[(]\s*)({'|'.join(_UNITS)})\s*[\])]?
 _EMPTY = frozenset(("", "nan", "na", "n/a", "null", "none", "-"))
 
 
+def time_positions(names: Sequence[str], taken: Collection[int | None] = ()) -> list[int]:
+    """Which columns are called like stamps; several if nobody can tell which of them are meant.
+
+    Args:
+        names: of all columns.
+        taken: positions of columns that hold something else.
+    """
+    for known in (TIME_COLUMNS, OTHER_TIME_COLUMNS):
+        if found := [place for place, name in enumerate(names) if place not in taken and _is_called(name, known)]:
+            return found
+    return []
+
+
 def is_time(name: str) -> bool:
     """Whether a column is called like stamps."""
+    return bool(time_positions([name]))
+
+
+def _is_called(name: str, known: Collection[str]) -> bool:
     plain = name.strip().lower()
     match = _SUFFIX.match(plain)
-    return plain in TIME_COLUMNS or (match is not None and match[1] in TIME_COLUMNS)
+    return plain in known or (match is not None and match[1] in known)
 
 
 def unit_in_name(name: str) -> TimeUnit | None:
     """Unit in the name of a column of stamps, as in ``time_ms``, ``Time (s)``, ``seconds_elapsed``; else None."""
     plain = name.strip().lower()
-    if plain in TIME_COLUMNS:
+    if plain in (*TIME_COLUMNS, *OTHER_TIME_COLUMNS):
         return _UNITS.get(plain.split("_")[0])
     match = _SUFFIX.match(plain)
     return _UNITS[match[2]] if match else None

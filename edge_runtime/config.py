@@ -6,6 +6,9 @@ mistake. Nothing is read from the environment. Secrets are named by the file tha
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -108,6 +111,9 @@ class ModelConfig:
 class AppConfig:
     """The whole file."""
 
+    name: str = ""
+    """Tells several applications on one host apart: part of the default client ids. Empty: made of this file's path, so
+    that a broker's session is found again after a restart. Set it where the file may move."""
     model: ModelConfig
     source: tuple[SourceConfig, ...]
     sink: tuple[SinkConfig, ...]
@@ -130,7 +136,12 @@ class AppConfig:
     drain_timeout_s: float = 10.0
     """How long stopping may take: answers under way are handed over, hard cases committed."""
 
+    silence_s: float = 30.0
+    """How long a source may deliver no reading before the log says so; 0 is for ever."""
+
     def __post_init__(self) -> None:
+        if self.silence_s < 0:
+            raise ValueError("silence_s must not be negative")
         if not self.source:
             raise ValueError("at least one [[source]] is needed")
         if not self.sink:
@@ -193,7 +204,13 @@ def load(path: Path) -> AppConfig:
 
 def parse(text: str, path: Path) -> AppConfig:
     """As `load`, for a text that was read already; `path` names it in errors and anchors relative paths."""
-    return parse_as(AppConfig, text, path, base=path.parent)
+    config = parse_as(AppConfig, text, path, base=path.parent)
+    return config if config.name else dataclasses.replace(config, name=_name_of(path))
+
+
+def _name_of(path: Path) -> str:
+    """A name for the application in this file; copies of the file elsewhere have other ones."""
+    return f"{path.stem}-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
 def read_text(path: Path) -> str:

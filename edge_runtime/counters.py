@@ -134,8 +134,8 @@ class LifetimeCounters:
         Raises:
             StoreUnusable: others could have written the file.
         """
-        refuse_foreign(self._path)
         with contextlib.suppress(OSError):
+            refuse_foreign(self._path)
             self._seq, found = _newest(self._path.read_bytes())
             self._before = found or self._before
         self._before.since = self._before.since or self._clock.wall()

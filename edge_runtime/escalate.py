@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 import orjson
 
 from edge_runtime.backoff import RECONNECT, Retry
+from edge_runtime.barrier import Barrier
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
@@ -147,6 +148,7 @@ class Escalator:
         self._loop = loop
         self._publish = publish
         self._metrics = metrics
+        self._control = Barrier("control", metrics)
         self._clock = clock
         self._model = CloudModel(config, manifest, client, metrics, clock)
         self._offered: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -306,9 +308,13 @@ class Escalator:
         if any(isinstance(job, _Stop) for job in jobs):
             return False
         self._publish_closings()
-        if requests.serve(self._outbox.path, self._outbox):  # what an operator asks for by `edge-runtime outbox`
-            self.forwarder.wake()
+        self._control.call(self._serve_requests)
         return True
+
+    def _serve_requests(self) -> None:
+        """Do what an operator asks for by ``edge-runtime outbox``."""
+        if requests.serve(self._outbox.path, self._outbox):
+            self.forwarder.wake()
 
     def _settle(self, settled: Sequence[_Settled]) -> None:
         answers: dict[str, bytes] = {}

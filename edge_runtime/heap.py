@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD: Final = -1  # malloc.h of glibc
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 1024 * 1024
 _FROM_HEAP_BYTES: Final = 512 * 1024
-"""Twice the largest receive buffer."""
+"""Above every buffer that a message takes."""
 
 
 def keep() -> bool:

@@ -6,7 +6,8 @@ run and results handed over in turns of this loop. A turn is::
     wait for input ─► linger (the latency budget) ─► call the readers ─► call the timers ─► end-of-turn hooks
 
 The linger is what makes batches: with a budget of 5 ms a wake-up at 10,000 messages/s finds 50 of them, and receiving,
-running the model, publishing and acknowledging are each done once for all. With budget 0 a message is answered at once.
+running the model, publishing and acknowledging are each done once for all. With budget 0 a message is answered at once,
+and so it is while messages come too seldom for another one to join it (`edge_runtime.linger`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.linger import Arrivals
 
 Callback = Callable[[], object]
 
@@ -46,8 +48,8 @@ class Loop:
     """A selector loop with timers, end-of-turn hooks and one way in for other threads.
 
     Args:
-        linger_s: how long input of a lingering reader may wait for more before it is handled. What came while a turn
-            was at work has waited since then, at most since that turn looked.
+        linger_s: how long input of a lingering reader may wait for more before it is handled, where more is to be
+            expected. What came while a turn was at work has waited since then, at most since that turn looked.
         clock: where time comes from.
     """
 
@@ -63,6 +65,8 @@ class Loop:
         self._from_threads: deque[Callback] = deque()
         self._hooks: list[Callback] = []
         self._hurry = False
+        self._arrivals = Arrivals(linger_s)
+        self._arrived = 0
         self._looked_at = 0.0  # nothing that is unread can have come before
         self._stopping = False
         self._waker, wake_end = socket.socketpair()
@@ -116,6 +120,10 @@ class Loop:
         """Do not linger before the next turn: a sender waits for our answer, or more input waits already."""
         self._hurry = True
 
+    def arrived(self, count: int) -> None:
+        """Report messages that a lingering reader has read; from their rate follows whether waiting for more pays."""
+        self._arrived += count
+
     # -- running -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -158,11 +166,14 @@ class Loop:
 
     def _linger(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         since = self._looked_at
+        if self._arrived:
+            self._arrivals.note(self._arrived, since)
+            self._arrived = 0
         ready = self._select(0)
         if not ready:
             ready = self._select(self._wait(timeout))
             since = self.clock.monotonic()
-        if not self._hurry and any(self._lingers(key) for key, _ in ready):
+        if not self._hurry and self._arrivals.expected and any(self._lingers(key) for key, _ in ready):
             left = since + self.linger_s - self.clock.monotonic()
             if left > 0:
                 self.clock.sleep(left)

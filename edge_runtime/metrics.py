@@ -62,6 +62,8 @@ class Metrics:
     """For example ``readings_total``, ``windows_total``, ``predictions_total``, ``hard_total``."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Why a message, sample, window or result was not used, for example ``malformed``, ``late``, ``not_finite``."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """By drop reason, the last message or row that was refused, in words; for the log."""
     gauges: dict[str, float] = field(default_factory=dict)
     """Levels that go up and down: ``keys``, ``outbox_queued``, ``connected``."""
     stages: dict[str, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in STAGES})

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
-from edge_runtime.columns import TIME_COLUMNS, is_time, unit_of
+from edge_runtime.columns import TIME_COLUMNS, time_positions, unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.message import Float32, Float64
@@ -73,7 +73,7 @@ def _find_columns(path: Path, header: Sequence[str], contract: InputContract, la
     key = _position(path, header, layout.key_column, "key", "key_column") if layout.key_column else None
     if layout.time:
         return _Columns(_position(path, header, layout.time, "time", "time"), key, channels)
-    likely = [i for i, name in enumerate(header) if is_time(name) and i not in channels and i != key]
+    likely = time_positions(header, [*channels, key])
     if len(likely) > 1:
         raise ConfigError(f"{path}: which is the time, {' or '.join(header[i] for i in likely)}? set time")
     if not likely and not layout.rate_hz:

@@ -157,6 +157,7 @@ class SavedWindows:
         self._metrics = metrics
         self._progress = Progress(path, clock)
         self._config = WindowConfig()
+        self._stopped = False
         self._held = False  # the file holds a snapshot that this run has taken over
 
     def recover(
@@ -194,7 +195,8 @@ class SavedWindows:
 
         def safe() -> None:
             settled()
-            self._replace("", None)
+            if not self._stopped:  # else it would take the place of what was saved since
+                self._replace("", None)
 
         return windows, safe
 
@@ -222,6 +224,7 @@ class SavedWindows:
 
     def stop(self, windower: Windower, _timeout_s: float) -> None:
         """Save the state (rule 1), and close the file."""
+        self._stopped = True
         if not self._replace(self._progress.contract, windower):
             self._metrics.counts["window_restarts_total"] += len(windower)
         self.close()

@@ -86,8 +86,10 @@ def build(
     temperature = fit_temperature(answers(chosen.device, sets.validation.x), sets.validation.y)
     shipped = {source.name: source for source in models.candidates.sources(temperature)}
     local, remote = answers(shipped[device], sets.validation.x), answers(models.cloud, sets.validation.contexts)
-    gate = fit_gate(recipe.gate, local, remote, sets.validation)
-    say(f"temperature {temperature:g}, gate: {gate.spec.score} below {gate.spec.threshold:.4f} goes to the cloud")
+    gate = fit_gate(recipe.gate, local, remote, sets.validation, metric=recipe.metric)
+    say(f"temperature {temperature:g}")
+    for line in gate.said:
+        say(line)
 
     tested = figures_on_test(
         sets.test, sets.train, shipped, models.cloud, gate.spec, device=device, reference=REFERENCE, seed=recipe.seed

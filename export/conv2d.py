@@ -151,7 +151,8 @@ class _Rewriter:
                 changed[name] = [_PREFIX[name], *value]
             elif name == "pads":
                 changed[name] = [0, value[0], 0, value[1]]
-        return self._append(node, operands=operands, settings=changed)
+        inputs = {place: self._in_4d(node.input[place]) for place in range(operands)}
+        return self._append(node, inputs, settings=changed)
 
     def pointwise(self, node: onnx.NodeProto) -> bool:
         ranks = [self._rank(name) for name in node.input if name]
@@ -160,32 +161,32 @@ class _Rewriter:
             return False
         if any(self._rank(name) == 2 and not self._net.is_constant(name) for name in node.input):
             return False
-        wide = [name for name in node.input if name and (self._rank(name) or 0) > 1]
-        return self._append(node, names={name: self._in_4d(name) for name in wide})
+        wide = [place for place, name in enumerate(node.input) if name and (self._rank(name) or 0) > 1]
+        return self._append(node, {place: self._in_4d(node.input[place]) for place in wide})
 
     def along_an_axis(self, node: onnx.NodeProto) -> bool:
         given = attributes(node)
         operands = list(node.input) if node.op_type == "Concat" else [node.input[0]]
         if any(self._rank(name) != 3 for name in operands):
             return False
-        names = {name: self._in_4d(name) for name in operands}
-        return self._append(node, names=names, settings={"axis": _moved(given.get("axis", 0))})
+        inputs = {place: self._in_4d(name) for place, name in enumerate(operands)}
+        return self._append(node, inputs, settings={"axis": _moved(given.get("axis", 0))})
 
     def sized(self, node: onnx.NodeProto) -> bool:
         """Pad: (begins, ends) of all axes or of some; Slice: its axes alone."""
         sizes, axes = self._numbers(node, 1), self._numbers(node, 3)
         if axes is not None:
-            names = {node.input[3]: self._constant([_moved(axis) for axis in axes])}
+            inputs = {3: self._constant([_moved(axis) for axis in axes])}
         elif sizes is None or len(node.input) > 3:
             return False
         elif node.op_type == "Pad" and len(sizes) == 6:
             begins, ends = sizes[:3], sizes[3:]
-            names = {node.input[1]: self._constant([*begins[:2], 0, begins[2], *ends[:2], 0, ends[2]])}
+            inputs = {1: self._constant([*begins[:2], 0, begins[2], *ends[:2], 0, ends[2]])}
         elif node.op_type == "Slice" and len(sizes) <= _ADDED:
-            names = {}
+            inputs = {}
         else:
             return False
-        return self._append(node, operands=1, names=names)
+        return self._append(node, {0: self._in_4d(node.input[0]), **inputs})
 
     def over_axes(self, node: onnx.NodeProto) -> bool:
         given = attributes(node)
@@ -196,9 +197,10 @@ class _Rewriter:
         keeps = node.op_type in _REDUCTIONS and bool(given.get("keepdims", 1))
         if not keeps:
             moved = sorted({*moved, _ADDED})
+        data = self._in_4d(node.input[0])
         if "axes" in given:
-            return self._append(node, operands=1, settings={"axes": moved}, result=keeps)
-        return self._append(node, operands=1, names={node.input[1]: self._constant(moved)}, result=keeps)
+            return self._append(node, {0: data}, settings={"axes": moved}, result=keeps)
+        return self._append(node, {0: data, 1: self._constant(moved)}, result=keeps)
 
     def reshaped(self, node: onnx.NodeProto) -> bool:
         given = attributes(node)
@@ -210,33 +212,29 @@ class _Rewriter:
             # A 0 copies the size at its place, and places move from the added axis on.
             if shape is None or 0 in shape[_ADDED:] or given.get("allowzero", 0):
                 return False
-        return self._append(node, operands=1, result=False)
+        return self._append(node, {0: self._in_4d(node.input[0])}, result=False)
 
     def _append(
         self,
         node: onnx.NodeProto,
+        inputs: Mapping[int, str],
         *,
-        operands: int = 0,
-        names: Mapping[str, str] | None = None,
         settings: Mapping[str, int | Sequence[int]] | None = None,
         result: bool = True,
     ) -> bool:
-        """Append a changed copy of a node.
+        """Append a changed copy of a node, and say that it was.
 
         Args:
             node: as it was.
-            operands: so many of its first inputs get the axis.
-            names: further inputs that change.
+            inputs: those that change, by place: one constant may serve several of them.
             settings: attributes that change.
             result: whether its results have the axis.
         """
-        changed = {name: self._in_4d(name) for name in node.input[:operands]}
-        changed.update(names or {})
         copy = onnx.NodeProto.FromString(node.SerializeToString())
         for place, name in enumerate(node.input):
-            if name not in changed:
+            if place not in inputs:
                 self.in_3d(name)
-            copy.input[place] = changed.get(name, name)
+            copy.input[place] = inputs.get(place, name)
         kept = [attribute for attribute in node.attribute if attribute.name not in (settings or {})]
         del copy.attribute[:]
         copy.attribute.extend([*kept, *(helper.make_attribute(*setting) for setting in (settings or {}).items())])

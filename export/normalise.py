@@ -318,6 +318,7 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
     inside = next((node for node in model.graph.node if has_subgraph(node)), None)
     why = f"node {inside.name or inside.output[0]!r} ({inside.op_type}) holds a graph of its own" if inside else ""
     if not why:
+        _align_slopes(model)
         try:
             return version_converter.convert_version(model, OLDEST_OPSET)
         except Exception as error:  # noqa: BLE001 - the library's own type, of C++
@@ -326,6 +327,23 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
         f"the model uses operator set {old}, which cannot be raised to {OLDEST_OPSET} ({why}); export it again with "
         f"{OLDEST_OPSET} or newer (best 17 or 20)"
     )
+
+
+def _align_slopes(model: onnx.ModelProto) -> None:
+    """Before operator set 7 the slopes of a PRelu ran along the channels; since, sizes are counted from the back.
+
+    The converter passes them on as they are.
+    """
+    if opset_of(model) >= 7:
+        return
+    sizes = _known_sizes(model)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        slope = tensors.get(node.input[1]) if node.op_type == "PRelu" else None
+        if slope is not None and len(slope.dims) == 1 and slope.dims[0] > 1:
+            if node.input[0] not in sizes:
+                raise ConfigError(f"the axes of {node.input[0]!r}, which a PRelu reads, are not known")
+            slope.dims.extend([1] * (len(sizes[node.input[0]]) - 2))
 
 
 def _set_ir(model: onnx.ModelProto) -> None:

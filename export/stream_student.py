@@ -13,6 +13,7 @@ import onnx
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 from edge_runtime.window import cut_recording
+from export.conv2d import as_conv2d
 from export.data import Dataset, Float32
 from export.labels import stamps
 from export.streaming import StreamingModel, StreamingRunner, parity, to_streaming
@@ -45,7 +46,9 @@ def stream_student(
     Raises:
         ConfigError: the network cannot be converted, or no recording is long enough.
     """
+    # Both in the form in which float ONNX files ship.
     streaming = to_streaming(windowed, hop=hop)
+    streaming, windowed = replace(streaming, model=as_conv2d(streaming.model)), as_conv2d(windowed)
     real = unbroken(recordings, contract)
     if real.shape[1] < contract.window + hop:
         raise ConfigError(f"stream_hop: no recording has {contract.window + hop} samples in a row to compare along")

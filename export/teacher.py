@@ -127,7 +127,7 @@ class OnnxTeacher:
         if not difference <= ALONE * max(1.0, float(np.abs(together).max())):
             raise ConfigError(
                 f"teacher: its answers to {len(contexts)} windows together differ by {difference:.3g} from those to "
-                "each alone; a maximum, a mean or a clip over the batch makes a window depend on the windows beside it: "
+                "each alone; a maximum, a mean or a clip over the batch makes a window depend on those beside it: "
                 "export it so that each window is computed by itself"
             )
 

@@ -33,10 +33,12 @@ from edge_runtime.errors import ConfigError
 from export.tflite import convolutions, dense, elementwise, moves, pools, reductions
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.graph import Graph
+from export.tflite.limits import LimitError
 from export.tflite.patterns import DOMAIN
 from export.tflite.prepare import prepare
+from export.tflite.watch import Watched
 
-_Writer = Callable[[Graph, onnx.NodeProto], None]
+_Writer = Callable[[Graph, Watched], None]
 
 
 def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32", compact: bool = False) -> bytes:
@@ -58,12 +60,17 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
         UnsupportedNodeError: names the first node that cannot be written.
         ConfigError: the graph is not of the form described above.
     """
-    graph = Graph(prepare(model), compact=compact)
+    graph = Graph(prepare(model, _WRITERS.keys()), compact=compact)
     inputs = {info.name: _entry(graph, info.name, io) for info in graph.onnx.input}
     for node in graph.onnx.node:
         if node.output[0] not in graph.written:
             known = node.domain in ("", "ai.onnx", DOMAIN)
-            (_WRITERS.get(node.op_type, _refuse) if known else _refuse)(graph, node)
+            watched = Watched(node, graph.opset)
+            try:
+                (_WRITERS.get(node.op_type, _refuse) if known else _refuse)(graph, watched)
+            except LimitError as error:
+                raise UnsupportedNodeError(watched, str(error)) from error
+            watched.refuse_overlooked()
     outputs: dict[str, int] = {}
     for info in graph.onnx.output:
         index = _exit(graph, info.name, io)
@@ -95,9 +102,15 @@ def _exit(graph: Graph, name: str, io: Literal["float32", "int8"]) -> int:
     if node is None:
         # An input handed through, or a constant.
         value = graph.values.get(name)
-        if value is None:
-            raise ConfigError(f"output {name!r} does not depend on the inputs; remove it, or compute it outside")
-        return graph.plain(value, graph.onnx.node[0])
+        if value is not None:
+            return graph.plain(value, onnx.NodeProto())
+        if name not in graph.constants:
+            raise ConfigError(f"output {name!r} is made by no node of the graph")
+        graph.dtype(name)
+        fixed = graph.file.constant(f"{name}:fixed", graph.constants[name])
+        made = graph.file.like(fixed, name)
+        graph.write_reshape(fixed, made, None)
+        return made
     if io == "float32" or graph.dtype(name).kind != "f":
         return graph.plain(graph.plain_value(name, node), node)
     if (stored := graph.int8_value(name)) is None:
@@ -114,7 +127,7 @@ def _own(graph: Graph, name: str, index: int, taken: set[int]) -> int:
     return copy
 
 
-def _quantize(graph: Graph, node: onnx.NodeProto) -> None:
+def _quantize(graph: Graph, node: Watched) -> None:
     step = graph.quantization(node)
     stored = graph.int8_value(node.input[0])
     source = stored or graph.plain_value(node.input[0], node)
@@ -127,11 +140,19 @@ def _quantize(graph: Graph, node: onnx.NodeProto) -> None:
     graph.file.operator("QUANTIZE", [index], [target], options="QuantizeOptions")
 
 
-def _dequantize(graph: Graph, node: onnx.NodeProto) -> None:
-    """Nothing yet: whoever needs the floats writes it (`Graph.plain_value`)."""
+def _dequantize(graph: Graph, node: Watched) -> None:
+    """Nothing yet: a node that needs the floats writes it (`Graph.plain_value`). Its step is that of the integers."""
+    source, *_ = node.input
+    if source in graph.constants:
+        return
+    stored = graph.values.get(source)
+    if stored is None or stored.quantization is None:
+        raise UnsupportedNodeError(node, f"it reads {source!r}, which no QuantizeLinear has made")
+    if not stored.quantization.same(graph.quantization(node)):
+        raise UnsupportedNodeError(node, f"its scale or zero point is not that of the QuantizeLinear behind {source!r}")
 
 
-def _refuse(_graph: Graph, node: onnx.NodeProto) -> None:
+def _refuse(_graph: Graph, node: Watched) -> None:
     if node.domain not in ("", "ai.onnx", DOMAIN):
         raise UnsupportedNodeError(node, f"it is of {node.domain!r}, not of ONNX; optimise less before converting")
     raise UnsupportedNodeError(node, f"known here are {', '.join(sorted(_WRITERS))}")

@@ -7,10 +7,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Programs that a script starts in the background ignore Ctrl-C, and so does what they start; ours are stopped by it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 

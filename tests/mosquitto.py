@@ -78,7 +78,7 @@ class Mosquitto:
         path = self._folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, timeout_s: float = 10.0) -> Self:
+    def start(self, timeout_s: float = 60.0) -> Self:
         """Start it and wait until it accepts connections."""
         if self._process is not None:
             raise RuntimeError("mosquitto is running already")
@@ -102,7 +102,7 @@ class Mosquitto:
         deadline = time.monotonic() + timeout_s
         while process.poll() is None and time.monotonic() < deadline:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
             except OSError:
                 time.sleep(0.01)
             else:
@@ -139,7 +139,7 @@ class Mosquitto:
         else:
             process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

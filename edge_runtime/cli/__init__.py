@@ -1,7 +1,8 @@
 """The command ``edge-runtime``. A file for each subcommand; this one parses, and turns errors into one line each.
 
 Exit codes: 0 done; 1 the work failed (a bundle that does not verify, a server that cannot be reached); 2 wrong use, be
-it of the command line or of the configuration file; 130 interrupted before there was anything to drain.
+it of the command line or of the configuration file; 3 `run` or `replay` ended and lost what they should not have
+(`edge_runtime.cli.exits`); 130 interrupted before there was anything to drain.
 
 Ctrl-C waits for an import under way: numpy dies of one that comes while it is loaded, onnxruntime calls it a failed
 initialisation.

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.cli import exits
 from edge_runtime.cli.arguments import add_trusted, channel_column, existing_file, output_file, recording, seconds
 from edge_runtime.errors import ConfigError
 
@@ -21,7 +22,8 @@ def add(commands: Any) -> None:
         description=(
             "Run JSONL, CSV, Parquet or NPZ recordings through a bundle, as fast as this machine can, by the very path "
             "that live readings take: same windows, same ids, same answers. Hard cases are marked, and stay local. "
-            "Ctrl-C or SIGTERM stops it: what has been read is answered and written within 60 s; exit code 1."
+            "Ctrl-C or SIGTERM stops it: what has been read is answered and written within 60 s; exit code 1. "
+            + exits.HELP
         ),
         epilog="example: edge-runtime replay watch.edge day1.csv day2.csv --out predictions.jsonl",
     )
@@ -116,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
             f"{counts.get('hard_total', 0)} of them hard; dropped: {refused}",
             file=sys.stderr,
         )
-    return 0 if drained and not stopped else 1
+    return exits.finished(drained=drained and not stopped, lost=app.drops.lost())
 
 
 def _replace(path: Path) -> None:

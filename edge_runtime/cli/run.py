@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.cli import exits
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
 
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
         description=(
             "Run until SIGINT or SIGTERM, or until every source has finished. Then nothing new is taken, answers "
             "under way are handed over and hard cases committed, within drain_timeout_s (10 s unless the file says "
-            "otherwise)."
+            "otherwise). " + exits.HELP
         ),
         epilog=(
             "examples:\n"
@@ -93,11 +94,12 @@ def run(options: argparse.Namespace) -> int:
             print(orjson.dumps(found | {"failed": failed}).decode())
         else:
             fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
-            print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in found.items()))
+            shown = found | {"cloud": found["cloud"] or "none (every answer stays local)"}
+            print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items()))
         return 1 if failed else 0
     heap.keep()
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:
         print(orjson.dumps(app.figures()).decode())
-    return 0 if drained else 1
+    return exits.finished(drained=drained, lost=app.drops.lost())

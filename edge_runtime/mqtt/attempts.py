@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 STABLE_S: Final = 5.0
 """A connection that lived this long was a good one: the next failure begins with short waits again."""
 
+SUSPICIOUS: Final = 3
+"""So many connections in a row that lived shorter have a cause on our side of the broker's door."""
+
 VERSION_NAMES: Final = {V5: "5", V311: "3.1.1"}
 
 
@@ -33,11 +36,13 @@ class Attempts:
     Attributes:
         version: `V5` or `V311`: of the connection, or of the next attempt.
         failures: attempts and short connections in a row that came to nothing.
+        short: connections in a row that the broker accepted and that ended within `STABLE_S`.
     """
 
     def __init__(self, config: BrokerConfig, name: str, retry: Retry, rng: random.Random) -> None:
         self.version = V311 if config.protocol == "3.1.1" else V5
         self.failures = 0
+        self.short = 0
         self._protocol = config.protocol
         self._address = config.address()
         self._name = name
@@ -62,20 +67,26 @@ class Attempts:
         self._settled, self._switched, self._said = True, False, ""
         self._accepted_at = now
 
-    def failed(self, why: str, now: float, *, was_connected: bool) -> float:
+    def failed(self, why: str, now: float, *, was_connected: bool, client_id: str = "", largest: int = 0) -> float:
         """An attempt came to nothing, or a connection was lost.
 
         Args:
             why: for the log, which is told once per outage and reason.
             now: monotonic time, seconds.
             was_connected: the broker had accepted us.
+            client_id: the one that the connection had.
+            largest: bytes of the largest of our messages that was on its way.
 
         Returns:
             Seconds until the next attempt.
         """
         if was_connected:
             if now - self._accepted_at >= STABLE_S:
-                self.failures = 0
+                self.failures = self.short = 0
+            else:
+                self.short += 1
+                if self.short == SUSPICIOUS:
+                    self._name_suspects(client_id, largest)
         elif self._try_other_version(why):
             return 0.0
         self.failures += 1
@@ -84,6 +95,15 @@ class Attempts:
             self._said = why
             logger.warning("broker %s at %s: %s; trying again until it works", self._name, self._address, why)
         return self._retry.delay(self.failures, slowly, self._rng)
+
+    def _name_suspects(self, client_id: str, largest: int) -> None:
+        """Say what makes a broker close connections that it has just accepted; MQTT 3.1.1 has no way to say it."""
+        message = f", or that our message of {largest} bytes is over the broker's limit" if largest else ""
+        logger.warning(
+            "broker %s: %d connections in a row were lost right after they were accepted: likely causes: another "
+            "client has the client id %r (then give each its own client_id under [broker.%s])%s",
+            *(self._name, self.short, client_id, self._name, message),
+        )
 
     def _try_other_version(self, why: str) -> bool:
         """Go from MQTT 5 to 3.1.1 or back, where the broker may mean that; True: at once, it is the first time."""

@@ -49,6 +49,7 @@ CAN_BATCH: Final = callable(getattr(paho.Client, "_create_socket", None))
 _ACKS: Final = frozenset({PUBACK, PUBREC, PUBCOMP, PUBREL})
 _UNSUPPORTED_VERSION: Final = 0x84
 _KEEP_ALIVE_TIMEOUT: Final = 0x8D
+_SESSION_TAKEN_OVER: Final = 0x8E
 
 
 class Accepted(NamedTuple):
@@ -310,6 +311,9 @@ class Connection:
             return
         if flags.is_disconnect_packet_from_server:
             self.failure = f"the broker ended it: {_words(code, properties)}"
+            if code.value == _SESSION_TAKEN_OVER:
+                mine = self.identity.client_id
+                self.failure += f"; another client has the client id {mine!r}: give each its own under [broker.NAME]"
         elif code.value == _KEEP_ALIVE_TIMEOUT:
             self.failure = "the broker has not answered for a whole keep-alive period"
         elif code.is_failure:

@@ -31,9 +31,9 @@ _PACKETS_A_TURN = 256
 class FallbackOutgoing(Outgoing):
     """Paho numbers, resends and completes what it was given; this keeps the queue before it."""
 
-    def begin(self, limits: Limits, *, session_present: bool) -> None:
-        """As in `Outgoing`, but what is in flight is paho's to send again."""
-        del session_present
+    def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
+        """As in `Outgoing`, but what is in flight is paho's to send again, as much at a time as it likes."""
+        del session_present, suspicious
         self._limits = limits
 
     def end(self) -> None:

@@ -24,7 +24,7 @@ from edge_runtime.backoff import RECONNECT, Retry
 from edge_runtime.barrier import Barrier
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.attempts import VERSION_NAMES, Attempts
+from edge_runtime.mqtt.attempts import SUSPICIOUS, VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
 from edge_runtime.mqtt.packets import PUBREL, Publish
@@ -48,6 +48,7 @@ class Link:
         config: which broker, and how.
         name: its name in the configuration; for messages, metrics and the default client id.
         metrics: counts drops, and shows ``connected{broker="NAME"}``.
+        application: part of the default client id (see `BrokerConfig.session_name`).
         retry: waits between attempts.
         rng: jitter, and where packet ids begin.
 
@@ -61,12 +62,14 @@ class Link:
         name: str,
         metrics: Metrics,
         *,
+        application: str = "",
         retry: Retry | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.config = config
         self.name = name
         self._metrics = metrics
+        self._client_id = config.session_name(name, application)
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._secrets = config.secrets()
         self._address = config.address()
@@ -185,6 +188,10 @@ class Link:
         loop.each_turn(self._end_turn)
         loop.call_soon(self._connect)
 
+    def hold(self) -> None:
+        """Stay open until `close` is called once more, and after the sources and sinks have closed."""
+        self._users += 1
+
     def pause(self) -> None:
         """Hand over no more messages; what comes now stays unacknowledged, for the broker to keep. The rest goes on."""
         self._reception.pause()
@@ -264,7 +271,7 @@ class Link:
         # A broker knows a repeated QoS 2 message by what its session remembers; QoS 1 of ours may repeat anyway.
         keeps = self._publish_qos == 2 or any(qos for _, qos in self._router.filters())
         identity = connection.Identity(
-            client_id=config.session_name(self.name),
+            client_id=self._client_id,
             version=self._attempts.version,
             clean_start=not keeps if config.clean_start is None else config.clean_start,
             will=self._status("offline", "connection lost") if config.status_topic else None,
@@ -307,7 +314,11 @@ class Link:
         self._attempts.accepted(loop.clock.monotonic())
         self._show(connected=True)
         self._reception.begin(session_present=accepted.session_present, linger_s=loop.linger_s)
-        outgoing.begin(accepted.limits, session_present=accepted.session_present)
+        outgoing.begin(
+            accepted.limits,
+            session_present=accepted.session_present,
+            suspicious=self._attempts.short >= SUSPICIOUS,
+        )
         if self.config.status_topic:
             outgoing.offer_first(self._status("online", ""))
         # The first time always: this run may ask for other topics than the one that left the session.
@@ -384,6 +395,8 @@ class Link:
             self._timer = self._loop.call_later(self._keepalive_s / 4, self._keep_alive)
             connection.keep_alive()
             self._check()
+            if self._outgoing is not None and self._connected:
+                self._outgoing.trust()
 
     # -- losing it -----------------------------------------------------------------------------------------------
 
@@ -403,13 +416,16 @@ class Link:
             self._subscribed = False
         self._subscribing.clear()
         self._unsubscribing.clear()
+        largest = outgoing.largest_inflight()
         outgoing.end()
         self._reception.forget("connection_lost")
         was_connected = self._connected
         if was_connected:
             self._show(connected=False)
         if not self._closed:
-            delay_s = self._attempts.failed(why, loop.clock.monotonic(), was_connected=was_connected)
+            delay_s = self._attempts.failed(
+                why, loop.clock.monotonic(), was_connected=was_connected, client_id=self._client_id, largest=largest
+            )
             self._timer = loop.call_later(delay_s, self._connect)
 
     def _show(self, *, connected: bool) -> None:
@@ -457,6 +473,8 @@ class Link:
                 self._connection.abort("it sent a message before it answered CONNECT")
             return
         reception = self._reception
+        if self._loop is not None:
+            self._loop.arrived(len(publishes))
         if reception.take(publishes) and self._loop is not None:
             self._loop.hurry()
         if reception.held_bytes > self.config.max_held_bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 
 from edge_runtime.metrics import Metrics
@@ -11,8 +10,6 @@ from edge_runtime.mqtt.pace import Pace
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
 from edge_runtime.mqtt.session import Incoming
-
-logger = logging.getLogger(__name__)
 
 _OVERHEAD_BYTES = 200
 """What a held message costs besides its payload, roughly."""
@@ -88,11 +85,9 @@ class Reception:
     def skip(self, publish: Publish) -> None:
         """A message over the limit was skipped; it is acknowledged, or the broker would send it for ever."""
         self._metrics.dropped["too_large"] += 1
-        logger.warning(
-            "broker %s: a message on %r is over max_packet_bytes (%d) and was skipped",
-            self._name,
-            publish[0].decode(errors="replace")[:200],
-            self._config.max_packet_bytes,
+        topic = publish[0].decode(errors="replace")[:200]
+        self._metrics.examples["too_large"] = (
+            f"message on {topic!r} from broker {self._name}: over max_packet_bytes ({self._config.max_packet_bytes})"
         )
         _, delivery = self.incoming.receive([publish])
         if delivery is not None:

@@ -219,6 +219,9 @@ class Limits(NamedTuple):
 
 Entry = tuple[Message, Batch]
 
+STRIKES: Final = 3
+"""Connections that must end with one and the same message on the way before it counts as what ended them."""
+
 
 class _Unwritten:
     """Messages of QoS 0 of one batch that follow each other, and where the last of them ends in the stream."""
@@ -260,6 +263,9 @@ class Outgoing:
         self._finished: list[Done] = []
         self._limits: Limits | None = None
         self._begun = False
+        self._alone = False  # one message at a time, to find out which one ends the connections
+        self._suspect: Entry | None = None
+        self._strikes = 0
         # By packet id, whether a session from before this run may remember it as half received; empty if there is none.
         self._inherited = bytearray()
 
@@ -302,14 +308,19 @@ class Outgoing:
         """Queue a message before all others, beyond the bound."""
         self._put_back((message, Batch(1, None)))
 
-    def begin(self, limits: Limits, *, session_present: bool) -> None:
+    def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
         """A connection stands: send again what the last one left open (section 4.4).
+
+        With `suspicious`, the broker has just closed several connections as soon as it had accepted them. A message
+        that it refuses by closing (MQTT 3.1.1 knows no other way) would come first again, for ever. So messages go one
+        at a time until `trust`, and one that was alone on the way at the end of `STRIKES` such connections is dropped.
 
         The same session gets the same packet ids, marked as duplicates. A new session has never seen them, so they go
         out as new messages, before everything else. That repeats what the broker had received already, yet nothing else
         is safe: a broker may pass on a QoS 2 message only when it is released.
         """
         self._limits = limits
+        self._alone = suspicious
         if not session_present:
             self._inherited = bytearray()
         elif not self._begun:
@@ -333,11 +344,33 @@ class Outgoing:
 
     def end(self) -> None:
         """The connection is gone, and with it what of QoS 0 had not reached the kernel."""
+        if self._limits is not None and self._alone:
+            self._strike()
         self._limits = None
         while self._unwritten:
             run = self._unwritten.popleft()
             self._dropped["publish_connection_lost"] += run.count
             self._through(run.batch, run.count)
+
+    def trust(self) -> None:
+        """The connection lives: send as much at a time as the broker takes."""
+        self._alone = False
+
+    def largest_inflight(self) -> int:
+        """Bytes of topic and payload of the largest message that is not acknowledged; 0 where there is none."""
+        return max((len(message.topic) + len(message.payload) for message, _ in self._inflight.values()), default=0)
+
+    def _strike(self) -> None:
+        sent = [packet_id for packet_id in self._inflight if packet_id not in self._again]
+        if len(sent) != 1:
+            return
+        entry = self._inflight[sent[0]]
+        self._strikes = self._strikes + 1 if entry is self._suspect else 1
+        self._suspect = entry
+        if self._strikes >= STRIKES:
+            self._suspect = None
+            del self._inflight[sent[0]]
+            self._drop(entry, "publish_closes_connection")
 
     def pump(self, offered: int, room: int) -> list[bytes]:
         """Move messages onto the wire, as far as the window and the room allow.
@@ -359,7 +392,7 @@ class Outgoing:
             offered += len(out[0])
             self._pubrels.clear()
         inflight = self._inflight
-        free = limits.window - self.inflight + len(self._again)
+        free = (1 if self._alone else limits.window) - self.inflight + len(self._again)
         while self._again and free > 0 and offered - start < room:
             packet_id = self._again.popleft()
             entry = inflight[packet_id]

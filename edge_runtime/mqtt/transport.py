@@ -33,8 +33,9 @@ from edge_runtime.mqtt.packets import (
 )
 from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_variable
 
-RECEIVE_BYTES: Final = 256 * 1024
-"""How much one turn reads at most. More would only make the turn longer: from 64 KiB on the cost per byte is flat."""
+RECEIVE_BYTES: Final = 64 * 1024
+"""How much one turn reads at most. Unless the heap is kept (`edge_runtime.heap`), glibc maps and unmaps a buffer of 128
+KiB or more for each read: a fifth of a lone message's read, a third of a flood's (docs/performance.md)."""
 
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 

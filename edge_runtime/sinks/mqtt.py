@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,19 @@ FIELDS: Final = ("key", "label", "model", "route", "variant")
 """What a topic template may name."""
 
 _TOPICS: Final = 65_536
-_UNSAFE: Final = str.maketrans({"+": "_", "#": "_", "\0": "_"})
+_LONG: Final = 128
+"""Characters of a value above which it may be shortened, where the topic would be longer than MQTT allows."""
+
+_MOST_BYTES: Final = 12 * _LONG // 2 + 2 + 64
+"""Of a value that was shortened: 64 characters of at most 4 bytes, each as ``%XX``, and the digest."""
+
+# What a value may not put into a topic: our own escape, wildcards, separators, what brokers refuse as a character
+# (MQTT 5 section 1.5.4: surrogates, controls, non-characters).
+_FORBIDDEN: Final = "%+#\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef" + "".join(
+    chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)
+)
+_UNSAFE: Final = re.compile(f"[/{_FORBIDDEN}]")
+_UNSAFE_IN_MODEL: Final = re.compile(f"[{_FORBIDDEN}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +50,9 @@ class MqttSinkConfig:
     broker: str
     """Name of a ``[broker.NAME]`` table."""
     topic: str = "edge/{key}/prediction"
-    """Template; may name ``{key}``, ``{label}``, ``{model}``, ``{route}`` and ``{variant}``."""
+    """Template; may name ``{key}``, ``{label}``, ``{model}``, ``{route}`` and ``{variant}``. Each value is one topic
+    level: ``/``, ``+``, ``#`` and ``%`` in it are percent-encoded (see `encode_value`), so the key ``a/b`` is published
+    on ``edge/a%2Fb/prediction``."""
     corrections_topic: str = ""
     """The same for corrections and final messages, where they should go elsewhere."""
     qos: int = 1
@@ -73,6 +89,8 @@ def fields_of(template: str) -> list[str]:
         if name not in FIELDS or format_spec or conversion:
             raise ValueError(f"knows only {', '.join('{' + one + '}' for one in FIELDS)}")
         fields.append(name)
+    if len(template.encode()) + len(fields) * _MOST_BYTES > MAX_TOPIC_BYTES:
+        raise ValueError(f"a topic to publish to has at most {MAX_TOPIC_BYTES:,} bytes; make it shorter")
     if not template or template.startswith("$"):
         raise ValueError("a topic to publish to is not empty and does not begin with $")
     return fields
@@ -135,16 +153,49 @@ class MqttSink:
         return lambda answer: known[get(answer)]
 
     def _render(self, template: str, fields: list[str], values: Any) -> bytes:
-        texts = (values,) if len(fields) == 1 else values
-        safe = [text.translate(_UNSAFE) or "_" for text in texts]
-        topic = template.format_map(dict(zip(fields, safe, strict=True))).encode("utf-8", "replace")
-        if topic.startswith(b"$"):
-            topic = b"_" + topic[1:]
+        texts = dict(zip(fields, (values,) if len(fields) == 1 else values, strict=True))
+        topic = _fill(template, {name: encode_value(text, name) for name, text in texts.items()})
         if len(topic) > MAX_TOPIC_BYTES:
-            topic = topic[:MAX_TOPIC_BYTES].decode("utf-8", "ignore").encode()
-        if topic != template.format_map(dict(zip(fields, texts, strict=True))).encode("utf-8", "replace"):
+            topic = _fill(template, {name: encode_value(text, name, shorten=True) for name, text in texts.items()})
+        if topic != template.format_map(texts).encode("utf-8", "surrogatepass"):
             self._metrics.counts["topics_sanitised_total"] += 1
         return topic
+
+
+def encode_value(text: str, name: str, *, shorten: bool = False) -> str:
+    """Write a value so that it is one topic level, and no other value is written alike.
+
+    1. ``%``, ``/``, ``+``, ``#`` and characters that brokers refuse become ``%XX`` for each byte of their UTF-8
+       (RFC 3986 section 2.1), so ``w1/prediction`` cannot choose a deeper topic. The ``/`` of ``{model}`` stays: it
+       parts name and version, and comes from the bundle.
+    2. ``.`` and ``..``, which mean other folders to consumers that keep topics as files, become ``%2E`` and ``%2E%2E``.
+    3. Nothing at all becomes ``%``, which rule 1 never leaves alone.
+    4. A value of more than 128 characters becomes its first 64, ``%~`` and its SHA-256, if asked for.
+
+    Args:
+        text: the value.
+        name: of the field that it stands for.
+        shorten: the topic would be longer than MQTT allows.
+    """
+    if not text:
+        return "%"  # rule 3
+    if text in {".", ".."}:
+        return text.replace(".", "%2E")  # rule 2
+    unsafe = _UNSAFE_IN_MODEL if name == "model" else _UNSAFE
+    if shorten and len(text) > _LONG:  # rule 4
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{unsafe.sub(_escape, text[: _LONG // 2])}%~{digest}"
+    return unsafe.sub(_escape, text)  # rule 1
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
+
+
+def _fill(template: str, values: dict[str, str]) -> bytes:
+    """The topic; a first level that begins with ``$`` would be the broker's own."""
+    topic = template.format_map(values)
+    return ("%24" + topic[1:] if topic.startswith("$") else topic).encode()
 
 
 def _tail(of: tuple[str, str]) -> bytes:

@@ -112,7 +112,7 @@ class AlsaSource(DeviceStream):
         self._config = config
         self._rate = round(contract.rate_hz)
         self._channels = len(contract.channels)
-        self._refusals = Refusals(metrics, self._clock)
+        self._refusals = Refusals(metrics)
         self._dtype, scale = _FORMATS[config.format]
         self._scale = np.float32(scale * config.gain)
         self._frames = Records(self._dtype.itemsize * self._channels)

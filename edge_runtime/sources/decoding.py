@@ -1,7 +1,7 @@
 """From received messages to readings, for every source of bytes: what cannot be decoded is counted and left out.
 
-The only place where a refused message is dealt with, so that a source cannot forget to count one, and a flood of bad
-messages cannot flood the log.
+The only place where a refused message is dealt with, so that a source cannot forget to count one. The log is written
+from the counters (`edge_runtime.drops`), so a flood of bad messages cannot flood it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 
 logger = logging.getLogger(__name__)
-
-LOG_EVERY_S = 10.0
-"""At most one line per reason in this time; the next one says how many were kept quiet."""
 
 SHOWN_BYTES = 24
 """How much of a refused payload a log line shows: enough to recognise the format, not enough to leak the data."""
@@ -39,36 +36,24 @@ class BatchCodec(Codec, Protocol):
 
 
 class Refusals:
-    """Counts what cannot become a reading, and says so in the log, at most one line per reason in `LOG_EVERY_S`.
+    """Counts what cannot become a reading, and keeps the last one of each reason as an example for the log.
 
     Args:
-        metrics: `Metrics.dropped` counts each refusal under its reason.
-        clock: where time comes from, for the log's rate limit.
+        metrics: `Metrics.dropped` counts each refusal under its reason, `Metrics.examples` has the example.
     """
 
-    def __init__(self, metrics: Metrics, clock: Clock | None = None) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._monotonic = (clock or SystemClock()).monotonic
-        self._quiet_until: dict[str, float] = {}
-        self._kept_quiet: dict[str, int] = {}
 
-    def __call__(self, error: InputError, what: str = "") -> None:
-        """Count one, and log it unless its reason was in the log a moment ago.
+    def __call__(self, error: InputError, what: str = "input") -> None:
+        """Count one.
 
         Args:
             error: why.
             what: describes it, for instance "message of 12 bytes".
         """
-        reason = error.reason
-        self._metrics.dropped[reason] += 1
-        now = self._monotonic()
-        if now < self._quiet_until.get(reason, now):
-            self._kept_quiet[reason] = self._kept_quiet.get(reason, 0) + 1
-            return
-        self._quiet_until[reason] = now + LOG_EVERY_S
-        before = self._kept_quiet.pop(reason, 0)
-        more = f" ({before} more for the same reason since the last line)" if before else ""
-        logger.warning("%s refused as %s: %s%s", what or "input", reason, error, more)
+        self._metrics.dropped[error.reason] += 1
+        self._metrics.examples[error.reason] = f"{what}: {error}"
 
 
 class Decoder:
@@ -83,7 +68,7 @@ class Decoder:
     Args:
         codec: decodes one message.
         metrics: where to count.
-        clock: where time comes from, for the decode stage and the log's rate limit.
+        clock: where time comes from, for the decode stage.
     """
 
     def __init__(self, codec: Codec, metrics: Metrics, clock: Clock | None = None) -> None:
@@ -91,7 +76,7 @@ class Decoder:
         self._many = codec.decode_many if isinstance(codec, BatchCodec) else None
         self._metrics = metrics
         self._monotonic = (clock or SystemClock()).monotonic
-        self._refusals = Refusals(metrics, clock)
+        self._refusals = Refusals(metrics)
 
     def __call__(self, messages: Sequence[tuple[str, bytes]], received_wall: float) -> list[Reading]:
         """Decode messages in the order given.
@@ -122,7 +107,7 @@ class Decoder:
         return readings
 
     def refuse(self, error: InputError, key: str = "", payload: bytes = b"", size: int | None = None) -> None:
-        """Count one message as refused, and log it (see `Refusals`).
+        """Count one message as refused (see `Refusals`).
 
         For what never reaches the codec, such as a frame that is too long; such a message is not counted as received.
 

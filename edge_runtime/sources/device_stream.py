@@ -167,6 +167,8 @@ class DeviceStream(ABC):
 
     def _hand_over(self, readings: Sequence[Reading]) -> None:
         if readings and self._deliver is not None:
+            if self._loop is not None:
+                self._loop.arrived(len(readings))
             self._in_flight += 1
             self._deliver(readings, self._clock.monotonic(), self._done)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.recordings import RecordingLayout, expand, iter_readings
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Refusals
+
+log = logging.getLogger(__name__)
 
 BATCH = 64
 """Readings delivered in one turn."""
@@ -56,7 +59,7 @@ class RecordingSource:
     Args:
         config: the files.
         contract: channels and rate of the model.
-        metrics: counts what is refused.
+        metrics: counts what is refused, and files of which no row was used (``recordings_unused_total``).
         clock: paces a recording that is not played as fast as possible.
         name: as it appears in messages and metrics.
     """
@@ -74,7 +77,9 @@ class RecordingSource:
         self._config = config
         self._contract = contract
         self._clock = clock or SystemClock()
-        self._refusals = Refusals(metrics, self._clock)
+        self._metrics = metrics
+        self._refusals = Refusals(metrics)
+        self._refused = 0
         self._files: list[tuple[Path, str]] = []
         self._readings: Iterator[Reading] = iter(())
         self._next: Reading | None = None
@@ -123,12 +128,19 @@ class RecordingSource:
 
     def _all(self) -> Iterator[Reading]:
         for path, key in self._files:
+            gave_none, refused = True, self._refused
             try:
-                yield from iter_readings(path, self._contract, self._config, key=key, on_refused=self._refuse)
+                for reading in iter_readings(path, self._contract, self._config, key=key, on_refused=self._refuse):
+                    gave_none = False
+                    yield reading
             except ConfigError as error:  # it could be read when it was opened
                 self._refuse(InputError("malformed", str(error)))
+            if gave_none and self._refused > refused:
+                self._metrics.counts["recordings_unused_total"] += 1
+                log.warning("recording: no row of %s was used: refused=%d", path, self._refused - refused)
 
     def _refuse(self, error: InputError) -> None:
+        self._refused += 1
         self._refusals(error, self.name)
 
     def _schedule(self) -> None:

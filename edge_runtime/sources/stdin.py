@@ -157,6 +157,8 @@ class StdinSource:
         if not messages or self._deliver is None:
             return
         key = self._config.key
+        if self._loop is not None:
+            self._loop.arrived(len(messages))
         readings = self._decoder([(key, message) for message in messages], self._clock.wall())
         if not readings:
             return

@@ -81,10 +81,13 @@ def ask(path: Path, action: Action, ids: Sequence[str], clock: Clock, timeout_s:
 
 
 def serve(path: Path, outbox: Outbox) -> bool:
-    """Do what is asked for, if anything is; to be called by the owner now and then. Never raises.
+    """Do what is asked for, if anything is; to be called by the owner now and then, behind a `Barrier`.
 
     Returns:
         Whether there was a request.
+
+    Raises:
+        Exception: only what nobody thought of; the request is removed, so that it is not met again.
     """
     request = _request(path)
     try:
@@ -100,6 +103,9 @@ def serve(path: Path, outbox: Outbox) -> bool:
         log.warning("outbox: the request of a command could not be answered: %s", error.strerror)
         with contextlib.suppress(OSError):
             request.unlink(missing_ok=True)
+    except Exception:
+        request.unlink(missing_ok=True)
+        raise
     return True
 
 

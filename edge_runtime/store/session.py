@@ -185,6 +185,9 @@ class Session:
         lost = self._lost
         if lost is None or self._db is None:
             return
+        if self.ledger.accepted:  # somebody has put another outbox in its place
+            self._lost = None
+            return
         with self.transaction(self._db) as draft:
             for name in ("next_seq", "accepted", "delivered", *DROP_REASONS):
                 setattr(draft, name, getattr(lost, name))

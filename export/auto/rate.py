@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit
-from edge_runtime.columns import are_texts, is_time, seconds_of, unit_in_name, unit_of_date
+from edge_runtime.columns import are_texts, seconds_of, time_positions, unit_in_name, unit_of_date
 from edge_runtime.errors import ConfigError, InputError
 from export.auto.contents import Content, Kind
 from export.auto.wishes import Wishes
@@ -17,8 +17,8 @@ from export.sets import UNALIKE
 
 OTHER_UNIT = 30.0
 """Ratio of two files' rates from on which one of them has stamps in another unit."""
-SLOWEST_HZ, FASTEST_HZ = 2.0, 2000.0
-"""Between these lies the rate of most sensors: exactly one unit of whole-numbered stamps gives such a rate."""
+SLOWEST_HZ, FASTEST_HZ = 2.0, 500.0
+"""Between these lies the rate of most sensors: at most one unit of whole-numbered stamps gives such a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ def time_column(files: Sequence[Content], wishes: Wishes) -> str:
     Raises:
         ConfigError: several columns are called so, or a file lacks it.
     """
-    found = [name for name in files[0].columns if is_time(name)]
+    names = list(files[0].columns)
+    found = [names[place] for place in time_positions(names)]
     if not wishes.time and len(found) > 1:
         raise ConfigError(f"{files[0].name}: which are the stamps, {' or '.join(found)}? say --time COLUMN")
     time = wishes.time or next(iter(found), "")
@@ -177,8 +178,8 @@ def _unit(
     1. What was said, dates as texts, a unit in the column's name, and dates as numbers leave no doubt.
     2. A stated rate decides; where it fits none and stamps rise by 1, they count rows.
     3. Fractions count seconds.
-    4. Of whole numbers, the unit that gives a rate from 2 to 2000 Hz is assumed. Where another one gives a rate next to
-       it, as steps of 1 do (seconds, milliseconds or rows), or whole minutes, it is asked for.
+    4. Of whole numbers, the unit that gives a rate from 2 to 500 Hz is assumed. Where none does, as with steps of 1
+       (seconds, milliseconds or rows), or steps may be whole minutes, it is asked for.
     """
     if wishes.time_unit:  # rule 1
         return wishes.time_unit, ""
@@ -200,7 +201,7 @@ def _unit(
         return "s", "; seconds are assumed, as fractions mostly are"
     for unit, rate in rates.items():  # rule 4
         minutes = unit == "ms" and step % 60 == 0 and step <= 3600
-        if SLOWEST_HZ < rate < FASTEST_HZ and not (rate >= FASTEST_HZ / 4 or minutes):
+        if SLOWEST_HZ < rate < FASTEST_HZ and not minutes:
             return unit, f"; {unit} is assumed, other units would give {rate / 1e3:.2g} or {rate * 1e3:.2g} Hz"
     options = " or ".join(f"{unit} ({rate:.4g} Hz)" for unit, rate in rates.items() if 1e-3 < rate < 1e5)
     raise ConfigError(

@@ -51,6 +51,8 @@ def data(known: Figures) -> Markup:
             tag("p", "No group (person, machine, recording) is in two sets."),
             table(("set", "windows", "groups", "which"), rows, numbers=(1, 2)),
         ]
+    if notes := known.plain.get("data_notes"):
+        parts += [tag("h3", "What to know of them"), tag("ul", joined(tag("li", str(note)) for note in notes))]
     return section("Data", *parts)
 
 

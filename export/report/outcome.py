@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from export.report import charts
 from export.report.figures import BASELINE, TEACHER, Figures, Interval
@@ -104,10 +105,14 @@ def gate(known: Figures) -> Markup:
     ]
     bound = promise.get("bound")
     said = (
-        f"The gate forwards windows whose {spec.get('score', 'score')} lies below "
+        "Asking the cloud does not pay, so only windows less sure than all of validation's are forwarded: "
+        f"{promise['useless']}."
+        if "withheld" in promise
+        else f"The gate forwards windows whose {spec.get('score', 'score')} lies below "
         f"{digits3(spec.get('threshold', 0.0))}. The threshold was set on validation groups, after quantisation, at "
         f"temperature {known.plain.get('temperature', 1):g}."
     )
+    said += _warnings(promise, before, found)
     if bound is not None:
         said += f" It promises at most {percent(bound)} wrong among local answers."
     return section(
@@ -129,6 +134,28 @@ def gate(known: Figures) -> Markup:
             class_="pair",
         ),
     )
+
+
+_FAR = 1.5
+"""Times as many windows forwarded as on validation groups from on which it is pointed out."""
+
+
+def _warnings(promise: Mapping[str, Any], before: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Where the gate does other than was asked of it; each as a sentence that follows another."""
+    lines = []
+    if promise.get("useless") and "withheld" not in promise:
+        lines.append(f"Asking the cloud does not pay: {promise['useless']}.")
+    if found["combined_accuracy"] < found["device_accuracy"]:
+        lines.append("On test groups the answers are worse with the cloud than without: run the device without one.")
+    if found["forwarded"] > _FAR * before.get("forwarded", 1.0):
+        lines.append(
+            f"On test groups {percent(found['forwarded'])} of the windows are forwarded, {percent(before['forwarded'])}"
+            " on validation groups: other people may be as unlike; [gate] max_share bounds it on the device."
+        )
+    shares = promise.get("forwarded_by_group", {}).values()
+    if len(shares) > 1 and "withheld" not in promise:
+        lines.append(f"By validation group it is {percent(min(shares))} to {percent(max(shares))}.")
+    return "".join(f" {line}" for line in lines)
 
 
 def errors(known: Figures) -> Markup:

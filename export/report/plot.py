@@ -110,18 +110,16 @@ def dot(x: float, y: float, class_: str, title: str, *, square: bool = False, ra
 
 
 def drawing(width: float, height: float, title: str, *parts: Markup) -> Markup:
-    """An SVG that is read out as its title."""
+    """An SVG that is read out as its title, at its own size: on a narrow screen it is scrolled within its frame."""
     drawn = tag(
         "svg",
         tag("title", title),
         joined(parts),
         viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
-        style=f"max-width:{width:.0f}px;min-width:{min(width, 640):.0f}px"
-        if width > 600
-        else f"max-width:{width:.0f}px",
+        style=f"width:{width:.0f}px",
     )
-    return tag("div", drawn, class_="wide") if width > 600 else drawn
+    return tag("div", drawn, class_="wide")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

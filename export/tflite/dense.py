@@ -11,6 +11,7 @@ from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import Quantization
 from export.tflite.graph import Graph, attributes
 from export.tflite.values import Fixed, Value, Weights
+from export.tflite.watch import Watched
 from export.tflite.windows import VALID
 
 _INT32_MAX = int(np.iinfo(np.int32).max)
@@ -50,7 +51,7 @@ def parameters(
     )
 
 
-def dense(graph: Graph, node: onnx.NodeProto) -> None:
+def dense(graph: Graph, node: Watched) -> None:
     """Gemm, or MatMul with a constant matrix on the right.
 
     With one scale per output it becomes a 1x1 convolution: older readers take the first scale of a dense layer for all
@@ -96,7 +97,7 @@ def dense(graph: Graph, node: onnx.NodeProto) -> None:
     graph.write_reshape(answer, target, out.open_axis)
 
 
-def _with_bias(graph: Graph, node: onnx.NodeProto) -> tuple[onnx.NodeProto, str]:
+def _with_bias(graph: Graph, node: Watched) -> tuple[Watched, str]:
     """A MatMul and the Add of a constant per output that alone reads it, as one dense layer."""
     result = node.output[0]
     reader = graph.sole_reader(result)
@@ -109,18 +110,12 @@ def _with_bias(graph: Graph, node: onnx.NodeProto) -> tuple[onnx.NodeProto, str]
         return node, result
     if len(graph.shape(reader.output[0])) != len(graph.shape(result)):
         return node, result
-    joined = onnx.NodeProto()
-    joined.CopyFrom(node)
-    joined.input.append(other)
     graph.written.add(reader.output[0])
-    return joined, reader.output[0]
+    return node.changed(added=[other]), reader.output[0]
 
 
-def _activation_behind(graph: Graph, node: onnx.NodeProto, name: str) -> tuple[str, int]:
-    behind = onnx.NodeProto()
-    behind.CopyFrom(node)
-    behind.output[:] = [name]
-    return graph.fused_activation(behind)
+def _activation_behind(graph: Graph, node: Watched, name: str) -> tuple[str, int]:
+    return graph.fused_activation(node.changed(output=name))
 
 
 def _with_full_bias(node: onnx.NodeProto, weights: Weights, outputs: int) -> Weights:
@@ -132,7 +127,7 @@ def _with_full_bias(node: onnx.NodeProto, weights: Weights, outputs: int) -> Wei
     return Weights(stored=weights.stored, bias=full, scale=weights.scale)
 
 
-def matmul(graph: Graph, node: onnx.NodeProto) -> None:
+def matmul(graph: Graph, node: Watched) -> None:
     """MatMul."""
     right = graph.fixed(node.input[1])
     if right is not None and right.real.ndim == 2 and graph.fixed(node.input[0]) is None:
@@ -153,7 +148,7 @@ def matmul(graph: Graph, node: onnx.NodeProto) -> None:
     graph.file.operator("BATCH_MATMUL", tensors, [target], options="BatchMatMulOptions")
 
 
-def gemm(graph: Graph, node: onnx.NodeProto) -> None:
+def gemm(graph: Graph, node: Watched) -> None:
     """Gemm; what is no dense layer has been taken apart before (`export.tflite.lower`)."""
     if isinstance(graph.fixed(node.input[1]), Fixed):
         dense(graph, node)

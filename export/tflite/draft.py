@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 from export.tflite.errors import UnsupportedNodeError
+from export.tflite.watch import Watched
 
 Array = npt.NDArray[Any]
 
@@ -37,16 +38,36 @@ class Draft:
         parameters: AbstractSet[str],
         opset: int,
     ) -> None:
-        self.node, self.opset = node, opset
-        self.settings = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self.node, self.opset = Watched(node, opset), opset
+        self.settings = self.node.settings
+        self._first = str(node.input[0]) if node.input else ""
         self.nodes: list[onnx.NodeProto] = []
         self.added: dict[str, Array] = {}
+        self.alike: list[str] = []
+        """Results that shape inference does not know: as large as the node's own."""
         self._constants, self._shapes, self._dtypes = constants, shapes, dtypes
         self._parameters = parameters
 
     def input(self, position: int) -> str:
         """Name of an input; empty where it is left out."""
-        return str(self.node.input[position]) if position < len(self.node.input) else ""
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+    def inputs(self) -> list[str]:
+        """Names of all inputs."""
+        return list(self.node.input)
+
+    def parameter(self, position: int, label: str) -> Array | None:
+        """Content of a constant input that sizes or selects something; None where the node leaves it out.
+
+        Raises:
+            UnsupportedNodeError: it is computed at run time.
+        """
+        name = self.input(position)
+        if not name:
+            return None
+        if name not in self._constants:
+            raise self.refuse(f"its {label} must be constant, and {name!r} is computed")
+        return self._constants[name]
 
     def fixed(self, name: str) -> Array | None:
         """Content of a constant."""
@@ -62,7 +83,11 @@ class Draft:
 
     def dtype(self) -> np.dtype[Any]:
         """Element type of the first input."""
-        return self._dtypes.get(self.node.input[0], np.dtype(np.float32))
+        return self.dtype_of(self._first)
+
+    def dtype_of(self, name: str) -> np.dtype[Any]:
+        """Element type of a tensor of the original graph."""
+        return self._dtypes.get(name, np.dtype(np.float32))
 
     def number(self, value: float) -> str:
         """A constant scalar of the type of the first input."""
@@ -74,11 +99,21 @@ class Draft:
         self.added[name] = np.asarray(array)
         return name
 
-    def add(self, op_type: str, *inputs: str, outputs: int = 1, **settings: Any) -> str:
-        """Append a node, and name its first result; more follow as ``name.1``, ``name.2`` and so on."""
+    def add(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **settings: Any) -> str:
+        """Append a node, and name its first result; more follow as ``name.1``, ``name.2`` and so on.
+
+        Args:
+            op_type: operator.
+            inputs: names.
+            outputs: how many it has.
+            domain: of the operator; where it is not ONNX's, the result has the size and type of the node's own.
+            settings: attributes.
+        """
         base = f"{next(filter(None, self.node.output))}:{len(self.nodes)}"
         names = [base, *(f"{base}.{i}" for i in range(1, outputs))]
-        made = helper.make_node(op_type, inputs, names, name=f"{self.node.name}:{len(self.nodes)}")
+        made = helper.make_node(op_type, inputs, names, name=f"{self.node.name}:{len(self.nodes)}", domain=domain)
+        if domain:
+            self.alike.append(base)
         made.attribute.extend(helper.make_attribute(key, value) for key, value in settings.items())
         self.nodes.append(made)
         return base
@@ -92,7 +127,7 @@ class Draft:
 
     def reduce(self, op_type: str, source: str, axes: Sequence[int], *, keep: bool = True) -> str:
         """Append a reduction, in the form the operator set has."""
-        if self.opset >= 18 or (op_type == "ReduceSum" and self.opset >= 13):
+        if self.opset >= 18 or op_type == "ReduceSum":
             return self.add(op_type, source, self.constant(np.array(axes, np.int64)), keepdims=int(keep))
         return self.add(op_type, source, axes=list(axes), keepdims=int(keep))
 
@@ -100,11 +135,24 @@ class Draft:
         """Append a Split."""
         if len(sizes) == 1:
             return [source]
-        if self.opset >= 13:
-            first = self.add("Split", source, self.constant(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
-        else:
-            first = self.add("Split", source, outputs=len(sizes), axis=axis, split=list(sizes))
+        first = self.add("Split", source, self.constant(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
         return [first, *(f"{first}.{i}" for i in range(1, len(sizes)))]
+
+    def unsqueeze(self, source: str, axis: int) -> str:
+        """Append an Unsqueeze of one axis."""
+        return self.add("Unsqueeze", source, self.constant(np.array([axis], np.int64)))
+
+    def moved_last(self, source: str, axis: int, rank: int) -> tuple[str, Callable[[str], str]]:
+        """Bring an axis to the end; gives the tensor, and what brings the axis of a result back."""
+        order = [*(i for i in range(rank) if i != axis % rank), axis % rank]
+        if order == list(range(rank)):
+            return source, lambda result: result
+        back = [order.index(i) for i in range(rank)]
+        return self.add("Transpose", source, perm=order), lambda result: self.add("Transpose", result, perm=back)
+
+    def cast(self, source: str, kind: npt.DTypeLike) -> str:
+        """Append a Cast."""
+        return self.add("Cast", source, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
     def reshape(self, source: str, sizes: Sequence[int]) -> str:
         """Append a Reshape."""

@@ -35,6 +35,7 @@ class _Form:
 
 _BROADCAST = {
     "Add": _Form(name="ADD", options="AddOptions", int8=True, fuses=True),
+    "Atan2": _Form(name="ATAN2", options="ATan2Options"),
     "And": _Form(name="LOGICAL_AND", options="LogicalAndOptions"),
     "Div": _Form(name="DIV", options="DivOptions", fuses=True),
     "Equal": _Form(name="EQUAL", options="EqualOptions"),
@@ -46,9 +47,9 @@ _BROADCAST = {
     "Min": _Form(name="MINIMUM", options="MaximumMinimumOptions", int8=True, same_step=True),
     "Mul": _Form(name="MUL", options="MulOptions", int8=True, fuses=True),
     "Or": _Form(name="LOGICAL_OR", options="LogicalOrOptions"),
-    "PRelu": _Form(name="PRELU"),
     "Pow": _Form(name="POW", options="PowOptions"),
     "Sub": _Form(name="SUB", options="SubOptions", int8=True, fuses=True),
+    "Xor": _Form(name="NOT_EQUAL", options="NotEqualOptions"),
     "Where": _Form(name="SELECT_V2", options="SelectV2Options"),
 }
 
@@ -130,6 +131,23 @@ def _fixed(
         # An exponent, say, may be an integer of another size than its base.
         real = real.astype(kind)
     return graph.file.constant(operand.name, real)
+
+
+def prelu(graph: Graph, node: onnx.NodeProto) -> None:
+    """PRelu. One slope for all becomes one a channel: an older reader takes what lies behind it for the others."""
+    value, _ = graph.operand(node, int8=False)
+    slope, rank, last = graph.fixed(node.input[1]), len(value.shape), value.channels_last
+    if slope is None:
+        write_broadcast(graph, node, list(node.input), _Form(name="PRELU"), node.output[0])
+        return
+    source = graph.tensor(value, node, channels_last=last)
+    whole = slope.real.reshape((1,) * (rank - slope.real.ndim) + slope.shape)
+    slopes = arranged(whole, rank, channels_last=last)
+    if slopes.size == 1:
+        slopes = np.full((*[1] * (slopes.ndim - 1), graph.file.shape(source)[-1]), slopes.item())
+    index = graph.file.constant(slope.name, slopes.astype(np.float32))
+    _, target = graph.output(node.output[0], quantized=False, channels_last=last)
+    graph.file.operator("PRELU", [source, index], [target])
 
 
 def power(graph: Graph, node: onnx.NodeProto) -> None:
@@ -282,6 +300,7 @@ WRITERS = {
     "Gelu": gelu,
     "LeakyRelu": leaky,
     "Mod": modulo,
+    "PRelu": prelu,
     "Pow": power,
     "Reciprocal": reciprocal,
     "Relu": relu,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx
 
 from edge_runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from export.tflite.watch import Watched
 
 
 class UnsupportedNodeError(ConfigError):
@@ -15,7 +20,7 @@ class UnsupportedNodeError(ConfigError):
         op_type: its operator.
     """
 
-    def __init__(self, node: onnx.NodeProto, why: str) -> None:
+    def __init__(self, node: onnx.NodeProto | Watched, why: str) -> None:
         self.node = node.name or (node.output[0] if node.output else "unnamed")
         self.op_type = node.op_type
         super().__init__(f"node {self.node!r} ({self.op_type}) cannot be written as TensorFlow Lite: {why}")

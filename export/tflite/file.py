@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
-from export.tflite import versions
+from edge_runtime.errors import ConfigError
+from export.tflite import limits, versions
 from export.tflite.packing import Packing
 
 TYPES = {
@@ -132,7 +133,13 @@ class TfliteFile:
 
         Returns:
             The tensor's index.
+
+        Raises:
+            ConfigError: there are no numbers in it.
         """
+        if not data.size:
+            # Readers take a constant without content for a tensor that nobody fills.
+            raise ConfigError(f"tensor {name!r} holds no numbers, and TensorFlow Lite has no such constants")
         content = np.ascontiguousarray(data).tobytes()
         step = None if quantization is None else (quantization.scale.tobytes(), quantization.zero_point)
         axis = 0 if quantization is None else quantization.axis
@@ -164,8 +171,13 @@ class TfliteFile:
             outputs: tensor indices.
             options: of `BuiltinOptions`, for example ``Conv2DOptions``; empty for none.
             settings: fields of those options.
+
+        Raises:
+            LimitError: an engine would not compute it.
         """
         read = [self._tensors[i] for i in inputs]
+        steps = [each.quantization is not None for each in read]
+        limits.check(name, [each.dtype for each in read], [each.shape for each in read], steps)
         version = versions.oldest(name, [each.dtype for each in read], [each.shape for each in read], settings)
         key = (getattr(schema.BuiltinOperator, name), version)
         self._operators.append(

@@ -19,6 +19,7 @@ from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import TYPES, Quantization, TfliteFile
 from export.tflite.prepare import Prepared
 from export.tflite.values import LAST_ORDER, Array, Fixed, Operand, Value, Weights
+from export.tflite.watch import Watched
 
 NO_ACTIVATION, RELU, RELU_N1_TO_1, RELU6 = 0, 1, 2, 3
 """Values of ``ActivationFunctionType`` in the TensorFlow Lite schema."""
@@ -427,6 +428,10 @@ class Graph:
 
     def write_reshape(self, source: int, target: int, place: int | None) -> None:
         """Append a RESHAPE that leaves the axis at `place` open, so that the caller may resize the batch."""
+        if not self.file.shape(target):
+            # A list of no sizes cannot be told from one that is missing.
+            self.file.operator("SQUEEZE", [source], [target], options="SqueezeOptions", squeezeDims=[])
+            return
         sizes = [-1 if i == place else size for i, size in enumerate(self.file.shape(target))]
         self.file.operator(
             "RESHAPE", [source, self.integers(sizes, "shape")], [target], options="ReshapeOptions", newShape=sizes
@@ -451,6 +456,8 @@ class Graph:
         self.open_axes.clear()
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+def attributes(node: onnx.NodeProto | Watched) -> dict[str, Any]:
     """A node's attributes as plain values."""
+    if isinstance(node, Watched):
+        return node.settings
     return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

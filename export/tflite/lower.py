@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
-from export.tflite import recurrent
-from export.tflite.draft import Array, Draft
+from export.tflite import formulas, recurrent, resizing, selections, spectra
+from export.tflite.draft import Draft
 
 
 def lower(draft: Draft) -> bool:
@@ -102,7 +100,7 @@ def _hard_sigmoid(draft: Draft) -> bool:
 
 def _chained(draft: Draft, op_type: str) -> bool:
     """An operator over many as one over two, repeated."""
-    names = list(draft.node.input)
+    names = draft.inputs()
     if draft.node.op_type == op_type and len(names) == 2:
         return False
     total = names[0]
@@ -113,7 +111,7 @@ def _chained(draft: Draft, op_type: str) -> bool:
 
 
 def _average(draft: Draft) -> bool:
-    names = list(draft.node.input)
+    names = draft.inputs()
     total = names[0]
     for name in names[1:]:
         total = draft.add("Add", total, name)
@@ -126,10 +124,10 @@ def _reduce_axes(draft: Draft) -> list[int] | None:
     shape = draft.shape(draft.input(0))
     if shape is None:
         return None
-    fixed = draft.fixed(draft.input(1)) if draft.input(1) else None
-    axes = draft.settings.get("axes", fixed)
+    axes = draft.settings.get("axes", draft.parameter(1, "axes"))
+    nothing = draft.settings.get("noop_with_empty_axes", 0)
     if axes is None or not len(axes):
-        return [] if draft.settings.get("noop_with_empty_axes", 0) else list(range(len(shape)))
+        return [] if nothing else list(range(len(shape)))
     return [int(axis) % len(shape) for axis in axes]
 
 
@@ -156,11 +154,13 @@ def _composite_reduction(draft: Draft) -> bool:
     return True
 
 
-def _standardised(draft: Draft, x: str, axes: Sequence[int], epsilon: float) -> str:
-    centred = draft.add("Sub", x, draft.reduce("ReduceMean", x, axes))
+def _standardised(draft: Draft, x: str, axes: Sequence[int], epsilon: float) -> tuple[str, str, str]:
+    """The standardised numbers, their mean, and one over their standard deviation."""
+    mean = draft.reduce("ReduceMean", x, axes)
+    centred = draft.add("Sub", x, mean)
     variance = draft.reduce("ReduceMean", draft.add("Mul", centred, centred), axes)
-    spread = draft.add("Sqrt", draft.add("Add", variance, draft.number(epsilon)))
-    return draft.add("Mul", centred, draft.add("Reciprocal", spread))
+    inverse = draft.add("Reciprocal", draft.add("Sqrt", draft.add("Add", variance, draft.number(epsilon))))
+    return draft.add("Mul", centred, inverse), mean, inverse
 
 
 def _layer_norm(draft: Draft) -> bool:
@@ -169,9 +169,12 @@ def _layer_norm(draft: Draft) -> bool:
         return False
     first = int(draft.settings.get("axis", -1)) % len(shape)
     axes = list(range(first, len(shape)))
-    result = _standardised(draft, draft.input(0), axes, float(draft.settings.get("epsilon", 1e-5)))
+    epsilon = float(draft.settings.get("epsilon", 1e-5))
+    result, mean, inverse = _standardised(draft, draft.input(0), axes, epsilon)
     result = draft.add("Mul", result, draft.input(1))
     draft.done(draft.add("Add", result, draft.input(2)) if draft.input(2) else result)
+    draft.done(mean, 1)
+    draft.done(inverse, 2)
     return True
 
 
@@ -201,7 +204,7 @@ def _instance_norm(draft: Draft) -> bool:
     if scale is None or shift is None:
         raise draft.refuse("its scale and shift must be constant")
     epsilon = float(draft.settings.get("epsilon", 1e-5))
-    result = _standardised(draft, draft.input(0), list(range(2, len(shape))), epsilon)
+    result, _, _ = _standardised(draft, draft.input(0), list(range(2, len(shape))), epsilon)
     draft.done(draft.add("Add", draft.add("Mul", result, scale), shift))
     return True
 
@@ -223,21 +226,36 @@ def _batch_norm(draft: Draft) -> bool:
     return True
 
 
+def _dropout(draft: Draft) -> bool:
+    """Nothing, where it does not train; its mask then drops nothing either."""
+    training, ratio = draft.parameter(2, "training_mode"), draft.parameter(1, "ratio")
+    shape = draft.shape(draft.input(0))
+    if shape is None:
+        return False
+    if training is not None and training.item() and (ratio is None or ratio.item()):
+        raise draft.refuse("it drops numbers at random; export in evaluation mode")
+    draft.done(draft.input(0))
+    if len(draft.node.output) > 1:
+        draft.done(draft.constant(np.ones(shape, np.bool_)), 1)
+    return True
+
+
 def _lp_norm(draft: Draft) -> bool:
     x, axis = draft.input(0), int(draft.settings.get("axis", -1))
     kind = {1: "ReduceL1", 2: "ReduceL2"}[int(draft.settings.get("p", 2))]
-    draft.done(draft.add("Div", x, draft.reduce(kind, x, [axis])))
+    norm = draft.reduce(kind, x, [axis])
+    # Of a vector of zeros ONNX wants zeros: its norm counts as 1.
+    norm = draft.add("Add", norm, draft.cast(draft.add("Equal", norm, draft.number(0)), draft.dtype()))
+    draft.done(draft.add("Div", x, norm))
     return True
 
 
 def _log_softmax(draft: Draft) -> bool:
     """Over another axis than the last, which alone has an operator."""
     shape = draft.shape(draft.input(0))
-    axis = int(draft.settings.get("axis", -1 if draft.opset >= 13 else 1))
+    axis = int(draft.settings.get("axis", -1))
     if shape is None or axis % len(shape) == len(shape) - 1:
         return False
-    if draft.opset < 13:
-        raise draft.refuse("before operator set 13 it spans several axes; export with a newer one")
     x = draft.input(0)
     lowered = draft.add("Sub", x, draft.reduce("ReduceMax", x, [axis]))
     total = draft.reduce("ReduceSum", draft.add("Exp", lowered), [axis])
@@ -271,65 +289,21 @@ def _is_bias(draft: Draft, name: str) -> bool:
     return draft.is_parameter(name) and shape is not None and all(size == 1 for size in shape[:-1])
 
 
-def _resize(draft: Draft) -> bool:
-    """Nearest neighbours are a selection, linear interpolation is a matrix, for each axis by itself."""
-    before, after = draft.shape(draft.input(0)), draft.shape(draft.node.output[0])
-    if before is None or after is None:
-        return False
-    mode = draft.settings.get("mode", b"nearest")
-    if mode not in (b"nearest", b"linear") or "axes" in draft.settings:
-        raise draft.refuse("only the modes nearest and linear, without axes, have a form")
-    result = draft.input(0)
-    for axis, (size, wanted) in enumerate(zip(before, after, strict=True)):
-        if size == wanted:
-            continue
-        weights = _resize_matrix(draft, axis, size, wanted)
-        if mode == b"nearest":
-            result = draft.add("Gather", result, draft.constant(weights.argmax(axis=1)), axis=axis)
-            continue
-        last = len(before) - 1
-        order = [i for i in range(len(before)) if i != axis] + [axis]
-        moved = result if axis == last else draft.add("Transpose", result, perm=order)
-        moved = draft.add("MatMul", moved, draft.constant(weights.T.astype(draft.dtype())))
-        back = [order.index(i) for i in range(len(before))]
-        result = moved if axis == last else draft.add("Transpose", moved, perm=back)
-    draft.done(result)
-    return True
-
-
-def _resize_matrix(draft: Draft, axis: int, size: int, wanted: int) -> Array:
-    """(new places, old places): how much of each old one goes into each new one.
-
-    Found by applying the operator's own definition to unit vectors.
-    """
-    scales = draft.fixed(draft.input(2 if draft.node.op_type == "Resize" else 1))
-    known = ("mode", "coordinate_transformation_mode", "nearest_mode")
-    settings = {key: value for key, value in draft.settings.items() if key in known}
-    if draft.node.op_type == "Upsample":
-        settings |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    name: str = "sizes"
-    asked: Array = np.array([size, 1, wanted], np.int64)
-    if scales is not None and scales.size > axis:
-        name, asked = "scales", np.array([1, 1, scales[axis]], np.float32)
-    node = helper.make_node("Resize", ["x", "", name] if name == "scales" else ["x", "", "", name], ["y"], **settings)
-    graph = helper.make_graph(
-        [node],
-        "resize",
-        [helper.make_empty_tensor_value_info(n) for n in ("x", name)],
-        [helper.make_empty_tensor_value_info("y")],
-    )
-    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
-    answer: Array = evaluator.run(None, {"x": np.eye(size, dtype=np.float32)[:, None], name: asked})[0]
-    return answer[:, 0].T
-
-
 _RULES: dict[str, Callable[[Draft], bool]] = {
+    **formulas.RULES,
+    "ArgMax": selections.last_extreme,
+    "ArgMin": selections.last_extreme,
     "BatchNormalization": _batch_norm,
     "Celu": _celu,
+    "DFT": spectra.dft,
+    "Dropout": _dropout,
     "Elu": _elu,
     "Erf": _erf,
     "GRU": recurrent.gru,
+    "GatherElements": selections.gather_elements,
+    "GatherND": selections.gather_nd,
     "Gemm": _gemm,
+    "Hardmax": selections.hardmax,
     "HardSigmoid": _hard_sigmoid,
     "InstanceNormalization": _instance_norm,
     "LSTM": recurrent.lstm,
@@ -340,6 +314,7 @@ _RULES: dict[str, Callable[[Draft], bool]] = {
     "Mean": _average,
     "Min": lambda draft: _chained(draft, "Min"),
     "Mish": _mish,
+    "OneHot": selections.one_hot,
     "RMSNormalization": _rms_norm,
     "RNN": recurrent.rnn,
     "ReduceL1": _composite_reduction,
@@ -347,10 +322,17 @@ _RULES: dict[str, Callable[[Draft], bool]] = {
     "ReduceLogSum": _composite_reduction,
     "ReduceLogSumExp": _composite_reduction,
     "ReduceSumSquare": _composite_reduction,
-    "Resize": _resize,
+    "Resize": resizing.resize,
+    "STFT": spectra.stft,
+    "ScatterElements": selections.scatter_elements,
+    "ScatterND": selections.scatter_nd,
     "Selu": _selu,
     "Softplus": _softplus,
     "Softsign": _softsign,
     "Sum": lambda draft: _chained(draft, "Add"),
-    "Upsample": _resize,
+    "TopK": selections.top_k,
+    "Trilu": selections.triangle,
 }
+
+COMPOSITES = frozenset(_RULES)
+"""Operators that have a rule here."""

@@ -18,6 +18,9 @@ _Fill = Literal["edge", "reflect", "wrap"]
 _REFLECT = 0
 """Value of ``MirrorPadMode`` in the TensorFlow Lite schema: the edge itself is not repeated."""
 
+_NO_END = int(np.iinfo(np.int32).max)
+"""From here on, an end stands for that of the axis, whatever its size."""
+
 _WANT_CHANNELS_LAST = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 
 
@@ -84,7 +87,7 @@ def sliced(
 
 
 def identity(graph: Graph, node: onnx.NodeProto) -> None:
-    """Identity and Dropout: the same tensor under another name."""
+    """Identity: the same tensor under another name."""
     value, quantized = graph.operand(node, results=node.output[:1])
     _alias(graph, value, node.output[0], quantized=quantized, node=node)
 
@@ -177,9 +180,11 @@ def slice_(graph: Graph, node: onnx.NodeProto) -> None:
     picks = {axis: range(size) for axis, size in enumerate(value.shape)}
     for position, axis in enumerate(along):
         step = 1 if steps is None else int(steps[position])
-        picks[axis] = range(value.shape[axis])[int(starts[position]) : int(ends[position]) : step]
-    if value.open_axis is not None and len(picks[value.open_axis]) != value.shape[value.open_axis]:
-        graph.close_batch()
+        bounds = int(starts[position]), int(ends[position])
+        picks[axis] = range(value.shape[axis])[bounds[0] : bounds[1] : step]
+        # A batch stays open only where all of it is taken, however large it is: a bound of 1 or 5 holds for some sizes.
+        if axis == value.open_axis and (bounds[0] != 0 or bounds[1] < _NO_END or step != 1):
+            graph.close_batch()
     last = value.channels_last
     if any(pick.step < 0 for pick in picks.values()):
         _selected(graph, node, value, picks, quantized=quantized)
@@ -333,15 +338,19 @@ def gather(graph: Graph, node: onnx.NodeProto) -> None:
 
 def _look_up(graph: Graph, node: onnx.NodeProto) -> None:
     operands, _ = graph.operands(node, node.input, node.output[:1], int8=False)
-    tensors = [
-        graph.file.constant(operand.name, operand.real.astype(np.int32) if position else operand.real)
-        if isinstance(operand, Fixed)
-        else graph.plain(operand, node)
-        for position, operand in enumerate(operands)
-    ]
-    axis = attributes(node).get("axis", 0) % len(operands[0].shape)
+    table, places = operands
+    axis = attributes(node).get("axis", 0) % len(table.shape)
+    source = graph.file.constant(table.name, table.real) if isinstance(table, Fixed) else graph.plain(table, node)
+    if isinstance(places, Fixed):
+        index = graph.file.constant(places.name, (places.real % table.shape[axis]).astype(np.int32))
+    else:
+        # Counted from the end where negative; the operator knows no such index.
+        size = graph.file.constant("size", np.array(table.shape[axis], places.dtype))
+        index = graph.file.tensor(f"{node.output[0]}:places", places.shape, places.dtype)
+        read = [graph.plain(places, node), size]
+        graph.file.operator("FLOOR_MOD", read, [index], options="FloorModOptions")
     _, target = graph.output(node.output[0], quantized=False)
-    graph.file.operator("GATHER", tensors, [target], options="GatherOptions", axis=axis)
+    graph.file.operator("GATHER", [source, index], [target], options="GatherOptions", axis=axis)
 
 
 def pad(graph: Graph, node: onnx.NodeProto) -> None:
@@ -434,7 +443,6 @@ def repeat(graph: Graph, node: onnx.NodeProto) -> None:
 
 WRITERS = {
     "Concat": concat,
-    "Dropout": identity,
     "Expand": repeat,
     "Flatten": reshape,
     "Gather": gather,

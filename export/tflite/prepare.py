@@ -7,18 +7,21 @@ every reshape and transposition, and whether the batch can stay open in the file
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, inliner, numpy_helper, shape_inference
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, numpy_helper, shape_inference
 
 from edge_runtime.errors import ConfigError
+from export.normalise import decide, drop_unread, fold_node, normalise, opset_of, replace
 from export.tflite.draft import Draft
-from export.tflite.lower import lower
+from export.tflite.errors import UnsupportedNodeError
+from export.tflite.functions import expand
+from export.tflite.lower import COMPOSITES, lower
 from export.tflite.patterns import DOMAIN, fuse
 
 Array = npt.NDArray[Any]
@@ -26,9 +29,6 @@ Array = npt.NDArray[Any]
 _OTHER_BATCH = 3
 _ROUNDS = 20
 """Folding uncovers sizes, sizes uncover what can be folded; real graphs settle in two to four rounds."""
-
-_OLDEST_OPSET = 11
-"""Before it, sizes and bounds were attributes."""
 
 _READ_SIZES = frozenset({"Reshape", "Expand", "Split", "Tile"})
 """Operators whose writers look at the sizes of their result, not at their constant input, which may name the batch."""
@@ -55,30 +55,26 @@ class Prepared:
     open_axes: dict[str, int]
 
 
-def prepare(model: onnx.ModelProto) -> Prepared:
+def prepare(model: onnx.ModelProto, written: AbstractSet[str]) -> Prepared:
     """Settle a graph at a batch of 1, and find out which axes are the batch's.
 
     Args:
         model: sizes fixed except the batch, which is the first axis of the first input or has the same name elsewhere.
+        written: operators that have a writer.
 
     Raises:
         ConfigError: sizes unknown or contradictory, weights that are not numbers, an operator set that is too old.
     """
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset < _OLDEST_OPSET:
-        raise ConfigError(
-            f"the model uses operator set {opset}; export it with {_OLDEST_OPSET} or newer (best 17 or 20)"
-        )
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    constants = {tensor.name for tensor in model.graph.initializer}
-    names = _batch_names(model, constants)
+    model = normalise(model)
+    opset = opset_of(model)
+    names = _batch_names(model)
     _refuse_nan(model.graph)
-    one = _settle(model, names, constants, 1, opset)
+    known = frozenset(written | COMPOSITES)
+    one = _settle(model, names, 1, opset, known)
     open_axes: dict[str, int] = {}
     if names:
         try:
-            open_axes = _open_axes(one, _settle(model, names, constants, _OTHER_BATCH, opset))
+            open_axes = _open_axes(one, _settle(model, names, _OTHER_BATCH, opset, known))
         except ConfigError:
             # The graph holds for one window at a time: sizes written into it contradict any other batch.
             open_axes = {}
@@ -92,10 +88,10 @@ def prepare(model: onnx.ModelProto) -> Prepared:
     )
 
 
-def _batch_names(model: onnx.ModelProto, constants: set[str]) -> frozenset[str]:
+def _batch_names(model: onnx.ModelProto) -> frozenset[str]:
     """Names of the sizes that stand for the batch; every other one must be a number."""
     names = set()
-    sources = [info for info in model.graph.input if info.name not in constants]
+    sources = list(model.graph.input)
     for info in sources:
         dims = info.type.tensor_type.shape.dim
         if dims and not dims[0].dim_value:
@@ -129,10 +125,12 @@ class _Settled:
     constants: dict[str, Array]
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype[Any]]
+    refusals: list[UnsupportedNodeError] = field(default_factory=list)
+    """Of the last round: a later one may know what an earlier one still calls computed."""
 
 
-def _settle(model: onnx.ModelProto, names: frozenset[str], constants: set[str], batch: int, opset: int) -> _Settled:
-    model = _sized(model, names, constants, batch)
+def _settle(model: onnx.ModelProto, names: frozenset[str], batch: int, opset: int, known: frozenset[str]) -> _Settled:
+    model = _sized(model, names, batch)
     settled = _Settled(
         graph=model.graph,
         constants={tensor.name: _array(tensor) for tensor in model.graph.initializer},
@@ -140,14 +138,16 @@ def _settle(model: onnx.ModelProto, names: frozenset[str], constants: set[str], 
         dtypes={},
     )
     for _ in range(_ROUNDS):
-        _infer(model, settled)
-        changed = _fold(model, settled)
-        _drop_unread(settled.graph)
+        inferred = _infer(model, settled)
+        changed = _fold(model, settled) | _decide(settled)
+        drop_unread(settled.graph)
         changed |= fuse(settled.graph, settled.constants, settled.shapes, settled.dtypes)
         changed |= _lower(settled, opset)
         _store(settled)
-        if not changed:
+        if not changed and not expand(model, inferred, known, opset):
             break
+    if settled.refusals:
+        raise settled.refusals[0]
     return settled
 
 
@@ -157,18 +157,16 @@ def _array(tensor: onnx.TensorProto) -> Array:
     return array.astype(np.int8) if tensor.data_type == onnx.TensorProto.INT4 else array
 
 
-def _sized(model: onnx.ModelProto, names: frozenset[str], constants: set[str], batch: int) -> onnx.ModelProto:
+def _sized(model: onnx.ModelProto, names: frozenset[str], batch: int) -> onnx.ModelProto:
     """The model at one batch size, without what was noted for another."""
     sized = onnx.ModelProto()
     sized.CopyFrom(model)
-    kept = [info for info in sized.graph.input if info.name not in constants]
-    for info in kept:
+    for info in sized.graph.input:
         for dim in info.type.tensor_type.shape.dim:
             if not dim.dim_value and dim.dim_param in names:
                 dim.dim_value = batch
-    _replace(sized.graph.input, kept)
     del sized.graph.value_info[:]
-    sources = {info.name: info for info in kept}
+    sources = {info.name: info for info in sized.graph.input}
     for info in sized.graph.output:
         info.type.tensor_type.ClearField("shape")
         if info.name in sources:
@@ -177,11 +175,12 @@ def _sized(model: onnx.ModelProto, names: frozenset[str], constants: set[str], b
     return sized
 
 
-def _infer(model: onnx.ModelProto, settled: _Settled) -> None:
+def _infer(model: onnx.ModelProto, settled: _Settled) -> onnx.ModelProto:
     try:
-        inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+        whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except shape_inference.InferenceError as error:
         raise ConfigError(f"the model's shapes contradict each other: {str(error).splitlines()[0]}") from error
+    inferred = whole.graph
     for info in (*inferred.input, *inferred.value_info, *inferred.output):
         kind = info.type.tensor_type
         if kind.elem_type:
@@ -190,6 +189,7 @@ def _infer(model: onnx.ModelProto, settled: _Settled) -> None:
             settled.shapes[info.name] = tuple(dim.dim_value for dim in kind.shape.dim)
     for name, array in settled.constants.items():
         settled.shapes[name], settled.dtypes[name] = array.shape, array.dtype
+    return whole
 
 
 def _fold(model: onnx.ModelProto, settled: _Settled) -> bool:
@@ -202,20 +202,18 @@ def _fold(model: onnx.ModelProto, settled: _Settled) -> bool:
         node.input[:] = [aliases.get(name, name) for name in node.input]
         if _changes_nothing(node, settled) and node.output[0] not in results:
             aliases[node.output[0]] = node.input[0]
-        elif (folded := _folded(node, model, settled)) is not None and not results & set(node.output):
+        elif (folded := _folded(node, model, settled)) is not None:
             constants |= {name: array for name, array in zip(node.output, folded, strict=True) if name}
         else:
             kept.append(node)
     changed = len(kept) != len(graph.node)
-    _replace(graph.node, kept)
+    replace(graph.node, kept)
     return changed
 
 
 def _changes_nothing(node: onnx.NodeProto, settled: _Settled) -> bool:
     if node.op_type == "Identity":
         return True
-    if node.op_type == "Dropout":
-        return len(node.output) == 1 or not node.output[1]
     before, after = settled.dtypes.get(node.input[0]) if node.input else None, settled.dtypes.get(node.output[0])
     return node.op_type == "Cast" and before is not None and before == after
 
@@ -227,27 +225,22 @@ def _folded(node: onnx.NodeProto, model: onnx.ModelProto, settled: _Settled) -> 
         return [np.array(sizes, np.int64)]
     if node.op_type == "Size" and node.input[0] in settled.shapes:
         return [np.array(np.prod(settled.shapes[node.input[0]]), np.int64)]
-    # Constants behind DequantizeLinear keep their integers, which go into the file as they are.
-    if node.op_type == "DequantizeLinear" or node.op_type.startswith("Random") or node.domain not in ("", "ai.onnx"):
-        return None
-    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-        return None
-    if any(name and name not in settled.constants for name in node.input):
-        return None
-    alone = helper.make_graph(
-        [node],
-        "fold",
-        [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(node.input) if name],
-        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
-    )
-    evaluator = ReferenceEvaluator(helper.make_model(alone, opset_imports=list(model.opset_import)))
-    answers = iter(evaluator.run(None, {name: settled.constants[name] for name in node.input if name}))
-    return [np.asarray(next(answers)) if name else np.empty(0) for name in node.output]
+    return fold_node(node, settled.constants, model.opset_import)
+
+
+def _decide(settled: _Settled) -> bool:
+    """Take the branches of settled choices; their constants become the graph's."""
+    if not decide(settled.graph, settled.constants):
+        return False
+    for tensor in settled.graph.initializer:
+        settled.constants.setdefault(tensor.name, _array(tensor))
+    return True
 
 
 def _lower(settled: _Settled, opset: int) -> bool:
     kept: list[onnx.NodeProto] = []
     changed = False
+    settled.refusals.clear()
     parameters = set(settled.constants) | {
         node.output[0]
         for node in settled.graph.node
@@ -255,27 +248,24 @@ def _lower(settled: _Settled, opset: int) -> bool:
     }
     for node in settled.graph.node:
         draft = Draft(node, settled.constants, settled.shapes, settled.dtypes, parameters, opset)
-        if not lower(draft):
+        try:
+            replaced = lower(draft)
+            if replaced:
+                draft.node.refuse_overlooked()
+        except UnsupportedNodeError as error:
+            settled.refusals.append(error)
+            replaced = False
+        if not replaced:
             kept.append(node)
             continue
         changed = True
         kept.extend(draft.nodes)
         settled.constants |= draft.added
-    _replace(settled.graph.node, kept)
+        for name in draft.alike:
+            kind = helper.np_dtype_to_tensor_dtype(settled.dtypes[node.output[0]])
+            settled.graph.value_info.append(helper.make_tensor_value_info(name, kind, settled.shapes[node.output[0]]))
+    replace(settled.graph.node, kept)
     return changed
-
-
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    read = {info.name for info in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if read.intersection(node.output):
-            kept.append(node)
-            read.update(node.input)
-            # Bodies of conditions and loops may read anything; they are refused by name later.
-            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-                return
-    _replace(graph.node, kept[::-1])
 
 
 def _store(settled: _Settled) -> None:
@@ -306,7 +296,8 @@ def _open_axes(one: _Settled, other: _Settled) -> dict[str, int]:
         if first is None or second is None or len(first) != len(second):
             return {}
         differing = [axis for axis, sizes in enumerate(zip(first, second, strict=True)) if sizes[0] != sizes[1]]
-        if len(differing) > 1:
+        # One axis, in proportion: a size that only starts to grow with the batch would stop somewhere.
+        if len(differing) > 1 or any(second[axis] != _OTHER_BATCH * first[axis] for axis in differing):
             return {}
         if differing:
             axes[name] = differing[0]
@@ -318,14 +309,3 @@ def _activations(settled: _Settled) -> Iterator[str]:
     yield from (info.name for info in settled.graph.input)
     for node in settled.graph.node:
         yield from (name for name in node.output if name)
-
-
-def _replace(repeated: Any, items: list[Any]) -> None:
-    """Give a repeated field new content; its old items may be among the new ones."""
-    copies = []
-    for item in items:
-        copy = type(item)()
-        copy.CopyFrom(item)
-        copies.append(copy)
-    del repeated[:]
-    repeated.extend(copies)

@@ -12,7 +12,6 @@ from export.tflite.errors import UnsupportedNodeError
 from export.tflite.file import TYPES, Quantization
 from export.tflite.graph import Graph, attributes
 from export.tflite.moves import identity, write_unscaled
-from export.tflite.values import Value
 
 _OPERATORS = {
     "GlobalAveragePool": "MEAN",
@@ -42,9 +41,9 @@ def reduce(graph: Graph, node: onnx.NodeProto) -> None:
         axes, keep = list(range(2, rank)), True
     else:
         given = settings.get("axes", graph.parameter(node, 1, "axes"))
-        keep = bool(settings.get("keepdims", 1))
+        keep, nothing = bool(settings.get("keepdims", 1)), settings.get("noop_with_empty_axes", 0)
         if given is None or not len(given):
-            if settings.get("noop_with_empty_axes", 0):
+            if nothing:
                 identity(graph, node)
                 return
             given = range(rank)
@@ -90,9 +89,7 @@ def softmax(graph: Graph, node: onnx.NodeProto) -> None:
     fine = not logarithm and is_fine(graph, node.output[0], _SOFTMAX_STEP)
     value, quantized = graph.operand(node, int8=fine)
     rank = len(value.shape)
-    axis = attributes(node).get("axis", -1 if graph.opset >= 13 else 1) % rank
-    if graph.opset < 13:
-        axis = _single_axis(node, value, axis)
+    axis = attributes(node).get("axis", -1) % rank
     step = _SOFTMAX_STEP if quantized else None
     last = value.channels_last and axis == 1
 
@@ -118,14 +115,6 @@ def softmax(graph: Graph, node: onnx.NodeProto) -> None:
         graph.file.operator("TRANSPOSE", [answer, back], [made], options="TransposeOptions")
 
     write_fixed_step(graph, out, target, _SOFTMAX_STEP, restore)
-
-
-def _single_axis(node: onnx.NodeProto, value: Value, axis: int) -> int:
-    """Before operator set 13, softmax spanned all axes from the given one on; that is one axis if the rest are 1."""
-    wide = [i for i in range(axis, len(value.shape)) if value.shape[i] != 1]
-    if len(wide) > 1:
-        raise UnsupportedNodeError(node, "before operator set 13 it spans several axes; export with a newer one")
-    return wide[0] if wide else len(value.shape) - 1
 
 
 def running_sum(graph: Graph, node: onnx.NodeProto) -> None:
@@ -170,6 +159,30 @@ def extreme_place(graph: Graph, node: onnx.NodeProto) -> None:
     graph.write_reshape(found, target, out.open_axis)
 
 
+def top(graph: Graph, node: onnx.NodeProto) -> None:
+    """TopK along the last axis; of equal numbers the first. Others are brought there in `export.tflite.selections`."""
+    settings = attributes(node)
+    count = graph.parameter(node, 1, "k")
+    if count is None:
+        raise UnsupportedNodeError(node, "it needs k")
+    settings.get("axis"), settings.get("largest"), settings.get("sorted")
+    value, _ = graph.operand(node, int8=False)
+    source, made = graph.plain(value, node), []
+    k = graph.file.constant("k", np.array(count.item(), np.int32))
+    sizes = (*value.shape[:-1], int(count.item()))
+    values = graph.file.tensor(f"{node.output[0]}:largest", sizes, value.dtype)
+    places = graph.file.tensor(f"{node.output[0]}:places", sizes, np.int32)
+    graph.file.operator("TOPK_V2", [source, k], [values, places], options="TopKV2Options")
+    for name, found in zip(node.output, (values, places), strict=False):
+        if name:
+            made.append(graph.output(name, quantized=False)[1])
+            kinds = {"inDataType": TYPES[np.dtype(np.int32)], "outDataType": TYPES[np.dtype(np.int64)]}
+            if found == values:
+                graph.write_reshape(found, made[-1], graph.open_axes.get(name))
+            else:
+                graph.file.operator("CAST", [found], [made[-1]], options="CastOptions", **kinds)
+
+
 WRITERS = {
     **dict.fromkeys(_OPERATORS, reduce),
     "ArgMax": extreme_place,
@@ -177,4 +190,5 @@ WRITERS = {
     "CumSum": running_sum,
     "LogSoftmax": softmax,
     "Softmax": softmax,
+    "TopK": top,
 }

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from dataclasses import MISSING, fields, is_dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -126,74 +123,16 @@ def test_a_missing_file_and_bad_bytes_are_one_line_each(tmp_path: Path) -> None:
 
 def test_the_printed_example_is_a_valid_application() -> None:
     app = parse(DEFAULT, Path("app.toml"))
-    assert app.cloud is not None
-    assert app.outbox is not None
+    assert app.cloud is None, "a stranger's application asks no server that it has not"
+    assert app.governor is None
 
 
-def _commented(text: str) -> list[tuple[str, str, Any]]:
-    """(table, key, value) of every setting that the example shows commented out inside a table that is there."""
-    found, table = [], ""
-    for line in text.splitlines():
-        if header := re.match(r"\[+([\w.]+)\]+", line):
-            table = header[1]
-        elif re.match(r"# \[\[?\w+", line):
-            table = "?"  # a commented table: its keys are examples, not defaults
-        elif setting := re.match(r"# (\w+ = .+)$", line):
-            ((key, value),) = tomllib.loads(setting[1]).items()
-            found.append((table, key, value))
-    return [(table, key, value) for table, key, value in found if table != "?"]
-
-
-def _default(cls: type, name: str) -> Any:
-    assert is_dataclass(cls)
-    (field,) = [field for field in fields(cls) if field.name == name]
-    if field.default is not MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not MISSING else MISSING
-
-
-_SAMPLE_VALUES = {
-    "client_id",
-    "username_file",
-    "password_file",
-    "ca_file",
-    "cert_file",
-    "key_file",
-    "token_file",
-    "threshold",
-    "trusted_keys",
-    "tuned",
-    "accelerators",
-    "compiled",
-    "limit_degc",
-    "max_power_w",
-}
-"""Shown as what one may write; their default is to be left out."""
-
-
-def test_every_commented_setting_of_the_example_is_the_default() -> None:
-    app = parse(DEFAULT, Path("app.toml"))
-    tables: dict[str, type] = {
-        "": config.AppConfig,
-        "model": type(app.model),
-        "broker.local": type(app.broker["local"]),
-        "source": type(app.source[0]),
-        "sink": type(app.sink[0]),
-        "window": type(app.window),
-        "gate": type(app.gate),
-        "cloud": type(app.cloud),
-        "escalation": type(app.escalation),
-        "outbox": type(app.outbox),
-        "governor": type(app.governor),
-    }
-    shown = _commented(DEFAULT)
-    assert len(shown) > 30
-    for table, key, value in shown:
-        default = _default(tables[table], key)
-        if key in _SAMPLE_VALUES:
-            assert default in (None, "", ())
-        else:
-            assert (list(default) if isinstance(default, tuple) else default) == value, f"[{table}] {key}"
+def test_an_application_is_named_after_its_file_so_that_two_on_one_host_differ(tmp_path: Path) -> None:
+    one, two = tmp_path / "one" / "app.toml", tmp_path / "two" / "app.toml"
+    assert parse(DEFAULT, one).name == parse(DEFAULT, one).name != parse(DEFAULT, two).name
+    named = parse('name = "kitchen"\n' + DEFAULT, one)
+    assert named.name == "kitchen"
+    assert named.broker["local"].session_name("local", named.name).endswith("-kitchen-local")
 
 
 def test_line_of_falls_back_to_the_table_around() -> None:

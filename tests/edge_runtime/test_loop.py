@@ -87,35 +87,55 @@ def test_a_callback_that_asks_for_another_one_gets_it_next_turn(loop: Loop) -> N
     assert turns == [0, 1]
 
 
+def busy(clock: SimulatedClock, pipe: tuple[int, int]) -> Loop:
+    """A loop with a budget of 5 ms that has just seen messages come each millisecond; it reads one byte at a time."""
+    loop = Loop(linger_s=0.005, clock=clock)
+
+    def read() -> None:
+        os.read(pipe[0], 1)
+        loop.arrived(1)
+
+    loop.watch(pipe[0], read, lingers=True)
+    for _ in range(40):
+        os.write(pipe[1], b"x")
+        clock.advance(0.001)
+        loop.hurry()
+        loop.turn(0)
+    return loop
+
+
 def test_lingering_waits_once_for_more_input_unless_in_a_hurry(pipe: tuple[int, int]) -> None:
     clock = SimulatedClock()
-    loop = Loop(linger_s=0.005, clock=clock)
-    loop.watch(pipe[0], lambda: os.read(pipe[0], 1), lingers=True)
+    loop = busy(clock, pipe)
+    began = clock.monotonic()
+    clock.advance(1e-9)  # what comes now came after the last look
+    loop.turn(0)
     os.write(pipe[1], b"abc")
-    loop.turn(0)
-    assert clock.monotonic() == 0.005
-    loop.hurry()
-    loop.turn(0)
-    assert clock.monotonic() == 0.005
-    loop.turn(0)
-    assert clock.monotonic() == 0.010
+    waits = []
+    for hurry in (False, True, False):
+        before = clock.monotonic()
+        if hurry:
+            loop.hurry()
+        loop.turn(0)
+        waits.append(round(clock.monotonic() - before, 6))
+    assert waits == [0.005, 0.0, 0.005]
+    assert clock.monotonic() - began == pytest.approx(0.010, abs=1e-6)
     loop.close()
 
 
 def test_what_came_during_a_turn_has_begun_to_wait(pipe: tuple[int, int]) -> None:
     clock = SimulatedClock()
-    loop = Loop(linger_s=0.005, clock=clock)
+    loop = busy(clock, pipe)
     read_at: list[float] = []
 
     def work() -> None:
-        os.read(pipe[0], 9)
+        loop.arrived(len(os.read(pipe[0], 9)) * 9)
         read_at.append(round(clock.monotonic(), 6))
         if len(read_at) < 4:
             os.write(pipe[1], b"x")
         clock.advance([0.003, 0.02, 0.0, 0.0][len(read_at) - 1])
 
     loop.watch(pipe[0], work, lingers=True)
-    clock.advance(1.0)
     began = clock.monotonic()
     os.write(pipe[1], b"x")
     for _ in range(4):
@@ -124,6 +144,49 @@ def test_what_came_during_a_turn_has_begun_to_wait(pipe: tuple[int, int]) -> Non
     first = read_at[0] - began
     assert first <= 0.005
     assert [round(at - read_at[0], 6) for at in read_at[1:]] == [0.005, 0.025, 0.030]
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "waits"),
+    [(0.0001, True), (0.001, True), (0.002, True), (0.0049, True), (0.006, False), (0.008, False), (0.01, False)],
+)
+def test_the_budget_is_waited_for_only_where_another_message_will_join(
+    pipe: tuple[int, int], interval_s: float, waits: bool
+) -> None:
+    """Messages at a fixed rate, 5 ms of budget. Mutation that this finds: a wait that is measured in wake-ups, which a
+    wait itself makes fewer: at 125 a second, one that had begun would never end.
+    """
+    clock = SimulatedClock()
+    loop = busy(clock, pipe)
+    due = [clock.monotonic() + interval_s]
+
+    def read() -> None:
+        loop.arrived(len(os.read(pipe[0], 4096)))
+
+    loop.watch(pipe[0], read, lingers=True)
+
+    def send() -> None:
+        while due[0] <= clock.monotonic() + 1e-9:
+            os.write(pipe[1], b"x")
+            due[0] += interval_s
+
+    lingered = []
+    real = clock.sleep
+
+    def sleep(seconds: float) -> None:
+        real(seconds)
+        lingered.append(seconds)
+        send()
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    for turn in range(400):
+        if turn == 200:
+            lingered.clear()
+        clock.advance(max(0.0, due[0] - clock.monotonic()))
+        send()
+        loop.turn(0)
+    assert bool(lingered) is waits
     loop.close()
 
 

@@ -149,6 +149,22 @@ def test_windows_that_were_not_answered_come_again_until_they_are_and_not_longer
     assert Run(again).again == []
 
 
+def test_an_answer_that_becomes_safe_after_the_stop_takes_nothing_back(tmp_path: Path) -> None:
+    """A sink reports while it is closed. Mutation that this finds: emptying the file then."""
+    readings = stream(5, 40, keys=2)
+    run = Run(tmp_path)
+    run.take(readings, answered=False)
+    run.stop()
+    run = Run(tmp_path)
+    assert run.again
+    run.stop()
+    run.safe()
+    run = Run(tmp_path)
+    assert run.again
+    assert len(run.windower) == 2
+    run.stop()
+
+
 class Refusing(JournalFile):
     """A disk that is full, or that cannot be read."""
 

@@ -23,6 +23,7 @@ from edge_runtime.errors import ConfigError  # noqa: E402
 from export.cli import main  # noqa: E402
 from export.evaluation import accuracy_of  # noqa: E402
 from export.steps import Say, Steps, code_digest  # noqa: E402
+from tests.export.graphs import GraphBuilder  # noqa: E402
 
 RECIPE = """
 name = "waves"
@@ -145,7 +146,7 @@ def test_a_student_s_own_front_end_and_half_precision_weights_are_in_its_files_a
         assert all(exact) == (name == "aarch64")
         first[name] = weights[0].shape
     # Value and difference of two channels, each by a filter of its own.
-    assert first["aarch64"] == (4, 1, 2)
+    assert first["aarch64"] == (4, 1, 1, 2)
     assert first["teacher"][1] == 2
 
 
@@ -184,6 +185,26 @@ def test_a_second_build_repeats_no_training_and_gives_the_same_bytes(
     assert "done in" not in said
     for name in ("waves-teacher.edge", "waves-x86_64.edge", "waves-aarch64.edge", "test.npz"):
         assert (built / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_a_given_teacher_that_looks_at_the_whole_batch_is_refused_before_anything_is_trained(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = GraphBuilder(2, 60)
+    loudest = graph.node("ReduceMax", graph.node("Abs", "window"), keepdims=1)
+    scaled = graph.node(
+        "GlobalAveragePool", graph.node("Relu", graph.conv(graph.node("Div", "window", loudest), 2, 4, 5))
+    )
+    model = graph.model(graph.node("Softmax", graph.dense(graph.node("Flatten", scaled), 4, 3), axis=1))
+    onnx.save(model, str(tmp_path / "teacher.onnx"))
+    begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
+    (tmp_path / "recipe.toml").write_text(RECIPE[:begin] + '[teacher]\ngiven = "probabilities"\n' + RECIPE[end:])
+    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    assert main([*arguments, "--teacher", str(tmp_path / "teacher.onnx")]) == 2
+    said = capsys.readouterr()
+    assert "windows together differ by" in said.err
+    assert "export it so that each window is computed by itself" in said.err
+    assert "student" not in said.out
 
 
 def test_a_build_names_its_steps_by_our_own_version_and_code(

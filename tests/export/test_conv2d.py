@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from export.clean import clean
 from export.conv2d import as_conv2d
 from export.quantize import Scheme, quantize
+from export.slim import slim
 from tests.export.graphs import GraphBuilder, device_net, onnx_answers, onnx_operators, windows
 
 CHANNELS, SAMPLES = 4, 24
@@ -36,7 +37,7 @@ Step = Callable[[Signal, st.DataObject], Signal]
 def convolution(x: Signal, data: st.DataObject) -> Signal:
     kernel, stride, dilation = (data.draw(st.integers(1, high)) for high in (5, 3, 2))
     left, right = (data.draw(st.integers(0, 3)) for _ in range(2))
-    group = data.draw(st.sampled_from([1, 2, x.channels]))
+    group = data.draw(st.sampled_from([count for count in (1, 2, x.channels) if x.channels % count == 0]))
     outputs = x.channels * data.draw(st.integers(1, 2))
     reach = (kernel - 1) * dilation + 1
     if x.samples + left + right < reach:
@@ -176,6 +177,8 @@ def test_any_network_answers_as_before_for_any_batch(data: st.DataObject) -> Non
     for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=6)):
         signal = step(signal, data)
     model = finished(signal, data.draw(st.sampled_from(ENDS)))
+    if data.draw(st.booleans()):
+        model = slim(clean(model))  # equal constants become one
     changed = clean(as_conv2d(model))
     assert not any(len(t.dims) == 3 and t.name in weights_of(changed) for t in changed.graph.initializer)
     for batch in (1, 3):
@@ -197,6 +200,15 @@ def test_normalisation_by_instance_needs_no_third_axis() -> None:
     assert [node.op_type for node in changed.graph.node][-2:] == ["Relu", "Squeeze"]
     x = windows(3, CHANNELS, SAMPLES)
     np.testing.assert_allclose(onnx_answers(changed, x), onnx_answers(model, x), rtol=0, atol=1e-5)
+
+
+def test_a_constant_that_serves_several_inputs_changes_in_one_of_them() -> None:
+    b = GraphBuilder(CHANNELS, SAMPLES)
+    two = b.constant(np.array([2]))
+    cut = b.node("Slice", b.conv("window", CHANNELS, 8, 3), two, b.constant(np.array([1 << 31])), two, two)
+    model = b.model(b.node("Relu", cut))
+    x = windows(3, CHANNELS, SAMPLES)
+    np.testing.assert_allclose(onnx_answers(as_conv2d(model), x), onnx_answers(model, x), rtol=0, atol=1e-6)
 
 
 def test_axes_are_added_once_and_taken_away_by_the_pool() -> None:

@@ -164,6 +164,58 @@ def test_csv_that_does_not_fit_is_named(tmp_path: Path, text: str, message: str)
         of(table(label_column="y"), tmp_path)
 
 
+def test_npz_says_whose_it_is_for_the_file_a_recording_or_a_sample(tmp_path: Path) -> None:
+    x, y = np.arange(12).reshape(6, 2), [0, 0, 0, 1, 1, 1]
+    for who, groups in (("ann", ["ann"]), (["ann", "bob"], ["ann", "bob"]), (["a"] * 2 + ["b"] * 4, ["a", "b", "b"])):
+        save(tmp_path / "p1.npz", x=x, y=y, who=who, offset=[0, 3, 6])
+        found = of(npz(group_column="who", boundaries="offset"), tmp_path).recordings
+        if isinstance(who, str):
+            assert {recording.group for recording in found} == set(groups)
+        else:
+            assert [recording.group for recording in found] == groups
+        assert np.concatenate([recording.values for recording in found]).tolist() == x.tolist()
+    save(tmp_path / "p1.npz", x=x, y=y, who=["a"] * 4)
+    with pytest.raises(
+        ConfigError, match="array 'who' has 4 entries; it needs one for the file, for each of 1 recordings"
+    ):
+        of(npz(group_column="who"), tmp_path)
+
+
+def test_npz_with_one_label_for_all_as_numpy_stores_it(tmp_path: Path) -> None:
+    for label in ("yes", np.int64(1)):
+        save(tmp_path / "p1.npz", x=np.ones((4, 2)), y=label)
+        (one,) = of(npz(), tmp_path).recordings
+        assert (one.label, one.marks) == (1, None)
+
+
+def test_csv_with_dates_ends_a_recording_where_its_clock_begins_again(tmp_path: Path) -> None:
+    stamps = [f"2024-05-01 10:00:0{second}.5" for second in (0, 1, 2, 0, 1)]
+    rows = "".join(f"{stamp},1,{row}\n" for row, stamp in enumerate(stamps))
+    (tmp_path / "yes").mkdir()
+    (tmp_path / "yes" / "p1.csv").write_text("datetime,ax,ay\n" + rows)
+    reader = table(label_column="", label="^([a-z]+)/", time="datetime", time_unit="iso8601")
+    first, second = of(reader, tmp_path).recordings
+    assert (first.values[:, 1].tolist(), second.values[:, 1].tolist()) == ([0, 1, 2], [3, 4])
+    assert first.t is not None
+    assert first.t[0] == 1_714_557_600.5
+
+
+def test_rows_with_an_empty_cell_are_left_out_where_stamps_show_the_gap(tmp_path: Path) -> None:
+    text = "t,activity,who,ax,ay\n0,no,a,1,2\n1,no,a,,2\n,no,a,9,9\n3,yes, b ,3,4\n4, yes ,b,5,NaN\n"
+    (tmp_path / "a.csv").write_text(text)
+    reader = {"label_column": "activity", "group_column": "who"}
+    first, second = of(table(**reader, time="t"), tmp_path).recordings
+    assert (first.group, second.group) == ("a", "b")
+    assert (first.values.tolist(), second.values.tolist()) == ([[1, 2]], [[3, 4]])
+    assert second.marks is not None
+    assert second.marks.tolist() == [1]
+    assert first.left_out + second.left_out == 3
+    with pytest.raises(
+        ConfigError, match=r"a\.csv: row 2 of column 'ax' is empty; without stamps no row can be left out"
+    ):
+        of(table(**reader), tmp_path)
+
+
 def write_wav(path: Path, pcm: np.ndarray[tuple[int], np.dtype[np.float64]], rate: int, width: int = 2) -> None:
     path.parent.mkdir(exist_ok=True)
     with wave.open(str(path), "wb") as file:

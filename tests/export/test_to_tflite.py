@@ -200,10 +200,10 @@ def test_the_same_graph_gives_the_same_bytes() -> None:
 
 
 def test_an_unknown_operator_is_named() -> None:
-    b = GraphBuilder(3, 8)
-    with pytest.raises(UnsupportedNodeError, match=r"node 'Hardmax_0' \(Hardmax\)") as caught:
-        convert(b.model(b.node("Hardmax", "window")))
-    assert (caught.value.node, caught.value.op_type) == ("Hardmax_0", "Hardmax")
+    b = GraphBuilder(3, 3)
+    with pytest.raises(UnsupportedNodeError, match=r"node 'Det_0' \(Det\)") as caught:
+        convert(b.model(b.node("Det", "window")))
+    assert (caught.value.node, caught.value.op_type) == ("Det_0", "Det")
 
 
 def dilated_pool() -> onnx.ModelProto:
@@ -221,24 +221,9 @@ def computed_kernel() -> onnx.ModelProto:
     return b.model(b.node("Conv", b.weights(1, 4, 8), kernel))
 
 
-def vector_product() -> onnx.ModelProto:
-    b = GraphBuilder(4, 4)
-    return b.model(b.node("MatMul", "window", b.weights(4)))
-
-
 def automatic_size() -> onnx.ModelProto:
     b = GraphBuilder(4, 8)
     return b.model(b.node("ConvTranspose", "window", b.weights(4, 2, 3), auto_pad="SAME_UPPER"))
-
-
-def last_of_equals() -> onnx.ModelProto:
-    b = GraphBuilder(4, 8)
-    return b.model(b.node("ArgMax", "window", axis=2, select_last_index=1))
-
-
-def remainder_of_c() -> onnx.ModelProto:
-    b = GraphBuilder(4, 8)
-    return b.model(b.node("Mod", "window", b.constant(np.float32(2)), fmod=1))
 
 
 def computed_bounds() -> onnx.ModelProto:
@@ -248,22 +233,13 @@ def computed_bounds() -> onnx.ModelProto:
     return b.model(b.node("Sum", b.node("Pad", "window", b.node("Concat", *[first] * 6, axis=0))))
 
 
-def clip_of_nothing() -> onnx.ModelProto:
-    b = GraphBuilder(4, 8)
-    return b.model(b.node("Clip", "window"))
-
-
 @pytest.mark.parametrize(
     "make",
     [
         dilated_pool,
         computed_kernel,
-        vector_product,
         automatic_size,
-        last_of_equals,
-        remainder_of_c,
         computed_bounds,
-        clip_of_nothing,
     ],
 )
 def test_what_has_no_form_is_refused_and_named(make: Any) -> None:
@@ -307,11 +283,10 @@ def test_several_inputs_and_outputs_keep_their_names_and_order() -> None:
     }
 
 
-def test_an_output_that_no_input_reaches_is_refused() -> None:
-    b = Net(3, 8)
-    model = b.finish(b.node("Relu", "window"), b.node("Identity", b.weights(1, 3)))
-    with pytest.raises(ConfigError, match="its answer is always the same"):
-        convert(model)
+def test_an_output_that_no_input_reaches_is_a_constant() -> None:
+    b = Net(3, 8, batch=1)
+    answers = b.node("Relu", "window"), b.node("Identity", b.weights(1, 3)), b.node("Shape", "window")
+    same(b.finish(*answers), open_batch=False)
 
 
 def test_weights_that_are_no_numbers_are_refused_with_their_node() -> None:
@@ -321,10 +296,9 @@ def test_weights_that_are_no_numbers_are_refused_with_their_node() -> None:
         convert(b.finish(b.node("Conv", "window", kernel)))
 
 
-def test_operator_sets_of_another_age_are_refused() -> None:
+def test_operator_sets_of_another_age_are_raised() -> None:
     b = Net(3, 8, opset=9)
-    with pytest.raises(ConfigError, match="operator set 9; export it with 11 or newer"):
-        convert(b.finish(b.node("Relu", "window")))
+    same(b.finish(b.node("Softmax", b.node("Relu", "window"), axis=1)))
 
 
 def test_double_precision_is_refused() -> None:

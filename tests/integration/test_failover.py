@@ -45,7 +45,7 @@ APP = """
 unsigned = "allow"
 bundle = "{bundle}"
 variant = "tflite-int8"
-deadline_ms = 700.0
+deadline_ms = 5000.0
 {more}
 [broker.b]
 url = "{broker}"

@@ -157,6 +157,11 @@ def test_a_dozen_orderly_stops_under_load_lose_no_window_and_change_no_answer(
         assert len(theirs) > KEYS * STOPS
         assert sorted(theirs.keys() - ours.keys()) == []
         assert ours == theirs
+    raw = b"".join(path.read_bytes() for path in found.glob("outbox.db*"))
+    rows = [
+        stream.values[at : at + 16, 0].astype("<f4").tobytes() for stream in streams(KEYS, 300) for at in range(200)
+    ]
+    assert not any(row in raw for row in rows), "delivered readings are readable in the outbox"
 
 
 def test_windows_that_no_sink_took_before_the_stop_are_answered_after_it(hard_bundle: Path, tmp_path: Path) -> None:

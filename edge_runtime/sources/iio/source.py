@@ -62,7 +62,7 @@ class IioSource(DeviceStream):
         super().__init__(name, config.device, metrics, clock, in_flight=IN_FLIGHT, rng=rng)
         self._config = config
         self._contract = contract
-        self._refusals = Refusals(metrics, self._clock)
+        self._refusals = Refusals(metrics)
         self._sensor: Sensor | None = None  # the one that was there last
         self._key = config.key
         self._channels: list[SensorChannel] = []

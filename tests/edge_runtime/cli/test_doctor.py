@@ -39,6 +39,12 @@ def test_this_machine_is_told_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
     assert not [plugin for plugin in found["plugins"] if plugin["error"]]
 
 
+def test_figures_of_another_machine_are_not_said_of_this_one(capsys: pytest.CaptureFixture[str]) -> None:
+    detail = report(Path("/"), capsys)["device"]["evidence"]["detail"]
+    (line,) = [line for line in text(Path("/"), capsys).splitlines() if detail in line]
+    assert "evidence from another machine" in line.removesuffix(detail)
+
+
 @pytest.mark.parametrize("name", trees.NAMES)
 def test_a_recorded_machine_is_told_in_words_and_in_json(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -141,6 +141,7 @@ def test_check_says_what_would_run(folder: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "fine" in text
     assert "tiny/1" in text
+    assert "cloud none (every answer stays local)" in text
     assert main(["run", "--check", "--json", str(folder / "app.toml")]) == 0
     found = orjson.loads(capsys.readouterr().out)
     assert found["model"] == "tiny/1"
@@ -172,5 +173,23 @@ def test_print_default_is_toml_and_needs_no_file(capsys: pytest.CaptureFixture[s
 def test_the_printed_example_checks_with_a_bundle_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--print-default"]) == 0
     (folder / "app.toml").write_text(capsys.readouterr().out)
-    change('# unsigned = "refuse"', 'unsigned = "allow"  #')(folder)
     assert main(["run", "--check", str(folder / "app.toml")]) == 0
+
+
+def test_an_unsigned_bundle_is_refused_with_advice_that_run_can_follow(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change('unsigned = "allow"', "")(folder)
+    assert main(["run", "--check", str(folder / "app.toml")]) == 1
+    err = capfd.readouterr().err
+    assert 'run has unsigned = "allow" under [model]' in err
+    change("[model]", '[model]\nunsigned = "allow"')(folder)
+    assert main(["run", "--check", str(folder / "app.toml")]) == 0
+
+
+@pytest.mark.parametrize("command_name", ["run", "replay"])
+def test_the_help_lists_the_exit_codes(command_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command_name, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "3 ended, but answers were dropped" in text

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import MISSING, fields
-from importlib.resources import files
 from pathlib import Path
 
 import orjson
@@ -94,21 +91,6 @@ def test_a_wish_needs_an_application_that_has_run(
     (folder / "app.toml").write_text((folder / "app.toml").read_text().replace('"updates"', '"elsewhere"'))
     assert main(["update", "hold", str(folder / "app.toml")]) == 2
     assert "start one first" in capsys.readouterr().err
-
-
-def test_the_example_shows_every_setting_with_its_default() -> None:
-    text = files("edge_runtime.cli").joinpath("default.toml").read_text("utf-8")
-    lines = [line.removeprefix("# ") for line in text[text.index("# [update]") :].splitlines()[1:] if line]
-    shown = tomllib.loads("\n".join(lines))
-    samples = {"folder", "broker", "topic", "drop", "ca_file", "token_file"}
-    named = {one.name: one for one in fields(UpdateConfig)}
-    assert set(shown) == set(named) - {"cert_file", "key_file", "timeout_s"}
-    for name, value in shown.items():
-        default = named[name].default
-        if name in samples:
-            assert default in ("", None, MISSING)
-        else:
-            assert (list(default) if isinstance(default, tuple) else default) == value, name
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from edge_runtime.mqtt.packets import (
 )
 from edge_runtime.mqtt.session import Done, Message
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 QUICK = Retry(base_s=0.02, cap_s=0.1)
 _ids = itertools.count()
 

@@ -191,6 +191,25 @@ def test_two_subscribers_of_one_link_get_their_own_topics(url: str, bench: Bench
     bench.until(lambda: link._reception.incoming.unacked == 0)
 
 
+def test_facts_that_json_cannot_carry_are_counted_and_leave_the_status_as_it_was(url: str, bench: Bench) -> None:
+    """Mutation: `Link.tell` keeps them: the next connection ends the process when it says ``online``."""
+    topic, inbox = unique("status"), Inbox()
+    listener = bench.connected(url, inbox, (topic, 1))
+    link = bench.connected(url, status_topic=topic)
+    link.tell("model", {"name": "watch/1"})
+    link.tell("governor", {"level": object()})
+    pull_the_plug(link)
+    bench.until(lambda: not link.connected)
+    bench.until(lambda: link.connected)
+    link.tell("outbox", {"accepting": True})
+    bench.until(lambda: b"accepting" in (inbox.payloads or [b""])[-1])
+    last = json.loads(inbox.payloads[-1])
+    assert last["model"] == {"name": "watch/1"}
+    assert "governor" not in last
+    assert bench.metrics.dropped["status_internal_error"] == 1
+    assert listener.connected
+
+
 @protocols
 @receives
 def test_a_subscription_that_ends_is_ended_at_the_broker_too(

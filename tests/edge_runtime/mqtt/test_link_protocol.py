@@ -356,6 +356,7 @@ def test_a_broker_that_ends_it_is_quoted(
     broker.send(encode_disconnect(Disconnect(0x8E, said), V5))
     bench.until(lambda: link._attempts.failures == 1)
     assert "the broker ended it: session taken over ('another one came')" in caplog.text
+    assert f"another client has the client id '{link.config.client_id}'" in caplog.text
 
 
 @pytest.mark.parametrize("receive", ["batched", "paho"])

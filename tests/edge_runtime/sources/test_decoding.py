@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.errors import InputError
 from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources.decoding import LOG_EVERY_S, Decoder
+from edge_runtime.sources.decoding import Decoder
 
 NAMES = ("ax",)
 GOOD = b'{"t": 5, "values": [1, 2]}'
@@ -49,29 +48,22 @@ def test_no_messages_are_no_work() -> None:
     assert not metrics.counts
 
 
-def test_a_flood_of_bad_messages_is_one_line_per_reason(caplog: pytest.LogCaptureFixture) -> None:
-    clock = SimulatedClock()
-    decode, _ = decoder(clock)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(100):
-            decode([("a", b"{"), ("a", b"")], 0.0)
-        assert [record.getMessage().split(" refused as ")[1].split(":")[0] for record in caplog.records] == [
-            "malformed",
-            "empty",
-        ]
-        caplog.clear()
-        clock.advance(LOG_EVERY_S)
-        decode([("a", b"{")], 0.0)
-    assert "99 more" in caplog.text
+def test_the_last_refusal_of_each_reason_is_kept_as_an_example() -> None:
+    decode, metrics = decoder()
+    for i in range(100):
+        decode([(f"key {i}", b"{"), ("a", b"")], 0.0)
+    assert metrics.dropped == {"malformed": 100, "empty": 100}
+    assert set(metrics.examples) == {"malformed", "empty"}
+    assert "'key 99'" in metrics.examples["malformed"]
 
 
-def test_the_log_shows_only_the_start_of_a_payload(caplog: pytest.LogCaptureFixture) -> None:
-    decode, _ = decoder()
-    with caplog.at_level(logging.WARNING):
-        decode([("k" * 500, b'{"a": "' + b"x" * 100 + b"SECRET")], 0.0)
-    assert '{"a": "' in caplog.text
-    assert "SECRET" not in caplog.text
-    assert len(caplog.records[0].getMessage()) < 400
+def test_an_example_shows_only_the_start_of_a_payload() -> None:
+    decode, metrics = decoder()
+    decode([("k" * 500, b'{"a": "' + b"x" * 100 + b"SECRET")], 0.0)
+    example = metrics.examples["malformed"]
+    assert '{"a": "' in example
+    assert "SECRET" not in example
+    assert len(example) < 400
 
 
 class Together:

@@ -152,3 +152,16 @@ def test_a_journal_that_is_deleted_while_it_is_written_begins_again_with_a_snaps
     left = file.read()
     file.close()
     assert (left.contract, left.snapshot, left.turns) == ("contract", b"state", [Turn(4, b"four")])
+
+
+def test_another_outbox_that_is_put_in_its_place_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Restored from a copy, say: what is counted in it is not mixed with what was counted before."""
+    with Outbox(OutboxConfig(path=tmp_path / "copy.db"), SystemClock()) as outbox:
+        outbox.put([case(1), case(2)])
+    with Outbox(OutboxConfig(path=tmp_path / "outbox.db"), SystemClock()) as outbox:
+        outbox.put([case(i) for i in range(7)])
+        (tmp_path / "outbox.db-wal").unlink()
+        (tmp_path / "copy.db").replace(tmp_path / "outbox.db")
+        counts = outbox.counts()
+        assert (counts.accepted, counts.queued, counts.dropped["damaged"]) == (2, 2, 0)
+        assert [one.id for one in outbox.take(9, 2**20)] == ["k@1", "k@2"]

@@ -8,8 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from edge_runtime.barrier import Barrier
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.errors import StoreError
+from edge_runtime.metrics import Metrics
 from edge_runtime.store import Outbox
 from edge_runtime.store.requests import MAX_IDS, ask, serve
 from tests.edge_runtime.store.outboxes import EVERYTHING, cases, make, names
@@ -138,3 +140,18 @@ def test_a_crash_between_doing_and_answering_does_it_once(outbox: Outbox, monkey
     counts = outbox.counts()
     assert (counts.queued, counts.dead) == (1, 2)
     assert counts.balances()
+
+
+def test_a_request_that_makes_the_owner_fail_is_not_met_again(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: `serve` without its `except Exception`: the committer's thread meets it every second, for ever."""
+    request(outbox, action="retry")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("edge_runtime.store.requests._do", fail)
+    metrics = Metrics()
+    assert not Barrier("control", metrics).call(lambda: serve(outbox.path, outbox))
+    assert metrics.dropped["control_internal_error"] == 1
+    assert not serve(outbox.path, outbox)
+    assert outbox.counts().dead == 3

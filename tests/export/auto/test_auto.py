@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.columns import TIME_COLUMNS, unit_of
+from edge_runtime.columns import OTHER_TIME_COLUMNS, TIME_COLUMNS, unit_of
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.recordings import iter_readings
@@ -296,7 +296,7 @@ def test_few_windows_of_a_class_are_said_and_no_obstacle(tmp_path: Path, capsys:
     assert re.search(r"train: class 'run' has \d windows; 20 are needed to rely on it", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", [*TIME_COLUMNS, "Time (s)", "timestamp_ms"])
+@pytest.mark.parametrize("name", [*TIME_COLUMNS, *OTHER_TIME_COLUMNS, "Time (s)", "timestamp_ms"])
 def test_a_column_of_stamps_is_known_to_auto_and_to_replay_by_the_same_names(name: str, tmp_path: Path) -> None:
     path = tmp_path / "rec.csv"
     path.write_text(f"{name},ax\n" + "".join(f"{row * 20},1\n" for row in range(100)))

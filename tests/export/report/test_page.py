@@ -274,3 +274,39 @@ def test_the_figures_are_left_as_they_were() -> None:
     before = copy.deepcopy(whole)
     page(whole)
     assert whole == before
+
+
+def test_what_is_odd_about_the_data_is_on_the_page() -> None:
+    known = figures.full()
+    assert "What to know of them" not in Reader(page(known)).text
+    known["data_notes"] = ["18 rows of 3 files were left out, since a cell was empty"]
+    assert "18 rows of 3 files were left out" in Reader(page(known)).text
+
+
+def test_a_gate_that_does_not_help_or_forwards_too_much_is_named() -> None:
+    known = figures.full()
+    gate, tested = known["gate"], known["test"]["gate"]
+    gate["promise"]["validation"]["forwarded"] = 0.1
+    tested |= {"forwarded": 0.25, "combined_accuracy": 0.969, "device_accuracy": 0.979}
+    said = Reader(page(known)).text
+    assert "On test groups the answers are worse with the cloud than without" in said
+    assert "On test groups 25.0 % of the windows are forwarded, 10.0 % on validation groups" in said
+    gate["promise"] |= {"withheld": {}, "useless": "with the cloud's answers the accuracy is 0.9, without 0.95"}
+    tested |= {"forwarded": 0.0, "combined_accuracy": 0.979}
+    said = Reader(page(known)).text
+    assert "Asking the cloud does not pay, so only windows less sure than all of validation's are forwarded" in said
+    assert "accuracy is 0.9, without 0.95" in said
+    assert "lies below" not in said
+
+
+def test_on_a_narrow_screen_drawings_and_tables_keep_their_size_within_a_frame_that_scrolls() -> None:
+    """Scaled to 390 pixels their text would be 5 pixels high; beside the page nobody would see it."""
+    text = page(figures.full())
+    drawings = re.findall(r'(<[^<]*>)<svg viewBox="0 0 (\d+) \d+" role="img" style="([^"]*)"', text)
+    assert len(drawings) == text.count('role="img"') > 5
+    for frame, width, style in drawings:
+        assert frame == '<div class="wide">'
+        assert style == f"width:{width}px"
+    assert len(re.findall(r'<div class="wide"><table>', text)) == text.count("<table>")
+    assert ".wide { overflow-x: auto; max-width: 100%; }" in text
+    assert ".pair > * { min-width: 0; }" in text  # a grid's cells are as wide as their content otherwise

@@ -1,0 +1,31 @@
+"""Exit codes of the commands that run an application."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+FAILED: Final = 1
+LOST: Final = 3
+"""It ended in order, and yet lost what it should not have."""
+
+HELP: Final = (
+    "Exit codes: 0 done; 1 failed, or not drained in time; 2 wrong use; 3 ended, but answers were dropped, or all "
+    "messages, rows or a whole recording were refused, or most samples were late or came twice: the log says why."
+)
+
+
+def finished(*, drained: bool, lost: str) -> int:
+    """Return the exit code of a run, and log what it lost.
+
+    Args:
+        drained: everything was handed over in time.
+        lost: `edge_runtime.drops.DropReporter.lost`.
+    """
+    if lost:
+        log.error("ended with losses: %s", lost)
+    if not drained:
+        return FAILED
+    return LOST if lost else 0

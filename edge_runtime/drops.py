@@ -1,0 +1,289 @@
+"""Table of drop reasons with advice, and the reporter that puts dropped messages, samples and answers into the log.
+
+Everything that is not used is counted in `Metrics.dropped` under a reason. `REASONS` knows all of them, so one place
+can say what was lost and what to do about it; whoever counts a new reason adds its row (a test finds those without).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from edge_runtime.loop import Loop, Timer
+from edge_runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 10.0
+"""How often the counters are looked at, and the shortest time between two lines about one reason."""
+
+LONGEST_S: Final = 3600.0
+"""Longest time between two lines about one reason that goes on; the time doubles with each line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What a drop reason means to a person."""
+
+    component: str
+    """Part of the runtime that drops, as in other log lines."""
+    what: str
+    """What is dropped, in the plural."""
+    advice: str
+    """What to do, or when it is harmless."""
+    answers: bool = False
+    """Answers are lost, which changes the exit code of `run` and `replay`."""
+
+
+def _answers(component: str, advice: str) -> Reason:
+    return Reason(component, "answers", advice, answers=True)
+
+
+_SIZES = "raise max_packet_bytes under [broker] or max_bytes and max_samples under [source.codec], or send less at once"
+_RATE = "state the sensor's rate as rate_hz under [source.codec]"
+_DEFECT = "a defect of ours, which the log shows; inference goes on: please report it"
+_ENGINE = "the engine refuses these windows: run edge-runtime verify BUNDLE"
+
+REASONS: Final[Mapping[str, Reason]] = {
+    # -- messages, rows and frames that do not become readings
+    "malformed": Reason(
+        "source",
+        "messages or rows",
+        "they are not what is configured: set type under [source.codec]; for JSON with fields of its own also "
+        "channels, time and time_unit (see docs/guide.md)",
+    ),
+    "wrong_channels": Reason(
+        "source",
+        "messages or rows",
+        "each sample needs one number for each channel of the model (edge-runtime inspect BUNDLE lists them); fields "
+        "with other names are mapped by channels under [source.codec]",
+    ),
+    "not_finite": Reason(
+        "source",
+        "messages, rows or windows",
+        "values are missing, NaN, infinite or beyond float32: look at the sensor, and at scale under [source.codec]",
+    ),
+    "bad_time": Reason(
+        "source",
+        "messages or samples",
+        "stamps lie outside the years 1900 to 9999, or jumped by more than max_jump_s ([window]) and nothing confirmed "
+        "it: set time_unit under [source.codec] (s, ms, us, ns, iso8601), or correct the sender's clock",
+    ),
+    "no_key": Reason(
+        "source", "messages", "nothing says whose they are: set key under [[source]], or key under [source.codec]"
+    ),
+    "empty": Reason("source", "messages", "they hold no sample; harmless unless they should"),
+    "too_large": Reason("source", "messages", _SIZES),
+    "checksum": Reason(
+        "source", "frames", "their checksum is wrong: compare baud and framing under [[source]], and look at the cable"
+    ),
+    "overrun": Reason(
+        "source",
+        "samples or frames",
+        "they came faster than they were handled: edge-runtime tune BUNDLE finds a faster variant; or lower the rate",
+    ),
+    "sensor_error": Reason("source", "samples", "the sensor could not be read: look at its wiring and permissions"),
+    "internal_error": Reason(
+        "source", "messages", "a defect of ours, which the log shows: please report it with an example of the message"
+    ),
+    "unexpected_topic": Reason(
+        "source",
+        "messages",
+        "no source asks for their topics, or key cannot be taken from them: compare topics and key under [[source]]; "
+        "the broker's session may also hold topics of an earlier configuration",
+    ),
+    "subscription_refused": Reason(
+        "source", "subscriptions", "the broker grants no access to these topics: look at its access list"
+    ),
+    "connection_lost": Reason("source", "messages", "QoS 0 ones are lost with the connection; qos = 1 keeps them"),
+    "paused": Reason("source", "messages", "QoS 0 ones that come while stopping are lost; qos = 1 keeps them"),
+    # -- samples that do not get into a window
+    "late": Reason(
+        "window",
+        "samples",
+        "they are older than what their key had shown already. Where a message has one stamp for several samples: "
+        f"{_RATE}; where they are out of order: raise lateness_s under [window]; several sensors need a key each",
+    ),
+    "duplicate": Reason(
+        "window",
+        "samples",
+        "their key had a sample with this stamp already. A few after a reconnection are harmless; many mean stamps "
+        "that are too coarse (whole seconds?): send fractions of a second, several samples in a message, or no stamps "
+        'at all (time = "" under [source.codec])',
+    ),
+    # -- windows without an answer
+    "rate_reduced": Reason("governor", "windows", "the board is hot or short of power, see [governor]"),
+    "engine_error": Reason(
+        "engine", "windows", "nothing on the device answers, and there is no cloud; the log has the engine's error"
+    ),
+    "shape": Reason("engine", "windows", _ENGINE),
+    "dtype": Reason("engine", "windows", _ENGINE),
+    "input_count": Reason("engine", "windows", _ENGINE),
+    # -- hard cases that stay local
+    "budget_share": Reason("gate", "hard cases", "more are hard than max_share under [gate] allows to send"),
+    "budget_calls": Reason("gate", "hard cases", "max_calls_per_day under [gate] is used up"),
+    "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] is used up"),
+    "budget_governor": Reason("governor", "hard cases", "the board is hot or short of power, see [governor]"),
+    "context_short": Reason(
+        "cloud",
+        "hard cases",
+        "the stream had begun less than the bundle's context ago, and the cloud's model takes whole contexts only; "
+        "harmless unless streams begin anew all the time",
+    ),
+    "outbox_error": Reason("outbox", "hard cases", "the disk takes none: look at its free space and its health"),
+    "outbox_busy": Reason(
+        "outbox", "hard cases", "the disk is slower than they come: lower max_share under [gate], or use a faster disk"
+    ),
+    "outbox_full": Reason("outbox", "hard cases", "the cloud has been away for long: raise max_bytes under [outbox]"),
+    "outbox_evicted": Reason("outbox", "hard cases", "older ones made room: raise max_bytes under [outbox]"),
+    "outbox_too_large": Reason("outbox", "hard cases", "one fills over a quarter of max_bytes: raise it"),
+    "outbox_invalid": Reason("outbox", "hard cases", "their ids cannot be stored; shorten the keys"),
+    # -- messages of side channels
+    "quarantined": Reason("broker", "messages", "they made a side channel fail before; the log says which, and where"),
+    "status_internal_error": Reason("status", "messages", _DEFECT),
+    "control_internal_error": Reason("control", "requests", _DEFECT),
+    # -- answers
+    "publish_too_large": _answers(
+        "broker", "they are over the broker's maximum packet size: raise it there (mosquitto: max_packet_size)"
+    ),
+    "publish_closes_connection": _answers(
+        "broker",
+        "the broker closed the connection each time one of them was sent: raise its limit for messages (mosquitto: "
+        "max_packet_size), or look into its log",
+    ),
+    "publish_refused": _answers("broker", "the broker refuses them: look at its access list and its quotas"),
+    "publish_queue_full": _answers(
+        "broker", "it was away or slow for too long: raise queue_messages and queue_bytes under [broker]"
+    ),
+    "publish_connection_lost": _answers("broker", "QoS 0 ones are lost with the connection; qos = 1 keeps them"),
+    "publish_not_sent": _answers(
+        "broker", "it had not taken them when the application ended: raise drain_timeout_s, or look after the broker"
+    ),
+    "jsonl_full": _answers("jsonl", "the file cannot be written: free space, or raise max_pending_bytes"),
+    "jsonl_closed": _answers("jsonl", "the file could not be written before the end: look at its disk"),
+    "jsonl_sync_failed": _answers("jsonl", "the disk reported that it lost them: replace it"),
+    "stdout_full": _answers("stdout", "whoever reads standard output is too slow: raise max_pending_bytes"),
+    "stdout_closed": Reason("stdout", "answers", "whoever read standard output has left"),
+    "webhook_full": _answers("webhook", "the endpoint was away or slow for too long: raise max_queued under [[sink]]"),
+    "webhook_closed": _answers(
+        "webhook", "the endpoint had not taken them when the application ended: raise drain_timeout_s"
+    ),
+    "webhook_rejected": _answers("webhook", "the endpoint refuses them for good; the log has its answer"),
+}
+
+FAMILIES: Final[Mapping[str, Reason]] = {
+    "update_": Reason("update", "updates", "edge-runtime update status APP.toml says what became of it"),
+}
+"""Reasons that begin with these words: each refusal of an update has a log line of its own, with its cause."""
+
+UNKNOWN: Final = Reason("runtime", "items", "see docs/guide.md")
+
+_MISTIMED: Final = ("late", "duplicate")
+
+
+def reason_of(name: str) -> Reason:
+    """Return the row of a reason, or of its family."""
+    known = REASONS.get(name)
+    if known is not None:
+        return known
+    return next((one for prefix, one in FAMILIES.items() if name.startswith(prefix)), UNKNOWN)
+
+
+class DropReporter:
+    """Looks at the drop counters now and then, and logs what was dropped, why, and what to do.
+
+    1. A reason is logged at the first look after it counted, then at most every `EVERY_S`, doubling up to `LONGEST_S`
+       as long as it goes on.
+    2. A reason that was quiet for as long as that begins with `EVERY_S` again.
+    3. The last look leaves nothing unsaid.
+
+    Args:
+        metrics: whose counters; what they hold at `start` is an earlier run's.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._before: Counter[str] = Counter()
+        self._samples_before = 0
+        self._said: Counter[str] = Counter()
+        self._quiet: dict[str, tuple[float, float]] = {}
+        self._timer: Timer | None = None
+
+    def start(self, loop: Loop) -> None:
+        """Look every `EVERY_S` from now on."""
+        self._before = Counter(self._metrics.dropped)
+        self._samples_before = self._metrics.counts["samples_total"]
+        self._said = Counter(self._before)
+        self._again(loop)
+
+    def stop(self) -> None:
+        """Look for the last time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self.look(0.0, last=True)
+
+    def look(self, now: float, *, last: bool = False) -> None:
+        """Log what is due.
+
+        Args:
+            now: monotonic seconds.
+            last: there will be no other look (rule 3).
+        """
+        for name, count in list(self._metrics.dropped.items()):
+            fresh = count - self._said[name]
+            until, wait_s = self._quiet.get(name, (0.0, 0.0))
+            if fresh <= 0:
+                if now >= until + wait_s:
+                    self._quiet.pop(name, None)  # rule 2
+                continue
+            if now < until and not last:
+                continue
+            wait_s = min(2 * wait_s, LONGEST_S) or EVERY_S  # rule 1
+            self._quiet[name] = (now + wait_s, wait_s)
+            self._said[name] = count
+            self._log(name, fresh)
+
+    def lost(self) -> str:
+        """Say what this run lost that it should not have; empty if nothing.
+
+        1. Answers that reached no sink.
+        2. All that came, or all of one recording, because it was refused.
+        3. Most samples, because they were late or came twice: hardly a window is right then.
+        """
+        new = self._metrics.dropped - self._before
+        answers = sum(count for name, count in new.items() if reason_of(name).answers)
+        mistimed = sum(new[name] for name in _MISTIMED)
+        samples = self._metrics.counts["samples_total"] - self._samples_before
+        refused = 0 if samples else sum(n for name, n in new.items() if reason_of(name).component == "source")
+        unused = self._metrics.counts["recordings_unused_total"]
+        return ", ".join(
+            text
+            for count, text in (
+                (answers, f"{answers} answers were dropped"),  # rule 1
+                (refused, f"all {refused} messages or rows were refused"),  # rule 2
+                (unused, f"{unused} recordings gave no reading"),
+                (2 * mistimed > samples, f"{mistimed} of {samples} samples were late or came twice"),  # rule 3
+            )
+            if count
+        )
+
+    def _log(self, name: str, fresh: int) -> None:
+        reason = reason_of(name)
+        of = f" of {self._metrics.counts['samples_total']}" if name in _MISTIMED else ""
+        example = self._metrics.examples.get(name, "")
+        log.warning(
+            "%s: dropped %d%s %s: reason=%s: %s%s",
+            *(reason.component, fresh, of, reason.what, name, reason.advice),
+            f"; the last one: {example}" if example else "",
+        )
+
+    def _again(self, loop: Loop) -> None:
+        def tick() -> None:
+            self.look(loop.clock.monotonic())
+            self._again(loop)
+
+        self._timer = loop.call_later(EVERY_S, tick)

@@ -1,0 +1,147 @@
+"""Silence reporter: says when a source delivers no readings, and what arrived instead."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from edge_runtime.clock import Clock
+from edge_runtime.drops import EVERY_S, reason_of
+from edge_runtime.loop import Loop
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
+from edge_runtime.sources import Deliver, Done
+from edge_runtime.sources.build import SourceConfig
+
+log = logging.getLogger(__name__)
+
+LONGEST_S: Final = 3600.0
+"""Longest time between two lines about one silence."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A source and what is known of its silence."""
+
+    where: str
+    hint: str
+    gauge: str
+    """Of its broker's connection; empty where there is none."""
+    heard: float
+    """Monotonic time of the last reading, or of the beginning."""
+    patience_s: float
+    fresh: bool = False
+    """It has delivered since the last look."""
+    said_s: float = 0.0
+    """Length of the silence when it was last logged; 0 where it was not."""
+
+
+class SilenceReporter:
+    """Watches what sources deliver.
+
+    1. A source is silent when it has delivered no reading for its patience; that is logged once, and again each time
+       the silence has doubled, at the latest after `LONGEST_S`.
+    2. When readings come again, that is logged, and the patience becomes twice the silence that ended: a sensor that
+       sends once an hour is mentioned once or twice, not each hour.
+    3. While a broker is away, the link says so; the silence begins when it is back.
+    4. The line has what arrived since the last reading and was refused, with an example, or else how to look.
+
+    Args:
+        metrics: what arrived, and what was refused.
+        clock: monotonic time.
+        after_s: the first patience, seconds; 0 watches nothing.
+    """
+
+    def __init__(self, metrics: Metrics, clock: Clock, after_s: float) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._after_s = after_s
+        self._watched: list[_Watched] = []
+        self._dropped: Counter[str] = Counter()
+        self._messages = 0
+
+    def watch(self, config: SourceConfig, deliver: Deliver) -> Deliver:
+        """Return what the source is to deliver to, which takes note and passes on."""
+        if not self._after_s or config.type in {"recording", "stdin"}:
+            return deliver
+        where, hint, gauge = _described(config)
+        one = _Watched(where, hint, gauge, self._clock.monotonic(), self._after_s)
+        self._watched.append(one)
+
+        def noted(readings: Sequence[Reading], received: float, done: Done | None) -> None:
+            if one.said_s:
+                self._end(one, received)
+            one.heard, one.fresh = received, True
+            deliver(readings, received, done)
+
+        return noted
+
+    def start(self, loop: Loop) -> None:
+        """Look every `EVERY_S`, or as often as the first patience."""
+        if self._watched:
+            self._remember()
+            self._again(loop)
+
+    def look(self, now: float) -> None:
+        """Log the silences that are due, at monotonic second `now`."""
+        for one in self._watched:
+            if one.gauge and not self._metrics.gauges.get(one.gauge, 1.0):
+                one.heard = now  # rule 3
+                continue
+            silent_s = now - one.heard
+            if silent_s >= max(one.patience_s, min(2 * one.said_s, one.said_s + LONGEST_S)):  # rule 1
+                one.said_s = silent_s
+                log.warning("source: no readings for %.0f s from %s: %s", silent_s, one.where, self._instead(one))
+        if all(one.fresh for one in self._watched):
+            self._remember()
+        for one in self._watched:
+            one.fresh = False
+
+    def _end(self, one: _Watched, now: float) -> None:
+        silent_s = now - one.heard
+        log.info("source: readings again from %s, after %.0f s", one.where, silent_s)
+        one.said_s, one.patience_s = 0.0, max(one.patience_s, 2 * silent_s)  # rule 2
+
+    def _instead(self, one: _Watched) -> str:
+        """Rule 4."""
+        refused = self._metrics.dropped - self._dropped
+        parts = [f"{name} {count}" for name, count in refused.most_common() if reason_of(name).component == "source"]
+        messages = self._metrics.counts["messages_total"] - self._messages
+        if not parts:
+            return (
+                f"{messages} messages came, without samples"
+                if messages
+                else f"nothing arrived in that time. {one.hint}"
+            )
+        first = parts[0].split(" ", maxsplit=1)[0]
+        example = self._metrics.examples.get(first, "")
+        return (
+            f"what arrived was refused: {', '.join(parts)}: {reason_of(first).advice}"
+            f"{f'; the last one: {example}' if example else ''}"
+        )
+
+    def _remember(self) -> None:
+        self._dropped = Counter(self._metrics.dropped)
+        self._messages = self._metrics.counts["messages_total"]
+
+    def _again(self, loop: Loop) -> None:
+        def tick() -> None:
+            self.look(self._clock.monotonic())
+            self._again(loop)
+
+        loop.call_later(min(self._after_s, EVERY_S), tick)
+
+
+def _described(config: SourceConfig) -> tuple[str, str, str]:
+    """Where readings should come from, what to look at if none do, and the gauge of its connection."""
+    if config.type != "mqtt":
+        return f"the {config.type} source", "Look at the sensor and its cable.", ""
+    topics = ", ".join(one for one, _ in config.filters())
+    hint = (
+        f"Compare topics with what the sensors publish: mosquitto_sub -v -t '#' shows all topics of a broker. "
+        f"The broker of [broker.{config.broker}] must be the one that they publish to"
+    )
+    return f"topics {topics} of broker {config.broker}", hint, f'connected{{broker="{config.broker}"}}'

@@ -1,0 +1,243 @@
+"""Every drop reason has advice, and the log has every reason, in moderation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_runtime import drops
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.drops import EVERY_S, LONGEST_S, DropReporter, reason_of
+from edge_runtime.loop import Loop
+from edge_runtime.metrics import Metrics
+
+PACKAGE = Path(drops.__file__).parent
+
+# Where a counter is raised under a name that is worked out: what is asked for there, in words that the scan finds.
+WORKED_OUT = {
+    "barrier.py": {"status_internal_error", "control_internal_error"},  # and that of updates, which is in FAMILIES
+    "escalate.py": {"outbox_error", "outbox_busy", "outbox_full", "outbox_too_large", "outbox_invalid"},
+    "pipeline.py": {"outbox_error", "outbox_busy"},  # the same, asked before it is paid for
+    "sinks/stdout.py": {"stdout_closed", "stdout_full"},
+}
+"""By file: reasons that stand in a variable."""
+
+# Reasons of `InputError` that are raised where nothing is counted in `Metrics.dropped`: HTTP and the server's protocol.
+# The outbox's ledger counts what leaves it by itself: expired, evicted.
+ELSEWHERE = {"evicted", "expired", "datatype", "encoding", "http", "json", "name", "parameter", "size", "value"}
+UPDATES = {"announcement", "keys"}
+"""Of methods of the updates that happen to have such names; all of theirs count as ``update_...``."""
+
+
+def texts(node: ast.expr) -> Iterator[str]:
+    """The reasons that an expression may be; an f-string's beginning with an asterisk behind it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from texts(node.body)
+        yield from texts(node.orelse)
+    elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+        yield f"{node.values[0].value!s}*"
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def counted(tree: ast.AST) -> tuple[set[str], int]:
+    """Reasons that a module counts, and how many counters it raises under a name that is worked out."""
+    found: set[str] = set()
+    unclear = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            if name_of(node.target.value).endswith("dropped"):
+                here = set(texts(node.target.slice))
+                unclear += not here
+                found |= here
+        elif isinstance(node, ast.Call) and name_of(node.func) in {"InputError", "_drop", "_settle", "_done_with",
+                                                                  "refused", "forget", "_refuse"}:  # fmt: skip
+            for argument in node.args:
+                found |= set(texts(argument)) if re.fullmatch(r"[a-z_]+", next(texts(argument), "")) else set()
+    return found, unclear
+
+
+def reasons_in_the_code() -> set[str]:
+    found: set[str] = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        found |= counted(ast.parse(path.read_text("utf-8")))[0]
+    for reasons in WORKED_OUT.values():
+        found |= reasons
+    return found - ELSEWHERE - UPDATES - {""}
+
+
+def test_the_scan_finds_what_is_known_to_be_there() -> None:
+    found = reasons_in_the_code()
+    assert {"late", "duplicate", "publish_too_large", "webhook_full", "malformed", "budget_*", "outbox_full"} <= found
+
+
+def test_every_reason_in_the_code_has_advice() -> None:
+    """Mutation that this finds: a counter with a new name, for which nobody wrote down what to do."""
+    missing = set()
+    for name in reasons_in_the_code():
+        if name.endswith("*"):
+            prefix = name.removesuffix("*")
+            known = prefix in drops.FAMILIES or any(one.startswith(prefix) for one in drops.REASONS)
+        else:
+            known = reason_of(name) is not drops.UNKNOWN
+        if not known:
+            missing.add(name)
+    assert not missing, "add rows to edge_runtime.drops.REASONS"
+
+
+def test_no_advice_is_left_for_what_nothing_counts() -> None:
+    found = reasons_in_the_code()
+    families = tuple(name.removesuffix("*") for name in found if name.endswith("*"))
+    stale = {name for name in drops.REASONS if name not in found and not name.startswith(families)}
+    assert not stale
+
+
+def test_names_that_are_worked_out_are_few_and_known() -> None:
+    """One more of them may count under a name that the scan above cannot see: list its reasons in `WORKED_OUT`."""
+    unclear = {
+        str(path.relative_to(PACKAGE)): number
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (number := counted(ast.parse(path.read_text("utf-8")))[1])
+    }
+    # Those that are not in WORKED_OUT pass on what InputError, `_drop`, `_settle` and `forget` were given.
+    assert unclear == {
+        "barrier.py": 1,
+        "escalate.py": 1,
+        "mqtt/reception.py": 1,
+        "mqtt/session.py": 1,
+        "pipeline.py": 2,
+        "sinks/stdout.py": 1,
+        "sinks/webhook.py": 1,
+        "sources/decoding.py": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["share", "calls", "bytes", "governor"])
+def test_every_bound_of_the_budget_has_advice(name: str) -> None:
+    assert f"budget_{name}" in drops.REASONS
+
+
+@pytest.mark.parametrize("name", ["full", "too_large", "invalid", "evicted"])
+def test_every_refusal_of_the_outbox_has_advice(name: str) -> None:
+    assert f"outbox_{name}" in drops.REASONS
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def test_a_line_says_who_dropped_how_many_why_and_what_to_do(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = DropReporter(metrics)
+    metrics.dropped["publish_too_large"] += 19
+    metrics.dropped["malformed"] += 2
+    metrics.examples["malformed"] = "message of 3 bytes: not JSON"
+    reporter.look(0.0)
+    first, second = caplog.messages
+    assert first.startswith("broker: dropped 19 answers: reason=publish_too_large: ")
+    assert "max_packet_size" in first
+    assert second.startswith("source: dropped 2 messages or rows: reason=malformed: ")
+    assert second.endswith("; the last one: message of 3 bytes: not JSON")
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_what_goes_on_is_said_less_and_less_often(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+    """Mutation that this finds: a line every ten seconds for as long as a device lives."""
+    reporter = DropReporter(metrics)
+    said = []
+    for i in range(int(4 * LONGEST_S / EVERY_S)):
+        metrics.dropped["budget_share"] += 1
+        reporter.look(i * EVERY_S)
+        if caplog.records:
+            said.append(i * EVERY_S)
+            caplog.clear()
+    assert said[:4] == [0, EVERY_S, 3 * EVERY_S, 7 * EVERY_S]
+    assert len(said) < 15
+    assert said[-1] - said[-2] <= LONGEST_S
+
+
+def test_a_reason_that_was_quiet_is_said_at_once_again(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = DropReporter(metrics)
+    for now in (0.0, 10.0, 30.0, 70.0):
+        metrics.dropped["late"] += 1
+        reporter.look(now)
+    assert len(caplog.records) == 4
+    for now in range(80, 400, 10):
+        reporter.look(float(now))
+    assert len(caplog.records) == 4
+    for now in (400.0, 410.0):
+        metrics.dropped["late"] += 1
+        reporter.look(now)
+    assert len(caplog.records) == 6
+
+
+def test_each_count_is_said_once_and_the_last_look_leaves_none(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SimulatedClock()
+    loop = Loop(clock=clock)
+    metrics.dropped["late"] += 1000
+    reporter = DropReporter(metrics)
+    reporter.start(loop)
+    for _ in range(25):
+        metrics.dropped["late"] += 1
+        clock.advance(EVERY_S)
+        loop.turn(0)
+    metrics.dropped["late"] += 1
+    reporter.stop()
+    reporter.stop()
+    loop.close()
+    counts = [int(re.findall(r"dropped (\d+)", line)[0]) for line in caplog.messages]
+    assert sum(counts) == 26, "an earlier run's thousand are not this one's"
+    assert all(counts)
+
+
+def test_nothing_dropped_is_nothing_said(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = DropReporter(metrics)
+    metrics.dropped["late"] += 0
+    reporter.look(0.0, last=True)
+    assert not caplog.records
+
+
+# -- what makes a run a failure ----------------------------------------------------------------------------------------
+
+
+def lost(*, samples: int = 0, unused: int = 0, **dropped: int) -> str:
+    metrics = Metrics()
+    metrics.dropped.update(dropped)
+    metrics.counts.update(samples_total=samples, recordings_unused_total=unused)
+    return DropReporter(metrics).lost()
+
+
+def test_a_run_that_lost_nothing_of_weight_is_fine() -> None:
+    assert lost() == ""
+    assert lost(samples=1000, late=500, malformed=10_000) == ""
+    assert lost(samples=1000, budget_share=900, rate_reduced=900, outbox_full=3) == "", "the operator's own policies"
+    assert lost(samples=10, stdout_closed=900) == "", "whoever read them has left, as with any command"
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [
+        ("19 answers were dropped", {"samples": 10, "publish_too_large": 19}),
+        ("3 answers were dropped", {"samples": 10, "webhook_rejected": 1, "jsonl_full": 2}),
+        ("all 60 messages or rows were refused", {"malformed": 59, "not_finite": 1}),
+        ("1 recordings gave no reading", {"samples": 10, "unused": 1}),
+        ("57 of 60 samples were late or came twice", {"samples": 60, "duplicate": 50, "late": 7}),
+    ],
+)
+def test_a_run_that_lost_what_it_was_for_is_not(text: str, figures: dict[str, int]) -> None:
+    assert lost(**figures) == text

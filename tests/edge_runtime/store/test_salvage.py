@@ -512,3 +512,43 @@ def test_100_damaged_files_never_stop_the_outbox_and_never_yield_a_wrong_case(
             assert ids(drain(outbox)) == [9_999], f"seed {seed}"
             assert outbox.damage == [], f"seed {seed}"
     assert 20 < set_aside < 100
+
+
+def test_a_case_that_was_spoilt_is_closed_as_damaged(tmp_path: Path, clock: SimulatedClock) -> None:
+    """Its meta is not believed: only the id, which the index confirms. Mutation: dropping it without a closing."""
+    make_and_put(tmp_path, clock)
+    rewrite(tmp_path, "UPDATE cases SET body = zeroblob(600) WHERE seq = 2")
+    with make(tmp_path, clock) as outbox:
+        assert ids(outbox.take(9, EVERYTHING)) == [1, 3]
+        (closing,) = outbox.closings(9)
+        assert (closing.id, closing.key, closing.reason, closing.meta) == ("watch@2", "watch", "damaged", b"")
+        assert outbox.damage == []
+
+
+def test_cases_that_are_lost_with_their_rows_are_closed_by_the_ids_in_their_index(
+    tmp_path: Path, clock: SimulatedClock
+) -> None:
+    """Mutation that this finds: `salvage._close_lost` that closes nothing; a salvage that forgets earlier closings."""
+    with make(tmp_path, clock) as outbox:
+        outbox.put(cases(7))
+        outbox.bury([one.id for one in outbox.take(1, EVERYTHING)], "rejected", "no")
+    make_and_put(tmp_path, clock)
+    rewrite(tmp_path, "UPDATE cases SET body = x'00' WHERE seq = 3", "UPDATE ledger SET accepted = 70")
+    with make(tmp_path, clock) as outbox:
+        assert ids(outbox.take(9, EVERYTHING)) == [1, 3]
+        assert [(one.id, one.reason) for one in outbox.closings(9)] == [("watch@7", "rejected"), ("watch@2", "damaged")]
+        assert [damage.lost for damage in outbox.damage] == [None]
+        assert outbox.put(cases(2)).repeated == names(2)
+
+
+def make_and_put(folder: Path, clock: SimulatedClock) -> None:
+    with make(folder, clock, live_share=0.0) as outbox:
+        outbox.put(cases(1, 2, 3))
+
+
+def rewrite(folder: Path, *statements: str) -> None:
+    """Change rows behind the outbox's back, so that their checksums are wrong."""
+    db = sqlite3.connect(folder / "outbox.db", isolation_level=None)
+    for statement in statements:
+        db.execute(statement)
+    db.close()

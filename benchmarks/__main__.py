@@ -39,6 +39,7 @@ SCRIPTS = {
     "outbox": "bench_outbox",
     "codecs": "bench_codecs",
     "cloud": "bench_cloud",
+    "serve": "bench_serve",
 }
 """Programs of their own, which print their own tables."""
 

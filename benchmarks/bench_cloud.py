@@ -205,10 +205,10 @@ def drive(name: str, port: int) -> None:
 
 
 class Child:
-    """A process of this file, on one core."""
+    """A process of this file, on one core; `root` is the checkout whose edge-runtime it uses."""
 
-    def __init__(self, stack: ExitStack, python: str, core: int, *arguments: str) -> None:
-        root = str(Path(__file__).resolve().parents[1])
+    def __init__(self, stack: ExitStack, python: str, core: int, *arguments: str, root: str | None = None) -> None:
+        root = root or str(Path(__file__).resolve().parents[1])
         self.process = subprocess.Popen(
             [python, __file__, "--child", *arguments],
             stdin=subprocess.PIPE,

@@ -63,7 +63,7 @@ class CloudConfig:
     connect_timeout_s: float = 5.0
     """For TCP and TLS together. Looking up the name is the system's business and not covered."""
     timeout_s: float = 10.0
-    """Longest silence: until the first byte of an answer, and between two of its pieces."""
+    """Longest exchange: from connecting to the last byte of the answer, however steadily it drips (HTTP only)."""
     deadline_s: float = 30.0
     """Longest time for a request as a whole, from the call to the decoded answer, repeats included."""
     token_file: Path | None = None

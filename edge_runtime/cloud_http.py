@@ -1,16 +1,14 @@
 """The cloud client over HTTP/1.1: keep-alive, binary tensors with a JSON fallback, no dependency.
 
-A time-out is a time-out here: TCP, TLS, each silence and the request as a whole are bounded separately. One connection
-serves one request at a time; idle ones are kept, up to `CloudConfig.max_idle_connections`.
+A time-out is a time-out here: connecting, each exchange (`CloudConfig.timeout_s`) and the request with its repeats
+(`CloudConfig.deadline_s`) are bounded as a whole, however slowly a server drips. One connection serves one request at a
+time; idle ones are kept, up to `CloudConfig.max_idle_connections`.
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -20,7 +18,9 @@ from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
 from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
-from edge_runtime.http1 import Head, Stream, compress, decompress, handshake
+from edge_runtime.http1 import compress, decompress
+from edge_runtime.http_client import Answer, Connections
+from edge_runtime.http_parser import Head
 from edge_runtime.oip import (
     JSON_LENGTH_HEADER,
     Array,
@@ -47,14 +47,6 @@ _FORMATS: dict[str, Literal["undecided", "binary", "json"]] = {
     "always": "binary",
     "never": "json",
 }
-_MAX_INTERIM = 8  # "100 Continue" and "103 Early Hints" before the answer proper
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    head: Head
-    body: Buffer
 
 
 class HttpClient(CloudClient):
@@ -74,8 +66,14 @@ class HttpClient(CloudClient):
             max_body_bytes=config.max_response_bytes,
             max_json_bytes=min(config.max_response_bytes, Limits().max_json_bytes),
         )
-        self._lock = threading.Lock()
-        self._idle: list[Stream] = []
+        self._connections = Connections(
+            config.host,
+            config.port,
+            self._tls,
+            clock,
+            max_idle=config.max_idle_connections,
+            connect_timeout_s=config.connect_timeout_s,
+        )
         self._format = _FORMATS[config.binary]
 
     @property
@@ -93,10 +91,7 @@ class HttpClient(CloudClient):
 
     def close(self) -> None:
         """Close idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for stream in idle:
-            stream.close()
+        self._connections.close()
 
     def _fetch_metadata(self, deadline: float) -> ModelMetadata:
         answer = self._call("GET", self._path, deadline)
@@ -150,14 +145,14 @@ class HttpClient(CloudClient):
         deadline: float,
         *,
         binary: bool,
-    ) -> _Answer:
+    ) -> Answer:
         try:
             body = encode_request(inputs, request_id=request_id, outputs=outputs, parameters=parameters, binary=binary)
         except InputError as error:
             raise CloudRejected(f"request {request_id!r} cannot be sent: {error}") from None
         return self._call("POST", f"{self._path}/infer", deadline, body)
 
-    def _decode(self, answer: _Answer) -> InferResponse:
+    def _decode(self, answer: Answer) -> InferResponse:
         try:
             length = json_length(answer.head.headers.get(JSON_LENGTH_HEADER.lower()))
             return decode_response(answer.body, length, self._limits)
@@ -166,7 +161,7 @@ class HttpClient(CloudClient):
 
     # -- one request ---------------------------------------------------------------------------------------------------
 
-    def _call(self, method: str, path: str, deadline: float, body: Body | None = None) -> _Answer:
+    def _call(self, method: str, path: str, deadline: float, body: Body | None = None) -> Answer:
         """Send a request, on a kept connection where there is one; once more with a fresh token after a 401.
 
         Raises:
@@ -182,110 +177,21 @@ class HttpClient(CloudClient):
                 answer = self._exchange(self._head(method, path, renewed, framing), parts, deadline)
         return answer
 
-    def _exchange(self, head: bytes, parts: tuple[Buffer, ...], deadline: float) -> _Answer:
-        stream = self._reusable()
+    def _exchange(self, head: bytes, parts: tuple[Buffer, ...], deadline: float) -> Answer:
+        limit = min(deadline, self._clock.monotonic() + self._config.timeout_s)
+        most = self._config.max_response_bytes
         try:
-            if stream is not None:
-                before = stream.received
-                try:
-                    return self._talk(stream, head, parts, deadline)
-                except TimeoutError:
-                    raise
-                except OSError:
-                    # The server closed a kept connection at the moment we used it. Nothing of an answer came, so this
-                    # is no verdict on the request: once more, on a new connection, and the other old ones go as well.
-                    if stream.received != before:
-                        raise
-                    self.close()
-            return self._talk(self._open(deadline), head, parts, deadline)
+            answer = self._connections.exchange(head, parts, limit, max_body_bytes=most)
+            if answer.flaw is not None:
+                raise answer.flaw
+            body = decompress(answer.body, answer.head.headers.get("content-encoding", ""), most)
         except TimeoutError:
             raise CloudUnavailable(f"{self._where} did not answer in time") from None
         except OSError as error:
             raise CloudUnavailable(f"{self._where} cannot be reached: {_reason(error)}") from None
         except InputError as error:
             raise CloudRejected(f"{self._where}: unreadable answer: {error}") from None
-
-    def _talk(self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float) -> _Answer:
-        """One request and its answer; closes the stream unless it can be used again."""
-        keep = False
-        try:
-            stream.limit_wait(deadline, self._config.timeout_s)
-            unsent: OSError | None = None
-            try:
-                stream.send(head, parts)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                unsent = error  # a server that refuses early (413, 401) closes while we write; its answer may be here
-            try:
-                answer_head = self._final_head(stream)
-                body = self._read_body(stream, answer_head)
-            except OSError:
-                if unsent is not None:
-                    raise unsent from None
-                raise
-            version, status, _ = answer_head.start
-            framed = "content-length" in answer_head.headers or "transfer-encoding" in answer_head.headers
-            keep = unsent is None and answer_head.keeps_alive(version) and (framed or status == "204")
-            return _Answer(int(status), answer_head, body)
-        finally:
-            if keep:
-                self._keep(stream)
-            else:
-                stream.close()
-
-    def _final_head(self, stream: Stream) -> Head:
-        for _ in range(_MAX_INTERIM):
-            head = stream.read_head(response=True)
-            if not head.start[1].startswith("1"):
-                return head
-        raise InputError("http", "nothing but interim answers (status 1xx)")
-
-    def _read_body(self, stream: Stream, head: Head) -> Buffer:
-        if head.start[1] in ("204", "304"):
-            return b""
-        body = stream.read_body(head, self._config.max_response_bytes, response=True)
-        return decompress(body, head.headers.get("content-encoding", ""), self._config.max_response_bytes)
-
-    def _open(self, deadline: float) -> Stream:
-        """A new connection: TCP (each address of the name in turn) and TLS, within `connect_timeout_s` together."""
-        limit = min(deadline, self._clock.monotonic() + self._config.connect_timeout_s)
-        last: OSError | None = None
-        addresses = socket.getaddrinfo(self._config.host, self._config.port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in addresses:
-            left = limit - self._clock.monotonic()
-            if left <= 0:
-                break
-            sock = socket.socket(family, kind, protocol)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
-                sock.settimeout(left)
-                sock.connect(address)
-                if self._tls is not None:
-                    sock = handshake(sock, self._tls.context(), self._clock, limit, server_hostname=self._config.host)
-            except OSError as error:
-                sock.close()
-                last = error
-            else:
-                return Stream(sock, self._clock)
-        raise last or TimeoutError("no time left to connect")
-
-    def _reusable(self) -> Stream | None:
-        while True:
-            with self._lock:
-                if not self._idle:
-                    return None
-                stream = self._idle.pop()
-            if not stream.is_stale():
-                return stream
-            stream.close()
-
-    def _keep(self, stream: Stream) -> None:
-        with self._lock:
-            if len(self._idle) < self._config.max_idle_connections:
-                self._idle.append(stream)
-                return
-        stream.close()
+        return Answer(answer.head, body)
 
     # -- headers -------------------------------------------------------------------------------------------------------
 
@@ -321,7 +227,7 @@ class HttpClient(CloudClient):
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
-    def _error(self, answer: _Answer) -> CloudError:
+    def _error(self, answer: Answer) -> CloudError:
         """The error that a status other than 200 stands for."""
         status = answer.status
         text = f"{self._where} answered {status}: {_message(answer.body)}"

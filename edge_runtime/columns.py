@@ -32,7 +32,7 @@ _EMPTY = frozenset(("", "nan", "na", "n/a", "null", "none", "-"))
 
 
 def time_positions(names: Sequence[str], taken: Collection[int | None] = ()) -> list[int]:
-    """Which columns are called like stamps; several if nobody can tell which of them are meant.
+    """Find the columns that are called like stamps; several where the names alone do not decide.
 
     Args:
         names: of all columns.
@@ -45,7 +45,7 @@ def time_positions(names: Sequence[str], taken: Collection[int | None] = ()) -> 
 
 
 def is_time(name: str) -> bool:
-    """Whether a column is called like stamps."""
+    """Return whether a column is called like stamps."""
     return bool(time_positions([name]))
 
 
@@ -56,7 +56,7 @@ def _is_called(name: str, known: Collection[str]) -> bool:
 
 
 def unit_in_name(name: str) -> TimeUnit | None:
-    """Unit in the name of a column of stamps, as in ``time_ms``, ``Time (s)``, ``seconds_elapsed``; else None."""
+    """Read the unit in a name of stamps, as in ``time_ms``, ``Time (s)``, ``seconds_elapsed``; else None."""
     plain = name.strip().lower()
     if plain in (*TIME_COLUMNS, *OTHER_TIME_COLUMNS):
         return _UNITS.get(plain.split("_")[0])
@@ -65,18 +65,18 @@ def unit_in_name(name: str) -> TimeUnit | None:
 
 
 def unit_of_date(stamp: float) -> TimeUnit | None:
-    """Unit in which a stamp is a moment from 1973 to the year 5138; None where it may count from any start."""
+    """Find the unit in which a stamp is a moment from 1973 to the year 5138; None where it may count from any start."""
     units: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")
     return next((unit for unit in units if 1e8 <= stamp / UNITS_PER_S[unit] < 1e11), None)
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether a cell of a table holds nothing: no text, NaN, or a word for it."""
+    """Return whether a cell of a table holds nothing: no text, NaN, or a word for it."""
     return cell is None or cell != cell or (isinstance(cell, str) and cell.strip().lower() in _EMPTY)  # noqa: PLR0124
 
 
 def seconds_of(column: Sequence[Any], unit: TimeUnit) -> Float64:
-    """Stamps of a whole column in seconds, NaN for empty cells.
+    """Convert the stamps of a whole column to seconds, NaN for empty cells.
 
     Args:
         column: numbers, texts of numbers, ISO 8601 texts (``unit`` is ``iso8601``), or dates and times.
@@ -104,7 +104,7 @@ def seconds_of(column: Sequence[Any], unit: TimeUnit) -> Float64:
 
 
 def are_texts(column: Sequence[Any]) -> bool:
-    """Whether the first stamp of a column is a date and time, as a text or as itself."""
+    """Return whether the first stamp of a column is a date and time, as a text or as itself."""
     first = next((cell for cell in column if not is_empty(cell)), 0)
     if isinstance(first, date):
         return True
@@ -116,7 +116,7 @@ def are_texts(column: Sequence[Any]) -> bool:
 
 
 def unit_of(name: str, first: float) -> TimeUnit:
-    """Unit of the numbers in a column of stamps where nobody said it: by its name, else seconds, if those are dates.
+    """Infer the unit of a column of numbers: the one in its name, else seconds.
 
     A number that would lie beyond the year 9999 in seconds is a moment since 1970 in a smaller unit.
     """

@@ -40,4 +40,5 @@ def offer(model: Model, max_batch: int) -> ServedModel:
         outputs=(TensorSpec(OUTPUT, "FP32", (-1, len(labels))),),
         predict=predict,
         max_batch=max_batch,
+        max_numbers=len(contract.channels) * contract.window,
     )

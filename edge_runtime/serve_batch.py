@@ -1,9 +1,7 @@
 """Dynamic batching for the server: requests of different callers run through the model together.
 
-There is no batching thread. The first caller that finds the model free *leads*: it waits `max_queue_delay_s` for
-company, takes what has queued up to the model's `max_batch`, runs it, hands out the results, and passes the lead to
-whoever is next in the queue. A lone caller thus pays for no thread switch, and while the model is busy the queue forms
-the next batch by itself, so a delay of 0 already batches under load.
+Each model has a thread, which takes what waits, up to the model's `max_batch`, runs it, and takes again. A lone request
+is run at once; while the model is busy the queue forms the next batch by itself, so a delay of 0 batches under load.
 
 Requests go together when their tensors have the same types and the same shapes behind the first axis.
 """
@@ -31,9 +29,11 @@ class ServedModel:
 
     Attributes:
         predict: arrays by input name to arrays by output name, first axis the batch on both sides. Called by one
-            thread at a time (not always the same one); may raise `InputError` for inputs it refuses. What it returns is
+            thread at a time; may raise `InputError` for inputs it refuses. What it returns is
             copied before the next call, so it may reuse its buffers.
         max_batch: largest batch it takes; a larger request is refused.
+        max_numbers: most numbers of one window, all inputs together, where an axis besides the batch is open; None is
+            not known. A request may be as long as they need.
 
     Raises:
         ValueError: a tensor has no batch axis (a first dimension of -1), or a value makes no sense.
@@ -46,6 +46,7 @@ class ServedModel:
     version: str = "1"
     platform: str = "edge-runtime"
     max_batch: int = 32
+    max_numbers: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name or not self.version or not self.inputs or not self.outputs or self.max_batch < 1:
@@ -61,46 +62,45 @@ class Refused(EdgeError):  # noqa: N818 - a verdict, named as the caller sees it
     Attributes:
         status: HTTP status.
         retry: whether to invite the caller to come back (`Retry-After`).
+        headers: whole lines that the answer has besides.
     """
 
-    def __init__(self, status: int, message: str, *, retry: bool = False) -> None:
+    def __init__(self, status: int, message: str, *, retry: bool = False, headers: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.retry = retry
+        self.headers = headers
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class Call:
+    """A request in the queue of a model, and what became of it: `outputs` or `error`, once `done` was called.
+
+    Attributes:
+        done: called by whoever `Batcher.start` was told to deliver to.
+    """
+
     inputs: dict[str, Array]
+    done: Callable[[], object]
+    since: float
     rows: int
     key: _Key
-    give_up: float
-    collect_until: float
-    signal: threading.Event | None = None
-    """Set when the call has its result or leads; None for a call that led from the start."""
     outputs: dict[str, Array] | None = None
     error: Exception | None = None
 
 
 class Batcher:
-    """The queue in front of one model. `run` is called by many threads.
+    """The queue in front of one model. Calls are submitted by one thread, and run by one other.
 
     Args:
         model: what to run.
         clock: what waits are measured with.
-        max_queue_delay_s: how long a leader waits for company; 0 takes what is there.
+        max_queue_delay_s: how long the oldest request waits for others to fill a batch; 0 takes what is there.
         max_queue_rows: windows that may wait; beyond it a request is refused with 503.
-        queue_timeout_s: longest wait for a turn and a result; then 503.
     """
 
     def __init__(
-        self,
-        model: ServedModel,
-        clock: Clock,
-        *,
-        max_queue_delay_s: float,
-        max_queue_rows: int,
-        queue_timeout_s: float,
+        self, model: ServedModel, clock: Clock, *, max_queue_delay_s: float = 0.0, max_queue_rows: int = 256
     ) -> None:
         self.model = model
         self.batches = 0
@@ -109,88 +109,92 @@ class Batcher:
         self._clock = clock
         self._max_queue_delay_s = max_queue_delay_s
         self._max_queue_rows = max_queue_rows
-        self._queue_timeout_s = queue_timeout_s
         self._changed = threading.Condition()
-        self._queue: deque[_Call] = deque()
+        self._queue: deque[Call] = deque()
         self._queued_rows = 0
-        self._leader: _Call | None = None
+        self._fresh = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
-    def run(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Run a request, together with others where that works out.
+    def start(self, deliver: Callable[[Sequence[Call]], object]) -> None:
+        """Run what is submitted, in a thread of its own.
+
+        Args:
+            deliver: is given finished calls, in that thread.
+        """
+        # A thread that hangs in a model at `stop` keeps the event that it was started with, and ends by it.
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(deliver, self._stop), name=f"serve[{self.model.name}]", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread; a model that hangs is left to itself after `timeout_s`."""
+        self._stop.set()
+        with self._changed:
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            self._thread = None
+
+    def submit(self, inputs: dict[str, Array], done: Callable[[], object]) -> Call:
+        """Queue a request; `flush` starts it.
 
         Args:
             inputs: arrays that fit the model's specs, all with the same first axis.
-
-        Returns:
-            Arrays by output name that nobody else writes to.
+            done: see `Call`.
 
         Raises:
-            Refused: the queue is full (503), the wait is over (503), or the model failed (500).
-            InputError: the model refused these inputs.
+            Refused: the queue is full (503).
         """
-        now = self._clock.monotonic()
-        call = _Call(
-            inputs,
-            len(next(iter(inputs.values()))),
-            tuple((name, array.shape[1:]) for name, array in sorted(inputs.items())),
-            now + self._queue_timeout_s,
-            now + self._max_queue_delay_s,
-        )
+        rows = len(next(iter(inputs.values())))
+        key = tuple((name, array.shape[1:]) for name, array in sorted(inputs.items()))
+        call = Call(inputs, done, self._clock.monotonic(), rows, key)
         with self._changed:
-            if self._queued_rows + call.rows > self._max_queue_rows and self._queue:
+            if self._queued_rows + rows > self._max_queue_rows and self._queue:
                 raise Refused(503, f"model {self.model.name!r} is busy: {self._queued_rows} windows wait", retry=True)
             self._queue.append(call)
-            self._queued_rows += call.rows
-            if self._leader is None:
-                self._leader = call
-            else:
-                call.signal = threading.Event()
-                if self._queued_rows >= self.model.max_batch:
-                    self._changed.notify_all()  # the leader may be collecting: its batch is full now
-        if call.signal is None or not self._follow(call, call.signal):
-            self._lead(call)
-        if call.error is not None:
-            raise call.error
-        assert call.outputs is not None
-        return call.outputs
+            self._queued_rows += rows
+            self._fresh = True
+        return call
 
-    def _follow(self, call: _Call, signal: threading.Event) -> bool:
-        """Wait for the result; False when this call became the leader instead."""
-        signal.wait(max(0.0, call.give_up - self._clock.monotonic()))
+    def flush(self) -> None:
+        """Wake the model's thread. Apart from `submit`, so that what came together makes one batch."""
+        if self._fresh:
+            self._fresh = False
+            with self._changed:
+                self._changed.notify()
+
+    def withdraw(self, call: Call) -> None:
+        """Forget a call whose caller gave up, where it still waits."""
         with self._changed:
-            if call.outputs is not None or call.error is not None:
-                return True
-            if self._leader is call:
-                return False
             if call in self._queue:
                 self._queue.remove(call)
                 self._queued_rows -= call.rows
-        raise Refused(503, f"model {self.model.name!r} did not answer in {self._queue_timeout_s} s", retry=True)
 
-    def _lead(self, call: _Call) -> None:
-        """Form the next batch, run it, hand out the results and the lead. `call` is the head of the queue."""
-        with self._changed:
-            while self._queued_rows < self.model.max_batch:
-                left = call.collect_until - self._clock.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            batch = self._take()
-        try:
+    def _run(self, deliver: Callable[[Sequence[Call]], object], stop: threading.Event) -> None:
+        while batch := self._next(stop):
             self._execute(batch)
-        finally:
-            with self._changed:
-                successor = self._queue[0] if self._queue else None
-                self._leader = successor
-            for other in (*batch, successor):
-                if other is not None and other.signal is not None:
-                    other.signal.set()
+            deliver(batch)
 
-    def _take(self) -> list[_Call]:
+    def _next(self, stop: threading.Event) -> list[Call]:
+        """Wait for the next batch; empty when the thread is to end."""
+        with self._changed:
+            while not stop.is_set():
+                wait: float | None = None
+                if self._queue:
+                    wait = self._queue[0].since + self._max_queue_delay_s - self._clock.monotonic()
+                    if wait <= 0 or self._queued_rows >= self.model.max_batch:
+                        return self._take()
+                self._changed.wait(wait)
+        return []
+
+    def _take(self) -> list[Call]:
         """Calls that fit the one at the head of the queue, in order, up to `max_batch` windows."""
         head = self._queue.popleft()
         batch, rows = [head], head.rows
-        rest: deque[_Call] = deque()
+        rest: deque[Call] = deque()
         full = False
         while self._queue:
             call = self._queue.popleft()
@@ -204,7 +208,7 @@ class Batcher:
         self._queued_rows -= rows
         return batch
 
-    def _execute(self, batch: Sequence[_Call]) -> None:
+    def _execute(self, batch: Sequence[Call]) -> None:
         try:
             results = self._predict([call.inputs for call in batch], [call.rows for call in batch])
         except Exception as error:  # noqa: BLE001 - whatever a model raises is an answer to its callers, not our end

@@ -1,12 +1,16 @@
-"""What the server answers: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
+"""Routes of the server: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
 
-No socket is touched here; `edge_runtime.serve` reads requests and sends replies.
+No socket is touched and no model run here: `edge_runtime.serve_connection` reads requests, runs inferences and sends
+replies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
@@ -16,10 +20,11 @@ import orjson
 from edge_runtime._version import __version__
 from edge_runtime.credentials import SecretFile
 from edge_runtime.errors import InputError
-from edge_runtime.http1 import Head
+from edge_runtime.http_parser import Head
 from edge_runtime.oip import (
     BINARY_EXTENSION,
     JSON_LENGTH_HEADER,
+    Array,
     Body,
     Buffer,
     InferRequest,
@@ -30,6 +35,20 @@ from edge_runtime.oip import (
     json_length,
 )
 from edge_runtime.serve_batch import Batcher, Refused, ServedModel
+
+_SMALL_BODY_BYTES = 64 * 1024  # of a request that takes none; and names, shapes and parameters of one that does
+_JSON_BYTES_PER_NUMBER = 32  # "-1.2345678901234567e-308, " has 26
+_ABSOLUTE = re.compile(r"https?://([A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]+)((?:[/?].*)?)", re.IGNORECASE)
+# What the parser and `decompress` say of a request, as a status (RFC 9110, section 15; RFC 6585 for 431).
+_STATUS_OF = {
+    "coding": 501,
+    "encoding": 415,
+    "expectation": 417,
+    "fields_too_large": 431,
+    "target_too_long": 414,
+    "too_large": 413,
+    "version": 505,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +75,28 @@ class Reply:
         ).encode("latin-1")
 
 
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """A request that a model has to answer.
+
+    Attributes:
+        batcher: the queue of the model.
+        inputs: what to run.
+        reply: makes the answer from the model's outputs; raises `Refused` where they cannot be expressed.
+    """
+
+    batcher: Batcher
+    inputs: dict[str, Array]
+    reply: Callable[[dict[str, Array]], Reply]
+
+
 class Routes:
-    """The models of a server, by path. Called by many threads.
+    """The models of a server, by path.
 
     Args:
         batchers: queues in front of the models, by the name that they are served under.
         token: what callers must send; None lets everybody in.
-        max_request_bytes: longest body, as received and as decompressed.
+        max_request_bytes: longest body, as received and as decompressed, where a model's own inputs set no lower limit.
         retry_after_s: seconds after which a caller who was turned away for want of room may come back.
     """
 
@@ -76,9 +110,10 @@ class Routes:
     ) -> None:
         self._batchers = batchers
         self._token = token
-        self._limits = Limits(
-            max_body_bytes=max_request_bytes, max_json_bytes=min(max_request_bytes, Limits().max_json_bytes)
-        )
+        self._limits = {
+            name: _limits(min(max_request_bytes, _largest_request(batcher.model))) for name, batcher in batchers.items()
+        }
+        self._small = min(max_request_bytes, _SMALL_BODY_BYTES)
         self._retry_after_s = retry_after_s
 
     def error(self, status: int, message: str, *, retry: bool = False) -> Reply:
@@ -93,9 +128,31 @@ class Routes:
         headers = f"Retry-After: {self._retry_after_s}\r\n" if retry else ""
         return Reply(status, reply.body, headers)
 
+    def refusal(self, error: Exception) -> Reply:
+        """The answer to a request that the parser, `answer` or an `Inference` raised this error for."""
+        if isinstance(error, Refused):
+            reply = self.error(error.status, str(error), retry=error.retry)
+            return Reply(reply.status, reply.body, reply.headers + error.headers)
+        status = _STATUS_OF.get(error.reason, 400) if isinstance(error, InputError) else 500
+        return self.error(status, str(error))
+
+    def body_limit(self, head: Head) -> int:
+        """Longest body of a request: what the model can take in one, as JSON with a margin; little on other paths."""
+        try:
+            match _segments(head):
+                case ["v2", "models", name, *_, "infer"] if name in self._limits:
+                    return self._limits[name].max_body_bytes
+        except Refused:
+            pass  # `answer` says so
+        return self._small
+
     def unauthorized(self, head: Head) -> Reply | None:
-        """The refusal of a caller without the token; None where all is well. Health checks of the server are open."""
-        if self._token is None or _segments(head)[:2] == ["v2", "health"]:
+        """The refusal of a caller without the token; None where all is well. Health checks of the server are open.
+
+        Raises:
+            Refused: the request target is none.
+        """
+        if self._token is None or _segments(head)[:2] == ("v2", "health"):
             return None
         scheme, _, credentials = head.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._token.matches(credentials.strip()):
@@ -103,22 +160,18 @@ class Routes:
         reply = self.error(401, "a bearer token is needed, or the one sent is not right")
         return Reply(reply.status, reply.body, 'WWW-Authenticate: Bearer realm="inference"\r\n')
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply:
-        """Do what a request asks for. Whatever is wrong with it is an answer too.
+    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Inference:
+        """Do what a request asks for.
 
         Args:
             head: its request line and headers.
             body: all of its body, decompressed.
             ready: whether new requests are welcome, for those who ask.
-        """
-        try:
-            return self._dispatch(head, body, ready=ready)
-        except Refused as refusal:
-            return self.error(refusal.status, str(refusal), retry=refusal.retry)
-        except InputError as error:
-            return self.error(400, str(error))
 
-    def _dispatch(self, head: Head, body: Buffer, *, ready: bool) -> Reply:
+        Raises:
+            Refused: it cannot be done.
+            InputError: its body is wrong.
+        """
         match _segments(head):
             case ["v2"]:
                 _only(head, "GET")
@@ -132,7 +185,7 @@ class Routes:
             case _:
                 raise Refused(404, "no such path; see the Open Inference Protocol, version 2")
 
-    def _model(self, head: Head, body: Buffer, name: str, rest: list[str], *, ready: bool) -> Reply:
+    def _model(self, head: Head, body: Buffer, name: str, rest: list[str], *, ready: bool) -> Reply | Inference:
         batcher = self._batchers.get(name)
         if batcher is None:
             raise Refused(404, f"model {name[:60]!r} is not served here; there is {', '.join(self._batchers)}")
@@ -154,36 +207,77 @@ class Routes:
             case _:
                 raise Refused(404, f"model {name!r} has no {'/'.join(rest)[:60]!r}")
 
-    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher) -> Reply:
-        request = decode_request(body, json_length(head.headers.get(JSON_LENGTH_HEADER.lower())), self._limits)
+    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher) -> Inference:
+        request = decode_request(body, json_length(head.headers.get(JSON_LENGTH_HEADER.lower())), self._limits[name])
         model = batcher.model
         known = {spec.name for spec in model.outputs}
         for output in request.outputs:
             if output.name not in known:
                 raise InputError("name", f"model {name!r} has no output {output.name!r}")
         _check_inputs(model, request)
-        outputs = batcher.run(request.inputs)
-        wanted = [output.name for output in request.outputs] or [spec.name for spec in model.outputs]
-        try:
-            answer = encode_response(
-                {output: outputs[output] for output in wanted},
-                model_name=name,
-                model_version=model.version,
-                request_id=request.id,
-                binary={output for output in wanted if request.wants_binary(output)},
-            )
-        except InputError as error:  # not the caller's fault: the model's output cannot be put into JSON
-            raise Refused(500, f"{error}; ask for binary data") from None
-        return Reply(200, answer)
+        return Inference(batcher, request.inputs, lambda outputs: _inferred(name, model, request, outputs))
+
+
+def _inferred(name: str, model: ServedModel, request: InferRequest, outputs: Mapping[str, Array]) -> Reply:
+    wanted = [output.name for output in request.outputs] or [spec.name for spec in model.outputs]
+    try:
+        answer = encode_response(
+            {output: outputs[output] for output in wanted},
+            model_name=name,
+            model_version=model.version,
+            request_id=request.id,
+            binary={output for output in wanted if request.wants_binary(output)},
+        )
+    except InputError as error:  # not the caller's fault: the model's output cannot be put into JSON
+        raise Refused(500, f"{error}; ask for binary data") from None
+    return Reply(200, answer)
+
+
+def _largest_request(model: ServedModel) -> float:
+    """Bytes of the longest request that the model's inputs allow, written as JSON; infinite where that is not known."""
+    numbers: float | None = model.max_numbers
+    if numbers is None:
+        is_open = any(spec.datatype == "BYTES" or -1 in spec.shape[1:] for spec in model.inputs)
+        numbers = math.inf if is_open else sum(math.prod(spec.shape[1:]) for spec in model.inputs)
+    return _SMALL_BODY_BYTES + _JSON_BYTES_PER_NUMBER * model.max_batch * numbers
+
+
+def _limits(max_bytes: float) -> Limits:
+    return Limits(max_body_bytes=int(max_bytes), max_json_bytes=min(int(max_bytes), Limits().max_json_bytes))
 
 
 def _only(head: Head, method: str) -> None:
     if head.start[0] != method and not (method == "GET" and head.start[0] == "HEAD"):
-        raise Refused(405, f"use {method} here")
+        allowed = "GET, HEAD" if method == "GET" else method
+        raise Refused(405, f"use {method} here", headers=f"Allow: {allowed}\r\n")
 
 
-def _segments(head: Head) -> list[str]:
-    return [unquote(part) for part in head.start[1].partition("?")[0].strip("/").split("/")]
+def _segments(head: Head) -> Sequence[str]:
+    """The path of a request, by its four forms (RFC 9112, section 3.2).
+
+    1. ``/path?query``. 2. ``http://host/path?query``, as to a proxy: the path counts. 3. ``host:port`` with CONNECT and
+    4. ``*`` with OPTIONS ask for what no server of ours does.
+
+    Raises:
+        Refused: 501 for forms 3 and 4; 400 for what is none of them.
+    """
+    method, target, _ = head.start
+    return _split(method, target)
+
+
+@lru_cache(maxsize=256)  # a caller asks for the same path over and over
+def _split(method: str, target: str) -> Sequence[str]:
+    if not target.startswith("/"):
+        absolute = _ABSOLUTE.fullmatch(target)
+        if absolute is not None:  # form 2
+            target = absolute[2]
+        elif method == "CONNECT" or (method == "OPTIONS" and target == "*"):  # forms 3 and 4
+            raise Refused(501, f"{method} {target[:60]} is not implemented; use GET or POST with a path")
+        else:
+            raise Refused(400, f"the request target {target[:60]!r} is not a path")
+    if "#" in target:
+        raise Refused(400, "a request target has no fragment")
+    return tuple(unquote(part) for part in target.partition("?")[0].strip("/").split("/"))
 
 
 def _json(status: int, document: Mapping[str, Any]) -> Reply:

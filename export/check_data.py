@@ -56,7 +56,7 @@ def check_windows(windows: Windows, classes: Sequence[str], *, what: str, fewest
 
 
 def few_windows(windows: Windows, classes: Sequence[str], *, hop_s: float, what: str) -> list[str]:
-    """What to say of classes with too few windows to rely on: a line each, with how much is missing.
+    """Describe classes with too few windows to rely on: a line each, with how much is missing.
 
     Args:
         windows: labelled.
@@ -80,13 +80,13 @@ CONVERSIONS = (
 )
 """Ratios of units that people mix: in words, the ratio, and the units it holds for; none: for all."""
 CONVERSION_WITHIN = 1.35
-"""How far a ratio of sizes may lie from a conversion and still be taken for it: people move unlike each other."""
+"""Factor by which a ratio of sizes may miss a conversion and still be taken for it: people move unlike each other."""
 DOUBTFUL = 4.0
 """Ratio of a group's values to those of the others from on which it is pointed out."""
 
 
 def odd_scales(windows: Windows, channels: Sequence[Channel]) -> list[tuple[str, str, float]]:
-    """Groups whose values are of another size than those of all others, within the same classes.
+    """Find groups whose values are of another size than those of all others, within the same classes.
 
     The size is the root mean square over the channels of one unit, class by class, since people rest and run for
     different times; of a group the median over its classes counts, relative to the median of the other groups.

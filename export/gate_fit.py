@@ -38,7 +38,7 @@ class FittedGate:
 
     @property
     def said(self) -> list[str]:
-        """What it came to, a line each."""
+        """Summary for the user, a line each."""
         shares = self.promise["forwarded_by_group"].values()
         lines = [f"gate: {self.spec.score} below {self.spec.threshold:.7g} goes to the cloud"]
         if len(shares) > 1:
@@ -113,12 +113,12 @@ def fit_gate(
 
 
 def _just_below(threshold: float) -> float:
-    """Seven digits are what float32 holds; downwards, since a window below the threshold is hard."""
+    """Round down to a float32 below: that is what scores are, and a window below the threshold is hard."""
     return float(np.nextafter(np.float32(threshold), np.float32(0))) if threshold > 0 else threshold
 
 
 def _useless(device: Float32, cloud: Float32, hard: npt.NDArray[np.bool_], y: Int64, metric: str) -> str:
-    """Why asking the cloud about the hard windows does not pay; empty where it does."""
+    """Explain why asking the cloud about the hard windows does not pay; empty where it does."""
     answers = {"device": device, "both": np.where(hard[:, None], cloud, device)}
     alone, both = (
         judged.accuracy if metric == "accuracy" else judged.macro_f1
@@ -128,8 +128,8 @@ def _useless(device: Float32, cloud: Float32, hard: npt.NDArray[np.bool_], y: In
         return ""
     right, would = (each[hard].argmax(axis=1) == y[hard] for each in (device, cloud))
     name = "accuracy" if metric == "accuracy" else "macro F1"
-    mended, spoilt = int((would & ~right).sum()), int((right & ~would).sum())
+    corrected, harmed = int((would & ~right).sum()), int((right & ~would).sum())
     return (
         f"with the cloud's answers to the {int(hard.sum())} hard windows of validation groups the {name} is "
-        f"{both:.4f}, without {alone:.4f} ({mended} mended, {spoilt} made wrong)"
+        f"{both:.4f}, without {alone:.4f} ({corrected} corrected, {harmed} made wrong)"
     )

@@ -79,7 +79,7 @@ def read_sets(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Sets:
 
 
 def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
-    """What a person should know of the recordings before he trusts what is learnt from them."""
+    """Describe oddities of the recordings that bear on how far to trust the model."""
     channels, window = recipe.window.channels, recipe.window
     notes = few_windows(cut["train"], recipe.classes, hop_s=window.hop / window.rate_hz, what="train")
     if left_out := sum(recording.left_out for recording in dataset.recordings):
@@ -103,7 +103,7 @@ def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list
 
 
 def _step(t: Float64) -> float:
-    """Median step of stamps that rise; 0 where there is none."""
+    """Return the median step of stamps that rise; 0 where there is none."""
     steps = np.diff(t)
     return float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
 

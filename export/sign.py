@@ -10,11 +10,9 @@ Sources: OpenSSF Model Signing specification 1.0, sections 5 and 6; DSSE protoco
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from edge_runtime import archive, signature
 from edge_runtime.bundle import SIGNATURE, open_bundle
-from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.errors import ConfigError
 from edge_runtime.signature import TrustedKey
 from export.pack import put_in_place
 
@@ -203,70 +201,3 @@ def attach(path: Path, made: bytes, key: TrustedKey) -> None:
         signature.verify(made, bundle.digests, [key])
         files = {name: bundle.file(name) for name in bundle.digests}
     put_in_place(path, archive.pack({**files, SIGNATURE: made}), [key])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code: 0 done, 1 a bundle or signature that does not hold, 2 wrong use."""
-    parser = argparse.ArgumentParser(
-        prog="python -m export.sign", description="Make a key, sign bundles, or attach a signature made elsewhere."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    make = commands.add_parser("new-key", help="make a key pair: NAME.pem and NAME.pub.pem")
-    make.add_argument("key", type=Path, metavar="NAME.pem")
-    make.set_defaults(run=_new_key)
-    sign = commands.add_parser("sign", help="sign bundles in place")
-    sign.add_argument("bundle", type=Path, nargs="+", metavar="BUNDLE")
-    sign.add_argument("--key", type=Path, required=True, metavar="NAME.pem", help="the private key")
-    sign.set_defaults(run=_sign)
-    put = commands.add_parser("attach", help="put a signature file made elsewhere into its bundle")
-    put.add_argument("bundle", type=Path, metavar="BUNDLE")
-    put.add_argument("signature", type=Path, metavar="SIGNATURE")
-    put.add_argument("--key", type=Path, required=True, metavar="NAME.pub.pem", help="the public key")
-    put.set_defaults(run=_attach)
-    for command in (make, sign):
-        command.add_argument("--password-file", type=Path, metavar="FILE", help="with the private key's password")
-    options = parser.parse_args(arguments)
-    try:
-        options.run(options)
-    except EdgeError as error:
-        print(f"export.sign: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0
-
-
-def _password(options: argparse.Namespace) -> bytes | None:
-    """What encrypts the private key; None where no password was asked for, which an empty file does not mean."""
-    if options.password_file is None:
-        return None
-    password = _contents(options.password_file).rstrip(b"\r\n")
-    if not password:
-        raise ConfigError(f"{options.password_file}: is empty; write the password into it")
-    return password
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _new_key(options: argparse.Namespace) -> None:
-    print(f"devices trust {new_key(options.key, _password(options))}; keep {options.key} to yourself")
-
-
-def _sign(options: argparse.Namespace) -> None:
-    key = SigningKey(options.key, _password(options))
-    for path in options.bundle:
-        sign_bundle(path, key)
-        print(f"{path}: signed by {key.public}")
-
-
-def _attach(options: argparse.Namespace) -> None:
-    key = signature.load_key(options.key)
-    attach(options.bundle, _contents(options.signature), key)
-    print(f"{options.bundle}: signed by {key}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

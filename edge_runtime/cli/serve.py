@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import threading
 from typing import Any
 
 from edge_runtime.cli.arguments import add_trusted, count, existing_file, port, seconds
+
+_OWN_FILES = 64  # besides connections: libraries, models, the loop
 
 
 def add(commands: Any) -> None:
@@ -37,12 +40,36 @@ def add(commands: Any) -> None:
         "--max-batch", type=count, default=32, help="windows in one call of the engine (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch-delay-ms", type=seconds, default=2.0, help="how long a request waits for others (default: %(default)s)"
+        "--batch-delay-ms",
+        type=seconds,
+        default=0.0,
+        help="how long a request waits for others; while the model is busy they gather anyway (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-connections",
+        type=count,
+        default=4096,
+        help="connections at a time; a newcomer then takes the place of the one that is idle or slow for the longest "
+        "time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-connections-per-address",
+        type=count,
+        metavar="N",
+        help="connections of one address at a time; more are answered 503 (default: no limit of its own)",
     )
     parser.add_argument("--token-file", type=existing_file, help="file with the bearer token that callers must send")
     parser.add_argument("--cert-file", type=existing_file, help="certificate for TLS, with --key-file")
     parser.add_argument("--key-file", type=existing_file, help="private key for TLS")
     parser.set_defaults(run=run)
+
+
+def _allow_files(number: int) -> None:
+    """Raise the soft limit of open files, often 1,024, as far as it is needed and the hard one lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
             host=options.host,
             port=options.port,
             max_queue_delay_ms=options.batch_delay_ms,
+            max_connections=options.max_connections,
+            max_connections_per_address=options.max_connections_per_address,
             token_file=options.token_file,
             cert_file=options.cert_file,
             key_file=options.key_file,
@@ -78,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
         ]
     except ValueError as error:
         raise ConfigError(f"serve: {error}") from error
+    _allow_files(config.max_connections + _OWN_FILES)
     stop = threading.Event()
     served = {model.manifest.name: offer(model, options.max_batch) for model in models}
     if len(served) < len(models):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -19,7 +18,8 @@ from edge_runtime.backoff import Retry, parse_retry_after
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import InputError
-from edge_runtime.http1 import Head, Stream, handshake
+from edge_runtime.http_client import Connections
+from edge_runtime.http_parser import Head
 from edge_runtime.loop import Loop, Timer
 from edge_runtime.message import Answer
 from edge_runtime.metrics import Metrics
@@ -353,8 +353,6 @@ class _Poster:
     def __init__(self, config: WebhookSinkConfig, clock: Clock) -> None:
         parts = urlsplit(config.url)
         self._clock = clock
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self.where = f"{parts.scheme}://{parts.netloc}"
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         own = {"Host": parts.netloc, "User-Agent": f"edge-runtime/{__version__}", "Content-Type": "application/json"}
@@ -362,13 +360,12 @@ class _Poster:
         self._fixed = f"POST {path} HTTP/1.1\r\n{lines}"
         self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
         encrypted = parts.scheme == "https"
-        self._tls = ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if encrypted else None
-        self._stream: Stream | None = None
+        tls = ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if encrypted else None
+        port = parts.port or (443 if encrypted else 80)
+        self._connections = Connections(parts.hostname or "", port, tls, clock)
 
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        self._connections.close()
 
     def post(self, body: bytes, deadline: float) -> None:
         """Send one request and read the verdict.
@@ -380,13 +377,10 @@ class _Poster:
         try:
             head = self._exchange(body, deadline)
         except TimeoutError:
-            self.close()
             raise _Unavailable(f"{self.where} did not answer in time") from None
         except OSError as error:
-            self.close()
             raise _Unavailable(f"{self.where} cannot be reached: {error.strerror or error}") from None
         except InputError as error:
-            self.close()
             # It quotes what came, which may be our own request, sent back.
             told = str(error) if self._token is None else self._token.hide(str(error))
             raise _Unavailable(f"{self.where} does not speak HTTP: {told}") from None
@@ -404,54 +398,5 @@ class _Poster:
     def _exchange(self, body: bytes, deadline: float) -> Head:
         secret = "" if self._token is None else f"Authorization: Bearer {self._token.value()}\r\n"
         head = f"{self._fixed}{secret}Content-Length: {len(body)}\r\n\r\n".encode("ascii")
-        stream = self._stream
-        if stream is not None and not stream.is_stale():
-            before = stream.received
-            try:
-                return self._talk(stream, head, body, deadline)
-            except TimeoutError:
-                raise
-            except OSError:
-                if stream.received != before:
-                    raise
-                # The server closed the kept connection as we used it: no verdict, so once more on a new one.
-        self.close()
-        self._stream = self._connect(deadline)
-        return self._talk(self._stream, head, body, deadline)
-
-    def _talk(self, stream: Stream, head: bytes, body: bytes, deadline: float) -> Head:
-        stream.limit_wait(deadline, max(0.001, deadline - self._clock.monotonic()))
-        stream.send(head, (body,))
-        answer = stream.read_head(response=True)
-        while answer.start[1].startswith("1"):  # "100 Continue" and its kin; the deadline bounds them
-            answer = stream.read_head(response=True)
-        keep = answer.keeps_alive(answer.start[0])
-        if answer.start[1] not in ("204", "304"):
-            keep = keep and ("content-length" in answer.headers or "transfer-encoding" in answer.headers)
-            try:
-                stream.read_body(answer, _MAX_ANSWER_BYTES, response=True)
-            except InputError:  # nobody reads it; the status is the verdict
-                keep = False
-        if not keep:
-            self.close()
-        return answer
-
-    def _connect(self, deadline: float) -> Stream:
-        last: OSError = TimeoutError("no time left to connect")
-        for family, kind, protocol, _, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
-                break
-            sock = socket.socket(family, kind, protocol)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.settimeout(left)
-                sock.connect(address)
-                if self._tls is not None:
-                    sock = handshake(sock, self._tls.context(), self._clock, deadline, server_hostname=self._host)
-            except OSError as error:
-                sock.close()
-                last = error
-            else:
-                return Stream(sock, self._clock)
-        raise last
+        # Nobody reads the body: a flaw of it is none, the status is the verdict.
+        return self._connections.exchange(head, (body,), deadline, max_body_bytes=_MAX_ANSWER_BYTES).head

@@ -24,7 +24,7 @@ class UpdateConfig:
     broker: str = ""
     """Name of a ``[broker.NAME]`` table; announcements come from there."""
     topic: str = ""
-    """Where a retained announcement (JSON) is expected."""
+    """Where a retained, signed announcement is expected (``edge-export announce`` makes it)."""
     keys_topic: str = ""
     """Where a retained set of trusted keys is expected, signed by the keys trusted so far."""
     status_topic: str = ""
@@ -34,11 +34,11 @@ class UpdateConfig:
     poll_s: float = 5.0
     """How often `drop`, and what ``edge-runtime update`` asked for, are looked at."""
     device_id: str = ""
-    """Decides by its hash whether this device belongs to a canary share. Empty: the host's name."""
+    """Names this device in announcements; decides by its hash about canary shares. Empty: the host's name."""
     max_bytes: int = 64 * 2**20
     """Larger bundles are refused before anything of them is fetched."""
     hosts: tuple[str, ...] = ()
-    """Hosts that may be fetched from; empty: any."""
+    """Hosts that may be fetched from, whatever their address; empty: any host with a public address."""
     ca_file: Path | None = None
     """Certificates to trust for ``https://`` instead of the system's."""
     cert_file: Path | None = None

@@ -154,7 +154,7 @@ def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing:
         stream = _connect(parts.hostname or "", parts.port, parts.scheme == "https", server, clock)
         stream.limit_wait(deadline, server.timeout_s)
         stream.send(_request(url, start, size - start, server))
-        head = stream.read_head(response=True)
+        head = stream.read_head()
         if head.start[1] == "206":
             _check_range(head, start, size - start, size, where)
             writing.begin_at(start)
@@ -163,7 +163,7 @@ def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing:
             writing.begin_at(start)
         else:
             raise _status(head, where)
-        found = start + stream.read_body_into(head, size - start, writing, response=True)
+        found = start + stream.read_body_into(head, size - start, writing)
         if found < size:
             raise _short(head, where, found, size)
     except InputError as error:

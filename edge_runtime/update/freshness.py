@@ -44,15 +44,19 @@ class FloorClock:
         """Seconds since 1970: the later one of the clock's date and the floor."""
         return max(self._clock.wall(), self._depot.state.seen_s)
 
+    @property
+    def ahead(self) -> bool:
+        """The clock's date is so far beyond the floor that `note` is worth a write."""
+        return self._clock.wall() > self._depot.state.seen_s + _WORTH_A_WRITE_S
+
     def note(self) -> None:
-        """Raise the floor to the clock's date, where that is worth a write.
+        """Raise the floor to the clock's date, on disk.
 
         Raises:
             StoreError: it cannot be written.
         """
         wall_s = self._clock.wall()
-        if wall_s > self._depot.state.seen_s + _WORTH_A_WRITE_S:
-            self._depot.change(lambda now: replace(now, seen_s=max(now.seen_s, wall_s)))
+        self._depot.change(lambda now: replace(now, seen_s=max(now.seen_s, wall_s)))
 
 
 def require_unexpired(announced: Announcement, now_s: float) -> None:

@@ -330,8 +330,8 @@ class Updates:
     def _poll(self) -> None:
         assert self._loop is not None
         self._loop.call_later(self._config.poll_s, self._poll)
-        with suppress(StoreError):
-            self._clock.note()
+        if self._clock.ahead and self._jobs is not None:
+            self._jobs.run(self._clock.note, lambda _: None, lambda error: log.warning("update: %s", error))
         for path, request in inbox.requests(self.depot):
             self._obey(path, request)
         if not self._obeying:

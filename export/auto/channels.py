@@ -1,4 +1,4 @@
-"""Which columns are channels, in which unit, and how far their values spread."""
+"""Channel finder: columns that hold a sensor's numbers, their units, and the spread of their values."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """The channels, and what was left out."""
+    """Channels, and the columns that were left out."""
 
     columns: tuple[Column, ...]
     note: str
 
 
 def find_channels(kind: Kind, files: Sequence[Content], wishes: Wishes, others: set[str]) -> Channels:
-    """The channels, the same in all files.
+    """Find the channels, the same in all files.
 
     Args:
         kind: of the files.
@@ -94,7 +94,7 @@ def _with_units(names: Sequence[str], sources: Sequence[str], wishes: Wishes) ->
 
 
 def _numeric(files: Sequence[Content], others: set[str]) -> tuple[list[str], list[str]]:
-    """Columns of the first file that are channels, and what was left out and why."""
+    """Return columns of the first file that are channels, and those left out, with the reason."""
     sources: list[str] = []
     left_out: list[str] = []
     # Numbers under such names are rarely what a sensor measures; whoever means it says so with --channels.
@@ -131,7 +131,7 @@ def _counts_rows(cells: Sequence[object]) -> bool:
 
 
 def empty_rows(files: Sequence[Content], channels: Sequence[Column], time: str) -> str:
-    """What to say of rows that lack a channel or a stamp; empty if none does.
+    """Describe rows that lack a channel or a stamp; empty if none does.
 
     Raises:
         ConfigError: there are no stamps, so that no row can be left out; or most rows of a file lack one.
@@ -171,7 +171,7 @@ def _values_array(file: Content) -> str:
 
 
 def spread_of(kind: Kind, files: Sequence[Content], channels: Sequence[Column]) -> tuple[float, ...]:
-    """Standard deviation of each channel over all files without empty cells, in three digits; none of sound.
+    """Return the standard deviation of each channel over all files without empty cells, in three digits; none of sound.
 
     Raises:
         ConfigError: a value is no finite number; names the file and the row.

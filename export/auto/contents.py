@@ -1,4 +1,4 @@
-"""What each file of a folder holds, as far as a recipe depends on it."""
+"""Contents of each file of a folder, as far as a recipe depends on them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def table_of(path: Path, name: str) -> dict[str, Any]:
 
 
 def is_number(text: object) -> bool:
-    """Whether a cell, as a text, is a number."""
+    """Return whether a cell, as a text, is a number."""
     try:
         float(str(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whose each recording is: the column or the part of the path that tells people apart, or the question."""
+"""Group finder: the column or the part of the path that tells people apart, or a question to the user."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from export.auto.names import (
     levels,
     named,
     partly_named,
+    parts_of_names,
     shown,
     words_in_names,
 )
 from export.auto.wishes import Wishes
+from export.readers.meaning import find_in
 
 EACH_FILE = r"(.+)\.[^.]+$"
 _ANSWERS = (
@@ -38,7 +40,7 @@ _ANSWERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Where the group stands: in a column, or in the path.
+    """Place of the group: a column, or a part of the path.
 
     Attributes:
         where: ``path:REGEX`` or ``column:NAME``.
@@ -63,11 +65,12 @@ class Groups:
 
 
 def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str], wishes: Wishes) -> Groups:
-    """Find out whose each recording is.
+    """Find the group of each recording.
 
     1. What was said counts.
     2. A person that a column or a path names comes before a machine, and a machine before a session: whoever knows the
-       person must not tear it apart by session. Where two of one rank contradict each other, it is asked for.
+       person must not tear it apart by session. Where two of one rank contradict each other, it is asked for; so it is
+       where a machine or a session tears a word of rule 3 apart, or a session a number: it may be a person.
     3. Where nothing is called so, a folder of words that is neither class nor set, the speaker of Speech Commands, or a
        word that recurs in the files' names and is no condition; the only one.
     4. Else it is asked for. Numbers alone may count people or takes, and each file may be of the same person.
@@ -92,7 +95,10 @@ def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str
     paths = named(names)
     for whose in get_args(Whose):  # rule 2
         if whose in columns or whose in paths:
-            return _of_rank(files, whose, columns.get(whose, []), paths.get(whose, []))
+            chosen = _of_rank(files, whose, columns.get(whose, []), paths.get(whose, []))
+            if whose != "person":
+                _refuse_torn(files, whose, chosen, label_of)
+            return chosen
         if whose == "person" and (torn := partly_named(names)) is not None:
             raise ConfigError(f"{torn[0]} names a person, {torn[1]} does not; {_ANSWERS}")
     likely = _likely(names, label_of)
@@ -127,7 +133,7 @@ def _said(files: Sequence[Content], wishes: Wishes) -> Groups | None:
 
 
 def groups_in(file: Content, column: str) -> list[str]:
-    """The group of each row of a file, or of the whole file.
+    """Return the group of each row of a file, or of the whole file.
 
     Raises:
         ConfigError: a row has none.
@@ -144,7 +150,7 @@ def _shared_columns(files: Sequence[Content]) -> list[str]:
 
 
 def _id_column(files: Sequence[Content]) -> str:
-    """A column called id that recurs for many rows; one that numbers the rows is none."""
+    """Find a column called id whose values recur for many rows; one that numbers the rows is none."""
     column = next((name for name in _shared_columns(files) if name.lower() == "id"), "")
     if not column:
         return ""
@@ -153,7 +159,7 @@ def _id_column(files: Sequence[Content]) -> str:
 
 
 def _of_rank(files: Sequence[Content], whose: Whose, columns: Sequence[str], places: Sequence[Place]) -> Groups:
-    """The one that tears none of the others of its rank apart."""
+    """Choose the candidate that tears none of the others of its rank apart."""
     # Each candidate as pairs of its value with the file it stands in, by row where it is a column.
     rows: list[tuple[Groups, list[list[str]]]] = [
         (
@@ -188,8 +194,30 @@ def _of_rank(files: Sequence[Content], whose: Whose, columns: Sequence[str], pla
     return best
 
 
+def _refuse_torn(files: Sequence[Content], whose: Whose, chosen: Groups, label_of: Mapping[str, str]) -> None:
+    """Refuse machines and sessions that share a part of the paths that may be a person."""
+    names = [file.name for file in files]
+    places = _likely(names, label_of)
+    if whose == "session":
+        # The least of evidence: a number, or a whole file, may be of one person who came twice.
+        places += [place for place in parts_of_names(names) if all(value.isdigit() for value in place.values)]
+        places += [place for place in (find(EACH_FILE, names, "the file"),) if place is not None]
+    if chosen.column:
+        own = [groups_in(file, chosen.column) for file in files]
+    else:
+        own = [[find_in(chosen.pattern, name, "group")] for name in names]
+    for place in places:
+        mine, theirs = _side_by_side(own, [[value] for value in place.values])
+        if len(place.distinct) > 1 and not follows(theirs, mine):
+            said = f"--group-column {chosen.column}" if chosen.column else f"--group '{chosen.pattern}'"
+            raise ConfigError(
+                f"{names[0]}: whose is it? {place.what} ({shown(place.distinct, 3)}) may be a person, who is in "
+                f"several of the {whose}s; say --group '{place.pattern}' if it is, {said} if it is not"
+            )
+
+
 def _side_by_side(one: Sequence[list[str]], other: Sequence[list[str]]) -> tuple[list[str], list[str]]:
-    """Two values for each row of each file; a file's single value counts for all of its rows."""
+    """Pair two candidates' values row by row; a file's single value counts for all of its rows."""
     left: list[str] = []
     right: list[str] = []
     for a, b in zip(one, other, strict=True):
@@ -200,7 +228,7 @@ def _side_by_side(one: Sequence[list[str]], other: Sequence[list[str]]) -> tuple
 
 
 def _likely(names: Sequence[str], label_of: Mapping[str, str]) -> list[Place]:
-    """Places in the paths that are words, recur, and are neither class, set nor condition."""
+    """Find places in the paths that are words, recur, and are neither class, set nor condition."""
     speaker = find(r"([^/]+?)_nohash", names, "the speaker of Speech Commands")
     if speaker is not None:
         return [speaker]

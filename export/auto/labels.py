@@ -1,4 +1,4 @@
-"""Where the class of a recording stands: a column, a table of labels, or the path."""
+"""Class finder: the column, the table of labels or the part of the path that names the class of a recording."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_CLASSES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """Where the class stands.
+    """Place of the class.
 
     Attributes:
         where: ``path:REGEX``, ``column:NAME`` or ``names:REGEX`` with `names`.
@@ -52,7 +52,7 @@ class Labels:
 
 
 def find_labels(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Labels:
-    """Find it: said, in a table, in a column, in the path.
+    """Find the class: as the user said, in a table, in a column, in the path.
 
     Raises:
         ConfigError: it stands nowhere, or there is more than one way to see it; names the option that answers.
@@ -87,7 +87,7 @@ def find_labels(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Labels:
 
 
 def _column(kind: Kind, files: Sequence[Content], wishes: Wishes) -> str:
-    """The column of the class; empty where the path is to say it.
+    """Find the column of the class; empty where the path names it.
 
     1. A column that was named is taken, if its values can be classes.
     2. So is one that is called label, class, activity and so on; of several, they must say the same.
@@ -147,7 +147,7 @@ def _check_column(files: Sequence[Content], column: str) -> None:
 
 
 def _why_not(files: Sequence[Content], column: str) -> str:
-    """Why the values of a column cannot be classes; empty if they can: texts or whole numbers, and few of them."""
+    """Explain why a column holds no classes; empty if it can: texts or whole numbers, and few of them."""
     distinct: set[str] = set()
     for file in files:
         if column in file.columns:
@@ -179,7 +179,7 @@ def _labels_of(table: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def label_pattern(names: Sequence[str], wanted: str) -> tuple[str, str]:
-    """Where in a path the class stands.
+    """Find the part of the paths that is the class.
 
     1. What was said counts.
     2. Of the folders, those that are called like persons, machines or sessions, that hold sets (train, test), or that
@@ -241,7 +241,7 @@ def _may_be_class(place: Place, *, only: bool) -> bool:
 
 
 def _recurs(place: Place, over: Place) -> bool:
-    """Whether a value of one place is found with several values of the other."""
+    """Return whether a value of one place is found with several values of the other."""
     of: dict[str, set[str]] = {}
     for value, other in zip(place.values, over.values, strict=True):
         of.setdefault(value, set()).add(other)

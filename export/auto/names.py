@@ -1,4 +1,4 @@
-"""What people call things when they record: classes, persons, machines, sessions, and parts of paths."""
+"""Vocabulary of recordings: names of classes, persons, machines and sessions, and parts of paths that hold them."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Place:
 
     @property
     def distinct(self) -> list[str]:
-        """What it finds, each once, in order of names."""
+        """Its values, each once, sorted."""
         return sorted(set(self.values))
 
 
 def find(pattern: str, names: Sequence[str], what: str) -> Place | None:
-    """A place by its pattern; None if a path lacks it."""
+    """Make a place of a pattern; None if a path lacks it."""
     found = [re.search(pattern, name) for name in names]
     if not all(found):
         return None
@@ -79,7 +79,7 @@ def find(pattern: str, names: Sequence[str], what: str) -> Place | None:
 
 
 def levels(names: Sequence[str]) -> list[Place]:
-    """Folders of the paths, the outermost first; none where files lie at different depths."""
+    """Return the folders of the paths, the outermost first; none where files lie at different depths."""
     depths = {name.count("/") for name in names}
     if len(depths) != 1:
         return []
@@ -92,7 +92,7 @@ def levels(names: Sequence[str]) -> list[Place]:
 
 
 def parts_of_names(names: Sequence[str]) -> list[Place]:
-    """Parts of the files' names, from the left; none where names have different numbers of parts."""
+    """Return the parts of the files' names, from the left; none where names have different numbers of parts."""
     parts = [re.split(_PARTS, _stem(name)) for name in names]
     if len({len(each) for each in parts}) != 1:
         return []
@@ -107,14 +107,14 @@ def parts_of_names(names: Sequence[str]) -> list[Place]:
 
 
 def words_in_names(names: Sequence[str]) -> list[Place]:
-    """Parts of the files' names that are words in all of them."""
+    """Return the parts of the files' names that are words in all of them."""
     return [
         place for place in parts_of_names(names) if all(re.fullmatch(r"[^\W\d_]{2,}", value) for value in place.values)
     ]
 
 
 def named(names: Sequence[str]) -> dict[Whose, list[Place]]:
-    """Parts of the paths that are called like a person, a machine or a session, by which of them."""
+    """Find parts of the paths that are called like a person, a machine or a session, by which of them."""
     found: dict[Whose, list[Place]] = defaultdict(list)
     for whose, pattern in _NAMED:
         place = find(rf"(?i:{_BEFORE}({pattern}){_BEHIND})", names, f"names of a {whose}")
@@ -124,19 +124,19 @@ def named(names: Sequence[str]) -> dict[Whose, list[Place]]:
 
 
 def partly_named(names: Sequence[str]) -> tuple[str, str] | None:
-    """A path that names its person and one that names none, where only some do; None where all or no paths do."""
+    """Find a path that names its person and one that does not; None where all or no paths do."""
     both = rf"(?i:{_BEFORE}(?:{_NAMED[0][1]}|{_NAMED[1][1]}){_BEHIND})"
     has = [re.search(both, name) is not None for name in names]
     return (names[has.index(True)], names[has.index(False)]) if 0 < sum(has) < len(has) else None
 
 
 def is_named(values: Sequence[str]) -> bool:
-    """Whether all are called like persons, machines or sessions."""
+    """Return whether all are called like persons, machines or sessions."""
     return any(all(re.fullmatch(f"(?i:{pattern})", value) for value in values) for _, pattern in _NAMED)
 
 
 def group_columns(columns: Sequence[str]) -> dict[Whose, list[str]]:
-    """Columns that are called like what they are grouped by, surest first."""
+    """Find columns that are called like persons, machines or sessions, surest first."""
     plain: dict[str, str] = {}
     for column in columns:
         key = re.sub(r"[^a-z]", "", column.lower())
@@ -149,7 +149,7 @@ def group_columns(columns: Sequence[str]) -> dict[Whose, list[str]]:
 
 
 def follows(values: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
-    """Whether each of the values goes with one of the others only: it is another way to say it, or a part of it."""
+    """Return whether each value goes with one of the others only: it says the same, or a part of it."""
     of: dict[Hashable, set[Hashable]] = defaultdict(set)
     for value, other in zip(values, others, strict=True):
         of[value].add(other)
@@ -157,7 +157,7 @@ def follows(values: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
 
 
 def alike(groups: Sequence[str]) -> tuple[str, str] | None:
-    """Two groups that differ in case, leading zeros or separators only: one person, most likely, spelled twice."""
+    """Find two groups that differ in case, leading zeros or separators only: one person, most likely."""
     seen: dict[str, str] = {}
     for group in sorted(groups):
         together = re.sub(r"(?<=[^\W\d])[\s_.\-]+(?=\d)", "", group.strip().casefold())
@@ -168,7 +168,7 @@ def alike(groups: Sequence[str]) -> tuple[str, str] | None:
 
 
 def shown(values: Sequence[str], most: int = 6) -> str:
-    """Some values for a sentence."""
+    """Join some values for a sentence."""
     return ", ".join(values[:most]) + (", ..." if len(values) > most else "")
 
 

@@ -1,4 +1,4 @@
-"""How many samples a second there are: said, in the files' headers, or in their stamps."""
+"""Sampling rate and unit of stamps: as the user said, from the files' headers, or from their stamps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOWEST_HZ, FASTEST_HZ = 2.0, 500.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How samples lie in time.
+    """Place of the samples in time.
 
     Attributes:
         hz: samples a second that all files are read at.
@@ -39,7 +39,7 @@ class Rate:
 
 
 def time_column(files: Sequence[Content], wishes: Wishes) -> str:
-    """The column of the stamps; empty where there is none.
+    """Find the column of the stamps; empty where there is none.
 
     Raises:
         ConfigError: several columns are called so, or a file lacks it.
@@ -56,7 +56,7 @@ def time_column(files: Sequence[Content], wishes: Wishes) -> str:
 
 
 def rate_of(kind: Kind, files: Sequence[Content], wishes: Wishes, time: str) -> Rate:
-    """Samples per second, and the unit of the stamps.
+    """Find the samples per second, and the unit of the stamps.
 
     Args:
         kind: of the files.
@@ -132,7 +132,7 @@ def _from_steps(
 
 
 def _common_rate(rates: Sequence[float], files: Sequence[Content]) -> float:
-    """The fastest of at most 16 kHz that all files reach by leaving out samples."""
+    """Find the fastest rate of at most 16 kHz that all files reach by leaving out samples."""
     lowest = rates[0]
     for divisor in range(1, 64):
         rate = lowest / divisor
@@ -148,7 +148,7 @@ def _common_rate(rates: Sequence[float], files: Sequence[Content]) -> float:
 
 
 def _stamps(file: Content, time: str) -> np.ndarray:
-    """Stamps of a file without empty cells: numbers as they stand there, dates as seconds."""
+    """Return the stamps of a file without empty cells: numbers as they stand there, dates as seconds."""
     column = file.columns[time]
     try:
         stamps = seconds_of(column, "iso8601" if are_texts(column) else "s")
@@ -158,13 +158,13 @@ def _stamps(file: Content, time: str) -> np.ndarray:
 
 
 def _step(stamps: np.ndarray) -> float:
-    """Median of the steps forward; 0 where there is none."""
+    """Return the median of the steps forward; 0 where there is none."""
     steps = np.diff(stamps)
     return float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
 
 
 def _coarse(stamps: Sequence[np.ndarray]) -> int:
-    """Rows that share a stamp, where most rows have the stamp of the row before; else 0."""
+    """Count rows that share a stamp, where most rows have the stamp of the row before; else 0."""
     steps = np.concatenate([np.diff(each) for each in stamps])
     still = float((steps == 0).mean()) if len(steps) else 0.0
     return round(1 / (1 - still)) if 0.5 < still < 1 else 0
@@ -173,7 +173,7 @@ def _coarse(stamps: Sequence[np.ndarray]) -> int:
 def _unit(
     first: Content, time: str, stamps: np.ndarray, step: float, wishes: Wishes
 ) -> tuple[TimeUnit | Literal[""], str]:
-    """Unit of a column of stamps, and what to say of it; no unit where the column only counts rows.
+    """Infer the unit of a column of stamps, with a note; no unit where the column only counts rows.
 
     1. What was said, dates as texts, a unit in the column's name, and dates as numbers leave no doubt.
     2. A stated rate decides; where it fits none and stamps rise by 1, they count rows.

@@ -78,7 +78,7 @@ def read_npz(
 
 
 def _groups(reader: NpzReader, array: Any, bounds: Sequence[int], name: str) -> npt.NDArray[np.str_]:
-    """(samples,) the group of each sample."""
+    """Return the group of each sample, (samples,)."""
     samples, recordings = bounds[-1], len(bounds) - 1
     if not reader.group_column:
         return np.full(samples, find_in(reader.group, name, "group"))

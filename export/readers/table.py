@@ -117,7 +117,7 @@ def _stamps(column: Sequence[Any], reader: TableReader, name: str) -> Float64:
 
 
 def _complete_rows(values: Float32, t: Float64 | None, columns: Sequence[str], name: str) -> Int64:
-    """Rows without an empty cell. The stamps of the others tell how much is missing; without stamps there is no gap."""
+    """Find rows without an empty cell. Stamps show the gap that the others leave; without stamps they are refused."""
     complete = np.isfinite(values).all(axis=1) & (True if t is None else np.isfinite(t))
     if t is None and not complete.all():
         row, place = np.argwhere(~np.isfinite(values))[0].tolist()

@@ -141,7 +141,7 @@ _FAR = 1.5
 
 
 def _warnings(promise: Mapping[str, Any], before: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Where the gate does other than was asked of it; each as a sentence that follows another."""
+    """Describe where the gate does other than was asked; sentences that follow another one."""
     lines = []
     if promise.get("useless") and "withheld" not in promise:
         lines.append(f"Asking the cloud does not pay: {promise['useless']}.")

@@ -156,7 +156,7 @@ def test_the_format_is_found_out_once(real_server: RealServer) -> None:
         for _ in range(3):
             check_scores(it.infer({"window": windows(2)}, request_id="1")["scores"], windows(2))
             assert it.format == SPEAKS_BINARY[real_server.name]
-        assert len(it._idle) == 1  # one connection did it all
+        assert len(it._connections._idle) == 1  # one connection did it all
 
 
 def test_compressed_requests(real_server: RealServer) -> None:

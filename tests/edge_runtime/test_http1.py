@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
-from edge_runtime.http1 import MAX_HEAD_BYTES, Stream, compress, decompress, parse_head
+from edge_runtime.http1 import Stream, compress, decompress
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;note=1\r\nabc\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde"
@@ -40,43 +40,15 @@ def pair() -> Iterator[Pair]:
     pair.close()
 
 
-def read(stream: Stream, *, response: bool = True, max_bytes: int = 1000) -> tuple[tuple[str, str, str], bytes]:
-    head = stream.read_head(response=response)
-    return head.start, bytes(stream.read_body(head, max_bytes, response=response))
-
-
-@given(st.sampled_from([CHUNKED, SIZED]), st.lists(st.integers(1, 30), max_size=20))
-@settings(derandomize=True, max_examples=100)
-def test_how_a_message_is_split_into_packets_does_not_matter(message: bytes, sizes: list[int]) -> None:
-    pair = Pair()
-
-    def send() -> None:
-        rest = message + SIZED
-        for size in sizes:
-            pair.peer.sendall(rest[:size])
-            rest = rest[size:]
-            time.sleep(0.0002)
-        pair.peer.sendall(rest)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    for _ in range(2):
-        assert read(pair.stream) == (("HTTP/1.1", "200", "OK"), b"abcde")
-    thread.join()
-    assert not pair.stream.buffered
-    pair.close()
+def read(stream: Stream) -> tuple[tuple[str, str, str], bytes]:
+    head = stream.read_head()
+    return head.start, bytes(stream.read_body(head, 1000))
 
 
 def test_a_body_without_length_ends_with_the_connection(pair: Pair) -> None:
     pair.peer.sendall(b"HTTP/1.0 200 OK\r\n\r\nuntil here")
     pair.peer.shutdown(socket.SHUT_WR)
     assert read(pair.stream)[1] == b"until here"
-
-
-def test_a_request_without_length_has_no_body(pair: Pair) -> None:
-    pair.peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET")
-    assert read(pair.stream, response=False) == (("GET", "/", "HTTP/1.1"), b"")
-    assert pair.stream.buffered
 
 
 @pytest.mark.parametrize("missing", [1, 3, 8, len(SIZED) - 1])
@@ -87,72 +59,26 @@ def test_a_message_that_ends_early_is_a_reset(pair: Pair, missing: int) -> None:
         read(pair.stream)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-        b"\x15\x03\x01\x00\x02\x02\x16",
-        b"<html>",
-        b"HTTP/2 200 OK\r\n\r\n",
-        b"HTTP/1.1 OK\r\n\r\n",
-        b"HTTP/1.1 20 OK\r\n\r\n",
-        b"HTTP/1.1 \xb200 OK\r\n\r\n",
-        b"HTTP/1.1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nA: b\nB: c\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nA: \0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 300,
-    ],
-)
-def test_malformed_answers_are_refused(pair: Pair, answer: bytes) -> None:
-    pair.peer.sendall(answer)
-    with pytest.raises(InputError) as caught:
+def test_what_is_not_http_is_refused(pair: Pair) -> None:
+    pair.peer.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+    with pytest.raises(InputError, match="not HTTP"):
         read(pair.stream)
-    assert caught.value.reason == "http"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 200 OK\r\nA: " + b"b" * MAX_HEAD_BYTES,
-        b"HTTP/1.1 200 OK\r\nA: " + b"b" * MAX_HEAD_BYTES + b"\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1f4\r\n" + b"x" * 500 + b"\r\n1f5\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: 3456789\r\n" * 4000,
-        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1001,
-    ],
-)
-def test_lengths_over_a_limit_are_refused_as_they_come(pair: Pair, answer: bytes) -> None:
-    pair.peer.sendall(answer)
-    with pytest.raises(InputError) as caught:
-        read(pair.stream)
-    assert caught.value.reason == "too_large"
+def test_a_kept_connection_reads_one_answer_after_the_other(pair: Pair) -> None:
+    pair.peer.sendall(CHUNKED + SIZED + SIZED)
+    for _ in range(3):
+        assert read(pair.stream) == (("HTTP/1.1", "200", "OK"), b"abcde")
+    assert pair.stream.received == len(CHUNKED + SIZED + SIZED)
+    assert not pair.stream.is_stale()
 
 
-def test_repeated_headers_are_joined_and_equal_lengths_are_one() -> None:
-    head = parse_head(b"HTTP/1.1 200\r\nA: 1\r\na:2 \r\nContent-Length: 3\r\ncontent-length: 3", response=True)
-    assert head.headers == {"a": "1, 2", "content-length": "3"}
-    assert head.start == ("HTTP/1.1", "200", "")
-
-
-def test_keep_alive_follows_the_version() -> None:
-    assert parse_head(b"GET / HTTP/1.1", response=False).keeps_alive("HTTP/1.1")
-    assert not parse_head(b"GET / HTTP/1.1\r\nConnection: Close", response=False).keeps_alive("HTTP/1.1")
-    assert not parse_head(b"GET / HTTP/1.0", response=False).keeps_alive("HTTP/1.0")
-    assert parse_head(b"GET / HTTP/1.0\r\nConnection: Keep-Alive", response=False).keeps_alive("HTTP/1.0")
+def test_the_pieces_of_a_body_can_go_elsewhere(pair: Pair) -> None:
+    pair.peer.sendall(CHUNKED)
+    pieces = bytearray()
+    head = pair.stream.read_head()
+    assert pair.stream.read_body_into(head, 5, pieces.extend) == 5
+    assert pieces == b"abcde"
 
 
 def test_a_peer_that_drips_is_cut_off_at_the_deadline(pair: Pair) -> None:

@@ -11,9 +11,10 @@ import pytest
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve_batch import Batcher, Refused, ServedModel
+from edge_runtime.serve_batch import Batcher, Call, Refused, ServedModel
 
 ANY = (-1, -1)
+PATIENCE_S = 60.0
 
 
 class Model:
@@ -31,7 +32,7 @@ class Model:
     def predict(self, inputs: dict[str, Array]) -> dict[str, Array]:
         x = inputs["x"]
         self.entered.set()
-        self.go.wait(5)
+        self.go.wait(PATIENCE_S)
         if self.refuse(x):
             raise ValueError("does not like it")
         self.sizes.append(len(x))
@@ -48,8 +49,7 @@ def served(predict: Any, **changes: Any) -> ServedModel:
 
 
 def batcher(model: Model, **changes: Any) -> Batcher:
-    fields: dict[str, Any] = {"max_queue_delay_s": 0.0, "max_queue_rows": 100, "queue_timeout_s": 5.0}
-    return Batcher(served(model.predict, max_batch=8), SystemClock(), **{**fields, **changes})
+    return Batcher(served(model.predict, max_batch=8), SystemClock(), **{"max_queue_rows": 100, **changes})
 
 
 def rows(n: int, value: float, width: int = 3) -> dict[str, Array]:
@@ -57,36 +57,27 @@ def rows(n: int, value: float, width: int = 3) -> dict[str, Array]:
 
 
 class Callers:
-    """Requests from threads of their own, in the order given."""
+    """Requests in the order given, and what became of each."""
 
     def __init__(self, it: Batcher) -> None:
-        self._it = it
-        self._threads: list[threading.Thread] = []
-        self.results: dict[int, Array | Exception] = {}
+        self.it = it
+        self.calls: list[Call] = []
+        self._finished = threading.Semaphore(0)
+        it.start(lambda calls: [call.done() for call in calls])
 
-    def ask(self, inputs: dict[str, Array]) -> None:
-        number = len(self._threads)
+    def ask(self, inputs: dict[str, Array]) -> Call:
+        self.calls.append(self.it.submit(inputs, self._finished.release))
+        return self.calls[-1]
 
-        def run() -> None:
-            try:
-                self.results[number] = self._it.run(inputs)["y"]
-            except Exception as error:
-                self.results[number] = error
-
-        self._threads.append(threading.Thread(target=run, name=f"caller {number}"))
-        before = len(self._it._queue)
-        self._threads[-1].start()
-        for _ in range(500):  # until it waits, so that the order is certain; the first one runs at once
-            if len(self._it._queue) > before or number in self.results or number == 0:
-                return
-            time.sleep(0.002)
-        raise AssertionError("the request did not queue")
-
-    def join(self) -> dict[int, Array | Exception]:
-        for thread in self._threads:
-            thread.join(10)
-            assert not thread.is_alive()
-        return self.results
+    def join(self) -> list[Array | Exception]:
+        """Wait for all of them, and end the thread of the model."""
+        self.it.flush()
+        for _ in self.calls:
+            assert self._finished.acquire(timeout=PATIENCE_S)
+        self.it.stop(PATIENCE_S)
+        results = [call.error if call.outputs is None else call.outputs["y"] for call in self.calls]
+        assert None not in [type(result) for result in results]
+        return [result for result in results if result is not None]
 
 
 def held(model: Model, it: Batcher) -> Callers:
@@ -94,22 +85,28 @@ def held(model: Model, it: Batcher) -> Callers:
     model.go.clear()
     callers = Callers(it)
     callers.ask(rows(1, 0.5))
-    assert model.entered.wait(5)
+    it.flush()
+    assert model.entered.wait(PATIENCE_S)
     return callers
 
 
-def test_a_lone_request_runs_in_its_own_thread_at_once() -> None:
+def run(it: Batcher, inputs: dict[str, Array]) -> Array | Exception:
+    callers = Callers(it)
+    callers.ask(inputs)
+    return callers.join()[0]
+
+
+def test_a_lone_request_runs_in_the_thread_of_its_model() -> None:
     model = Model()
     it = batcher(model)
-    assert it.run(rows(2, 3))["y"].tolist() == [[6] * 3] * 2
-    assert model.threads == {threading.current_thread().name}
+    assert np.asarray(run(it, rows(2, 3))).tolist() == [[6] * 3] * 2
+    assert model.threads == {"serve[m]"}
     assert (it.batches, it.rows, it.failures) == (1, 2, 0)
 
 
 def test_requests_that_wait_go_together_and_come_back_to_their_callers() -> None:
     model = Model()
-    it = batcher(model)
-    callers = held(model, it)
+    callers = held(model, batcher(model))
     for n, value in ((2, 1), (1, 2), (3, 3)):
         callers.ask(rows(n, value))
     model.go.set()
@@ -118,18 +115,26 @@ def test_requests_that_wait_go_together_and_come_back_to_their_callers() -> None
     assert [np.asarray(results[i]).tolist() for i in range(4)] == [[[1] * 3], [[2] * 3] * 2, [[4] * 3], [[6] * 3] * 3]
 
 
+def test_requests_of_one_moment_go_together_without_any_delay() -> None:
+    model = Model()
+    callers = Callers(batcher(model))
+    for value in range(5):
+        callers.ask(rows(1, value))
+    callers.join()
+    assert model.sizes == [5]
+
+
 def test_results_do_not_change_when_the_model_reuses_its_buffer() -> None:
     model = Model()
     it = batcher(model)
-    first = it.run(rows(1, 1))["y"]
-    it.run(rows(1, 5))
-    assert first.tolist() == [[2] * 3]
+    first = run(it, rows(1, 1))
+    run(it, rows(1, 5))
+    assert np.asarray(first).tolist() == [[2] * 3]
 
 
 def test_batches_are_bounded_and_in_order() -> None:
     model = Model()
-    it = batcher(model)
-    callers = held(model, it)
+    callers = held(model, batcher(model))
     for n in (5, 4, 1, 8):
         callers.ask(rows(n, n))
     model.go.set()
@@ -139,29 +144,25 @@ def test_batches_are_bounded_and_in_order() -> None:
 
 def test_other_shapes_wait_for_a_batch_of_their_own() -> None:
     model = Model()
-    it = batcher(model)
-    callers = held(model, it)
+    callers = held(model, batcher(model))
     for n, width in ((1, 3), (1, 4), (2, 3), (2, 4)):
         callers.ask(rows(n, 1, width))
     model.go.set()
     results = callers.join()
     assert model.sizes == [1, 3, 3]
-    assert [np.shape(results[i]) for i in range(1, 5)] == [(1, 3), (1, 4), (2, 3), (2, 4)]  # type: ignore[arg-type]
+    assert [np.asarray(results[i]).shape for i in range(1, 5)] == [(1, 3), (1, 4), (2, 3), (2, 4)]
 
 
-def test_a_leader_waits_for_company_but_not_once_the_batch_is_full() -> None:
+def test_a_delay_waits_for_others_but_not_once_the_batch_is_full() -> None:
     model = Model()
-    it = batcher(model, max_queue_delay_s=0.15)
     begin = time.monotonic()
-    it.run(rows(1, 1))
-    assert 0.15 <= time.monotonic() - begin < 1
-    it = batcher(model, max_queue_delay_s=30.0)
-    callers = Callers(it)
-    begin = time.monotonic()
+    run(batcher(model, max_queue_delay_s=0.15), rows(1, 1))
+    assert time.monotonic() - begin >= 0.15
+    callers = Callers(batcher(model, max_queue_delay_s=3600.0))
     for n in (3, 3, 2):
         callers.ask(rows(n, n))
+        callers.it.flush()
     callers.join()
-    assert time.monotonic() - begin < 10
     assert model.sizes == [1, 8]
 
 
@@ -189,24 +190,37 @@ def test_a_full_queue_refuses_and_invites_to_come_back() -> None:
     callers = held(model, it)
     callers.ask(rows(3, 1))
     with pytest.raises(Refused, match="3 windows wait") as caught:
-        it.run(rows(2, 1))
+        callers.ask(rows(2, 1))
     assert (caught.value.status, caught.value.retry) == (503, True)
     model.go.set()
     callers.join()
-    assert it.run(rows(8, 1))["y"].shape == (8, 3)  # larger than the queue, but nobody waits
+    assert np.asarray(run(it, rows(8, 1))).shape == (8, 3)  # larger than the queue, but nobody waits
 
 
-def test_a_wait_that_is_too_long_is_given_up_and_leaves_the_queue() -> None:
+def test_a_call_that_is_withdrawn_leaves_the_queue() -> None:
     model = Model()
-    it = batcher(model, queue_timeout_s=0.1)
+    it = batcher(model)
     callers = held(model, it)
-    with pytest.raises(Refused, match="did not answer") as caught:
-        it.run(rows(2, 1))
-    assert (caught.value.status, caught.value.retry) == (503, True)
+    call = it.submit(rows(2, 1), lambda: pytest.fail("nobody waits for it"))
+    it.withdraw(call)
+    it.withdraw(call)
     assert it._queued_rows == 0
     model.go.set()
     callers.join()
-    assert it.run(rows(1, 1))["y"].tolist() == [[2] * 3]
+    assert model.sizes == [1]
+
+
+def test_a_model_that_hangs_does_not_hold_up_the_end_and_serves_again_once_it_is_back() -> None:
+    model = Model()
+    it = batcher(model)
+    held(model, it)
+    it.stop(0.05)
+    model.go.set()
+    assert np.asarray(run(it, rows(1, 2))).tolist() == [[4] * 3]
+    for thread in threading.enumerate():
+        if thread.name == "serve[m]":
+            thread.join(PATIENCE_S)
+    assert "serve[m]" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize(
@@ -219,46 +233,37 @@ def test_a_wait_that_is_too_long_is_given_up_and_leaves_the_queue() -> None:
     ],
 )
 def test_a_model_that_breaks_its_word_is_a_server_error(answer: dict[str, Array]) -> None:
-    it = Batcher(served(lambda _: answer), SystemClock(), max_queue_delay_s=0, max_queue_rows=9, queue_timeout_s=1)
-    with pytest.raises(Refused, match="of output 'y'") as caught:
-        it.run(rows(2, 1))
-    assert caught.value.status == 500
+    error = run(Batcher(served(lambda _: answer), SystemClock()), rows(2, 1))
+    assert isinstance(error, Refused)
+    assert error.status == 500
+    assert "of output 'y'" in str(error)
 
 
 def test_a_model_may_refuse_its_input() -> None:
     def refuse(_: dict[str, Array]) -> dict[str, Array]:
         raise InputError("range", "too loud")
 
-    it = Batcher(served(refuse), SystemClock(), max_queue_delay_s=0, max_queue_rows=9, queue_timeout_s=1)
-    with pytest.raises(InputError, match="too loud"):
-        it.run(rows(1, 1))
+    error = run(Batcher(served(refuse), SystemClock()), rows(1, 1))
+    assert isinstance(error, InputError)
+    assert str(error) == "too loud"
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.002])
 def test_under_load_everybody_gets_their_own_answer(delay: float) -> None:
     model = Model()
-    it = batcher(model, max_queue_delay_s=delay)
-    wrong: list[Any] = []
-
-    def caller(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for _ in range(60):
-            x = rng.normal(size=(int(rng.integers(1, 9)), int(rng.integers(3, 5)))).astype(np.float32)
-            if not np.array_equal(it.run({"x": x})["y"], 2 * x):
-                wrong.append(x)
-
-    threads = [threading.Thread(target=caller, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-    assert wrong == []
+    it = batcher(model, max_queue_delay_s=delay, max_queue_rows=10_000)
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(rng.integers(1, 9), rng.integers(3, 5))).astype(np.float32) for _ in range(500)]
+    callers = Callers(it)
+    for x in inputs:
+        callers.ask({"x": x})
+        it.flush()
+    results = callers.join()
+    assert all(np.array_equal(2 * x, np.asarray(result)) for x, result in zip(inputs, results, strict=True))
     assert it.rows == sum(model.sizes)
     assert max(model.sizes) <= 8
     assert not it._queue
     assert it._queued_rows == 0
-    assert it._leader is None
 
 
 def test_models_without_a_batch_axis_are_refused() -> None:

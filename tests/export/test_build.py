@@ -125,7 +125,7 @@ def test_bundles_hold_what_their_architecture_runs(built: Path) -> None:
     assert sorted(name.split("-")[0] for name in held["x86_64"]) == ["onnx", "tflite"]
     assert {"tflite-int8", "tflite-fp32", "onnx-fp32", "onnx-int8-s8s8"} == set(held["aarch64"])
     with open_bundle(built / "waves-teacher.edge") as teacher:
-        assert teacher.manifest.input.window == 60
+        assert (teacher.manifest.input.window, teacher.manifest.input.fill) == (60, "first")
 
 
 def test_a_student_s_own_front_end_and_half_precision_weights_are_in_its_files_and_not_in_the_teacher_s(
@@ -265,3 +265,5 @@ def test_a_given_teacher_is_asked_instead_of_trained(
     assert report["teacher"]["tried"] == []
     assert report["test"]["judged"]["teacher"]["accuracy"] == whole["test"]["judged"]["teacher"]["accuracy"]
     assert (tmp_path / "out" / "report.html").is_file()
+    with open_bundle(tmp_path / "out" / "waves-teacher.edge") as teacher:
+        assert teacher.manifest.input.fill == "", "of a given model nobody knows how it was trained"

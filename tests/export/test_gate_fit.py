@@ -132,7 +132,7 @@ def test_faultless_windows_get_a_temperature_that_tells_them_apart_and_no_gate()
     windows = replace(answered()[2], y=y, group=np.array([f"p{i % 4}" for i in range(400)]))
     gate = fit_gate(GateRecipe(max_forwarded=0.1), sure, np.eye(CLASSES, dtype=np.float32)[y], windows)
     assert 0 < gate.spec.threshold < scores(sure, gate.spec.score).min()
-    assert "0 mended, 0 made wrong" in gate.promise["useless"]
+    assert "0 corrected, 0 made wrong" in gate.promise["useless"]
 
 
 def test_the_share_of_each_group_is_told() -> None:

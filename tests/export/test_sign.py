@@ -16,7 +16,8 @@ from edge_runtime import archive, signature
 from edge_runtime.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, ConfigError, SignatureError
 from edge_runtime.signature import load_key
-from export.sign import SigningKey, attach, main, new_key, sign_bundle, statement
+from export.cli import main
+from export.sign import SigningKey, attach, new_key, sign_bundle, statement
 from tests import models
 
 
@@ -185,14 +186,14 @@ def test_what_cannot_sign_is_one_line_without_its_contents(tmp_path: Path, data:
 def test_the_command_makes_signs_and_attaches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = models.tiny_bundle(tmp_path / "a.edge")
     key, public = str(tmp_path / "k.pem"), str(tmp_path / "k.pub.pem")
-    assert main(["new-key", key]) == 0
+    assert main(["keys", "new", key]) == 0
     assert main(["sign", str(path), "--key", key]) == 0
     assert "a.edge: signed by k.pub.pem (key " in capsys.readouterr().out
     signed = path.read_bytes()
     with open_bundle(path) as bundle:
         (tmp_path / "a.sig").write_bytes(bundle.file(SIGNATURE))
     unsigned = models.tiny_bundle(tmp_path / "a.edge")
-    assert main(["attach", str(unsigned), str(tmp_path / "a.sig"), "--key", public]) == 0
+    assert main(["sign", str(unsigned), "--signature", str(tmp_path / "a.sig"), "--key", public]) == 0
     assert path.read_bytes() == signed
 
 
@@ -200,17 +201,16 @@ def test_the_command_tells_mistakes_in_one_line(tmp_path: Path, capsys: pytest.C
     path = models.tiny_bundle(tmp_path / "a.edge")
     (tmp_path / "empty").touch()
     (tmp_path / "password").write_text("secret\n")
-    key = str(tmp_path / "k.pem")
+    key, public, empty = (str(tmp_path / name) for name in ("k.pem", "k.pub.pem", "empty"))
     mistakes = [
-        (["sign", str(path), "--key", key], 2, "cannot be read"),
-        (["new-key", key, "--password-file", str(tmp_path / "empty")], 2, "is empty"),
-        (["new-key", key, "--password-file", str(tmp_path / "password")], 0, ""),
-        (["new-key", key], 2, "is there already"),
+        (["keys", "new", key, "--password-file", str(tmp_path / "empty")], 2, "is empty"),
+        (["keys", "new", key, "--password-file", str(tmp_path / "password")], 0, ""),
+        (["keys", "new", key], 2, "is there already"),
         (["sign", str(path), "--key", key], 2, "is encrypted"),
         (["sign", str(path), "--key", key, "--password-file", str(tmp_path / "password")], 0, ""),
         (["sign", str(tmp_path / "password"), "--key", key, "--password-file", str(tmp_path / "password")], 1, "zip"),
-        (["attach", str(path), str(tmp_path / "none"), "--key", str(tmp_path / "k.pub.pem")], 2, "cannot be read"),
-        (["attach", str(path), str(tmp_path / "empty"), "--key", str(tmp_path / "k.pub.pem")], 1, "is not JSON"),
+        (["sign", str(path), str(path), "--signature", empty, "--key", public], 2, "belongs to one bundle"),
+        (["sign", str(path), "--signature", empty, "--key", public], 1, "is not JSON"),
     ]
     for arguments, code, words in mistakes:
         assert main(arguments) == code, arguments

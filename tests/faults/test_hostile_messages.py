@@ -2,6 +2,8 @@
 
 Real mosquitto, several subscriptions, a kill in the middle, a resumed session with retained messages. What is sent is
 in `tests/integration/hostile.py`; single attacks are in `test_outside_never_ends_it.py` beside it.
+
+Mutation that was seen to fail here: `keys.successor` without RecursionError (which is how that was found).
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import orjson
 import pytest
 
-from edge_runtime.cli import COMMANDS, main
+from edge_runtime.cli import COMMANDS, main, serve
+from edge_runtime.serve import ServeConfig
 from tests import models
 from tests.integration.running import Process, answers, command, streams, write_recording
 
@@ -138,6 +140,15 @@ def test_serve_where_somebody_else_listens_is_one_line(bundle: Path, tmp_path: P
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert port in done.err
+
+
+def test_serve_makes_nobody_wait_and_limits_as_the_server_itself_unless_told(bundle: Path) -> None:
+    parser, config = argparse.ArgumentParser(), ServeConfig()
+    serve.add(parser.add_subparsers())
+    options = parser.parse_args(["serve", str(bundle)])
+    assert options.batch_delay_ms == config.max_queue_delay_ms == 0
+    assert options.max_connections == config.max_connections
+    assert options.max_connections_per_address is config.max_connections_per_address is None
 
 
 def test_bundles_of_the_same_name_cannot_be_served_together(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.mqtt.recent import Recent
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=200), st.integers(2, 20))
 def test_it_is_the_function_it_remembers_and_stays_bounded(keys: list[int], size: int) -> None:
     calls: list[int] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.barrier import Barrier
@@ -36,6 +36,7 @@ def test_a_malformed_filter_is_refused_when_it_is_added(one: str) -> None:
         Subscription([("good/+", 1), (one, 1)], Got())
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=20), st.binary(max_size=40))
 def test_matching_never_raises(topic_filter: str, topic: bytes) -> None:
     try:

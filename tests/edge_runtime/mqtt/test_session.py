@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.mqtt.packets import (
@@ -68,6 +68,7 @@ class Sender:
 # -- incoming ----------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_acknowledgements_leave_in_the_order_of_receipt_whatever_finishes_first(data: st.DataObject) -> None:
     incoming = Incoming()
@@ -353,6 +354,7 @@ def test_abandoning_calls_nobody_back() -> None:
     assert sender.settle() == []
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_every_message_is_completed_once_and_in_order_whatever_happens(data: st.DataObject) -> None:
     """A broker that may lose the connection, its session, or acknowledgements sees each message at least once."""

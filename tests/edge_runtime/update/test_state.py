@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
 from edge_runtime.update import durable, state
 from edge_runtime.update.depot import Depot
-from edge_runtime.update.state import HeldBack, Installed, State
+from edge_runtime.update.state import Floor, HeldBack, Installed, State
 
 INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
 FULL = State(
@@ -29,6 +29,9 @@ FULL = State(
     refused={"cd" * 32: "no"},
     on_hold=True,
     last="something",
+    floors={"watch": Floor(sequence=7, digest="ef" * 32)},
+    seen_s=1.7e9,
+    filters=("fleet/v3/+",),
 )
 
 installed = st.builds(
@@ -36,6 +39,7 @@ installed = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         State,
@@ -65,14 +69,53 @@ def test_no_byte_of_it_changes_unnoticed() -> None:
             state.parse(data[:length])
 
 
+def test_a_state_that_was_written_before_there_were_floors_is_read() -> None:
+    """As commit b6cee38 wrote it."""
+    body = b"""{
+  "phase": "trial",
+  "running": {
+    "name": "watch",
+    "version": 2,
+    "sha256": "%b"
+  },
+  "previous": null,
+  "candidate": {
+    "name": "watch",
+    "version": 3,
+    "sha256": "%b"
+  },
+  "starts": 1,
+  "highest": {
+    "watch": 3
+  },
+  "held": [
+    {
+      "name": "watch",
+      "version": 1,
+      "reason": "no"
+    }
+  ],
+  "refused": {
+    "%b": "no"
+  },
+  "on_hold": false,
+  "last": "x"
+}
+""" % (b"ab" * 32, b"cd" * 32, b"ef" * 32)
+    head = b"edge-update 1 8a5b64ca2cc629ff318b5dc0d6dffe2e7da130f3b94f947d9831475ce06b7e79\n"
+    found = state.parse(head + body)
+    assert (found.running, found.highest, found.on_hold) == (INSTALLED, {"watch": 3}, False)
+    assert (found.floors, found.seen_s, found.filters) == ({}, 0.0, ())
+
+
 @pytest.mark.parametrize("made", [State(phase="trial"), State(candidate=INSTALLED)])
 def test_a_candidate_goes_with_a_phase(made: State) -> None:
     with pytest.raises(StoreCorrupt, match="contradicts"):
         state.parse(state.dump(made))
 
 
-def test_the_highest_version_outlives_every_step() -> None:
-    after = state.tried(State(running=INSTALLED), replace(INSTALLED, version=5), "shadow")
+def test_the_highest_version_and_the_floors_outlive_every_step() -> None:
+    after = state.tried(State(running=INSTALLED, floors=FULL.floors), replace(INSTALLED, version=5), "shadow")
     steps: list[Callable[[State], State]] = [
         lambda now: state.rolled_back(now, "it failed"),
         state.confirmed,
@@ -86,6 +129,7 @@ def test_the_highest_version_outlives_every_step() -> None:
     ]
     for step in steps:
         assert step(after).highest == {"watch": 5}
+        assert step(after).floors == FULL.floors
 
 
 def test_what_is_held_back_and_refused_is_bounded() -> None:

@@ -131,7 +131,8 @@ def whole_days(pattern: str, column: str = "label", **more: str) -> Callable[[Pa
             labels = np.repeat(CLASSES, SAMPLES)
             x = np.concatenate([marked(label, person) for label in CLASSES])
             fields = {"person": person, "name": NAMES[person]}
-            columns = {key: value.format_map(fields) for key, value in more.items()}
+            cycle = (np.arange(len(x)) // 100 % 3).tolist()
+            columns = {key: cycle if value == "{cycle}" else value.format_map(fields) for key, value in more.items()}
             table(folder / pattern.format_map(fields), x, {column: labels.tolist(), **columns})
 
     return build
@@ -197,6 +198,18 @@ LAYOUTS = (
            options=(*UNIT, "--label", "task-([a-z]+)"), groups=tuple(f"sub-0{i + 1}" for i in range(5))),
     Layout("person and session, nested", files("{label}/p{person}_session{take}.csv", takes=2), groups=P),
     Layout("session files alone", files("{label}/session{person}.csv"), groups=tuple(f"session{i}" for i in range(5))),
+    Layout("first names in sessions", files("{label}/{label}_{name}_session{take}.csv", takes=3),
+           refused="part 2 of each file's name (anna, ben, cleo, ...) may be a person, who is in several of the"),
+    Layout("first names in sessions, and said", files("{label}/{label}_{name}_session{take}.csv", takes=3),
+           options=(*UNIT, "--group", r"_([a-z]+)_session"), groups=NAMES),
+    Layout("numbers in sessions", files("{label}/{person}_session{take}.csv", takes=3),
+           refused="part 1 of each file's name (0, 1, 2, ...) may be a person"),
+    Layout("first names with devices", files("{label}/{label}_{name}_device{take}.csv", takes=3),
+           refused="may be a person, who is in several of the machines"),
+    Layout("a session column in files of names", whole_days("{name}.csv", session="{cycle}"),
+           refused="the file (anna, ben, cleo, ...) may be a person, who is in several of the sessions"),
+    Layout("one CSV with sessions alone", one_file(label="{label}", session="{person}"),
+           groups=("0", "1", "2", "3", "4")),
     Layout("machines", files("{label}/motor{person}_{take}.csv", takes=2), groups=tuple(f"motor{i}" for i in range(5))),
     Layout("first names after the class", files("{label}/{label}_{name}_{take}.csv", takes=2), groups=NAMES),
     Layout("first names that may be the class", files("{label}/{name}_{take}.csv", takes=2),

@@ -178,7 +178,7 @@ class Device:
         self._watch()
 
     def _watch(self) -> None:
-        connect, breaker = self.client._open, self.escalator.forwarder.breaker
+        connect, breaker = self.client._connections.open, self.escalator.forwarder.breaker
         open_breaker = breaker._open
 
         def counted(deadline: float) -> Any:
@@ -195,7 +195,7 @@ class Device:
             open_breaker(retry_after_s)
             self.waits.append((time.monotonic(), breaker._due))
 
-        self.client._open = counted  # type: ignore[method-assign]
+        self.client._connections.open = counted  # type: ignore[method-assign]
         breaker._open = noted  # type: ignore[method-assign]
 
     def offer(self, numbers: Iterable[int]) -> None:

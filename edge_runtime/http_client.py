@@ -1,0 +1,205 @@
+"""HTTP/1.1 client: one request and its answer on a kept or new connection, all of it by one deadline.
+
+The cloud client and the webhook sink use it. Redirects, proxies and cookies are not followed, used or kept.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edge_runtime.clock import Clock
+from edge_runtime.credentials import ClientTls
+from edge_runtime.errors import InputError
+from edge_runtime.http1 import Stream, handshake
+from edge_runtime.http_parser import Head
+from edge_runtime.oip import Buffer
+
+_MAX_INTERIM = 8  # "100 Continue" and "103 Early Hints" before the answer proper
+_WITHOUT_BODY = ("204", "304")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer whose head was read.
+
+    Attributes:
+        head: status line and headers.
+        body: as sent, still compressed where the server compressed it; empty with a `flaw`.
+        flaw: why the body could not be read: malformed, or over the limit. The status holds all the same.
+    """
+
+    head: Head
+    body: Buffer
+    flaw: InputError | None = None
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        return int(self.head.start[1])
+
+
+class Connections:
+    """Connections to one host and port, kept between requests. Safe to share between threads.
+
+    Args:
+        host: name or address, without brackets.
+        port: its port.
+        tls: how to encrypt; None is clear text.
+        clock: what deadlines are measured with.
+        max_idle: connections kept open between requests.
+        connect_timeout_s: for TCP and TLS together; None leaves it to the deadline of the exchange.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ClientTls | None,
+        clock: Clock,
+        *,
+        max_idle: int = 1,
+        connect_timeout_s: float | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._clock = clock
+        self._max_idle = max_idle
+        self._connect_timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._idle: list[Stream] = []
+
+    def close(self) -> None:
+        """Close idle connections. May be called twice."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for stream in idle:
+            stream.close()
+
+    def exchange(self, head: bytes, parts: Iterable[Buffer], deadline: float, *, max_body_bytes: int) -> Answer:
+        """Send a request and read its answer.
+
+        Args:
+            head: request line and headers, with the empty line.
+            parts: the body.
+            deadline: monotonic seconds; bounds connecting, sending and all of the answer, however slowly it drips.
+            max_body_bytes: longest body of the answer.
+
+        Raises:
+            TimeoutError: the deadline passed.
+            OSError: no connection, or it broke.
+            InputError: what came is not HTTP.
+        """
+        parts = tuple(parts)
+        stream = self._reusable()
+        if stream is not None:
+            before = stream.received
+            try:
+                return self._talk(stream, head, parts, deadline, max_body_bytes)
+            except TimeoutError:
+                raise
+            except OSError:
+                # The server closed a kept connection at the moment we used it. Nothing of an answer came, so this is
+                # no verdict on the request: once more, on a new connection, and the other old ones go as well.
+                if stream.received != before:
+                    raise
+                self.close()
+        return self._talk(self.open(deadline), head, parts, deadline, max_body_bytes)
+
+    def open(self, deadline: float) -> Stream:
+        """Open a new connection: TCP (each address of the name in turn) and TLS.
+
+        Raises:
+            OSError: none of the addresses took it in time.
+        """
+        limit = deadline
+        if self._connect_timeout_s is not None:
+            limit = min(limit, self._clock.monotonic() + self._connect_timeout_s)
+        last: OSError = TimeoutError("no time left to connect")
+        for family, kind, protocol, _, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
+            left = limit - self._clock.monotonic()
+            if left <= 0:
+                break
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
+                sock.settimeout(left)
+                sock.connect(address)
+                if self._tls is not None:
+                    sock = handshake(sock, self._tls.context(), self._clock, limit, server_hostname=self._host)
+            except OSError as error:
+                sock.close()
+                last = error
+            else:
+                return Stream(sock, self._clock)
+        raise last
+
+    def _talk(
+        self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float, max_body_bytes: int
+    ) -> Answer:
+        """One request and its answer; closes the stream unless it can be used again."""
+        keep = False
+        try:
+            stream.limit_wait(deadline, float("inf"))
+            unsent: OSError | None = None
+            try:
+                stream.send(head, parts)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                unsent = error  # a server that refuses early (413, 401) closes while we write; its answer may be here
+            try:
+                answer = _read(stream, max_body_bytes)
+            except OSError:
+                if unsent is not None:
+                    raise unsent from None
+                raise
+            keep = unsent is None and answer.flaw is None and _can_follow(answer.head)
+            return answer
+        finally:
+            if keep:
+                self._keep(stream)
+            else:
+                stream.close()
+
+    def _reusable(self) -> Stream | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                stream = self._idle.pop()
+            if not stream.is_stale():
+                return stream
+            stream.close()
+
+    def _keep(self, stream: Stream) -> None:
+        with self._lock:
+            if len(self._idle) < self._max_idle:
+                self._idle.append(stream)
+                return
+        stream.close()
+
+
+def _read(stream: Stream, max_body_bytes: int) -> Answer:
+    for _ in range(_MAX_INTERIM):
+        head = stream.read_head()
+        if not head.start[1].startswith("1"):
+            break
+    else:
+        raise InputError("http", "nothing but interim answers (status 1xx)")
+    if head.start[1] in _WITHOUT_BODY:
+        return Answer(head, b"")
+    try:
+        return Answer(head, stream.read_body(head, max_body_bytes))
+    except InputError as error:
+        return Answer(head, b"", error)
+
+
+def _can_follow(head: Head) -> bool:
+    """Whether another request may follow on the connection: both sides know where this answer ended."""
+    version, status, _ = head.start
+    framed = "content-length" in head.headers or "transfer-encoding" in head.headers
+    return head.keeps_alive(version) and (framed or status in _WITHOUT_BODY)

@@ -1,0 +1,314 @@
+"""A connection of the server: its conversation as a generator, which yields what it waits for.
+
+Whoever waits is in a phase with a longest time; `edge_runtime.serve_front` keeps the phases and resumes the connection
+with a `TimeoutError` when one is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import select
+import socket
+import ssl
+from collections.abc import Generator
+from typing import TYPE_CHECKING, TypeAlias
+
+from edge_runtime.errors import InputError
+from edge_runtime.http1 import decompress
+from edge_runtime.http_parser import Head, Parser, Steps, T, declared_length
+from edge_runtime.oip import Buffer
+from edge_runtime.serve_batch import Call, Refused
+from edge_runtime.serve_routes import Inference, Reply
+
+if TYPE_CHECKING:
+    from edge_runtime.serve_front import Front
+
+logger = logging.getLogger(__name__)
+
+_RECEIVE_BYTES = 64 * 1024
+_LINGER_BYTES = 16 * 2**20
+
+
+class Wait(enum.Enum):
+    """What a generator waits for."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    MODEL = enum.auto()
+    TURN = enum.auto()
+    """The next turn of the loop."""
+
+
+Conversation: TypeAlias = Generator[Wait, None, T]
+
+
+class Phase(enum.IntEnum):
+    """What a connection is at while it waits."""
+
+    HEAD = enum.auto()
+    """Its TLS handshake, or headers that are not complete."""
+    BODY = enum.auto()
+    MODEL = enum.auto()
+    SEND = enum.auto()
+    IDLE = enum.auto()
+    """Between requests."""
+    LINGER = enum.auto()
+    """Refused, and reading on so that the refusal arrives."""
+
+
+class Connection:
+    """A caller: its socket, its parser, and the conversation with it.
+
+    Args:
+        sock: accepted, non-blocking; the connection closes it.
+        front: what it belongs to.
+    """
+
+    __slots__ = (
+        "_call",
+        "_closed",
+        "_fd",
+        "_front",
+        "_parser",
+        "_sock",
+        "_steps",
+        "_waits",
+        "_watched",
+        "held",
+        "phase",
+    )
+
+    def __init__(self, sock: socket.socket, front: Front) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._closed = False
+        self._front = front
+        self._parser = Parser(response=False)
+        self._steps = self._converse()
+        self._waits: Wait | None = None
+        self._watched = False
+        self._call: Call | None = None
+        self.phase: Phase | None = None
+        self.held = 0
+        """Bytes of a request that is being received."""
+
+    def has_begun(self) -> bool:
+        """Whether something of a request is here, or in the system's buffer."""
+        if self._parser.buffered:
+            return True
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """End it now, whatever it is at."""
+        if self._closed:
+            return
+        self._closed = True
+        self._steps.close()
+        self._front.loop.unwatch(self._fd)
+        self._sock.close()
+        self._front.forget(self)
+
+    def resume(self, error: Exception | None = None) -> None:
+        """Go on with the conversation, until it waits again or ends."""
+        if self._closed:
+            return
+        try:
+            self._waits = next(self._steps) if error is None else self._steps.throw(error)
+        except StopIteration:
+            self.close()
+        except OSError:
+            self._front.counts.dropped += 1
+            self.close()
+        except Exception:
+            logger.exception("serve: a connection was dropped by an error of this program; please report it")
+            self.close()
+        else:
+            self._watch()
+
+    def _watch(self) -> None:
+        loop, fd = self._front.loop, self._fd
+        if self._waits is Wait.READ and not self._watched:
+            loop.watch(fd, self._on_readable)
+            self._watched = True
+        elif self._waits is Wait.WRITE:
+            loop.watch_write(fd, self._on_writable)
+
+    def _on_readable(self) -> None:
+        if self._waits is Wait.READ:
+            self.resume()
+            self._front.bound_memory()
+            return
+        # The next request, or the end, while we are at work: it waits in the system's buffer until we are done.
+        self._front.loop.unwatch(self._fd)
+        self._watched = False
+        self._watch()
+
+    def _on_writable(self) -> None:
+        self._front.loop.watch_write(self._fd, None)
+        self.resume()
+
+    # -- the conversation ----------------------------------------------------------------------------------------------
+
+    def _converse(self) -> Conversation[None]:
+        if self._front.tls is not None:
+            yield from self._shake_hands(self._front.tls)
+        phase = Phase.HEAD  # who connects and stays silent is not a caller yet
+        while True:
+            self._front.leave(self)  # each request has its own times, also where nobody waited in between
+            try:
+                if not (yield from self._read(self._parser.begin(), phase)):
+                    return
+            except TimeoutError:
+                if phase is Phase.IDLE:
+                    return
+                raise
+            if not (yield from self._answer()):
+                return
+            phase = Phase.IDLE
+            if self._parser.buffered:  # the next request is here already: others have their turn first
+                self._front.loop.call_soon(self.resume)
+                yield Wait.TURN
+
+    def _answer(self) -> Conversation[bool]:
+        """Read one request and answer it; whether the connection goes on."""
+        keep, whole, head = False, False, None
+        routes = self._front.routes
+        try:
+            head = yield from self._read(self._parser.head(), Phase.HEAD)
+            reply = routes.unauthorized(head)
+            if reply is None:
+                body = yield from self._read_body(head)
+                whole, keep = True, head.keeps_alive(head.start[2])
+                answer = routes.answer(head, body, ready=not self._front.draining)
+                reply = answer if isinstance(answer, Reply) else (yield from self._infer(answer))
+        except (InputError, Refused) as error:
+            reply = routes.refusal(error)
+        except TimeoutError:
+            reply = routes.error(408, "the request did not arrive in time")
+        keep = keep and not self._front.draining
+        self._front.counts.answers[reply.status] += 1
+        yield from self._send(_message(head, reply, keep=keep))
+        self._release()
+        if not whole:
+            yield from self._linger()
+        return keep
+
+    def _read_body(self, head: Head) -> Conversation[Buffer]:
+        most = self._front.routes.body_limit(head)
+        self._front.leave(self)  # the time for the body begins here
+        expectation = head.headers.get("expect")
+        if expectation is not None and head.start[2] == "HTTP/1.1":
+            if expectation.lower() != "100-continue":
+                raise InputError("expectation", f"the expectation {expectation[:40]!r} cannot be met")
+            if not self._parser.buffered:
+                declared_length(head, most)  # refuse now rather than after the upload
+                yield from self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = yield from self._read(self._parser.body(head, most), Phase.BODY)
+        self._release()
+        return decompress(body, head.headers.get("content-encoding", ""), most)
+
+    def _infer(self, inference: Inference) -> Conversation[Reply]:
+        batcher = inference.batcher
+        call = self._call = batcher.submit(inference.inputs, lambda: self._on_result(call))
+        self._front.enter(self, Phase.MODEL)
+        try:
+            yield Wait.MODEL
+        except TimeoutError:
+            raise Refused(503, f"model {batcher.model.name!r} did not answer in time", retry=True) from None
+        finally:
+            self._call = None
+            if call.outputs is None and call.error is None:
+                batcher.withdraw(call)
+        if call.error is not None:
+            raise call.error
+        assert call.outputs is not None
+        return inference.reply(call.outputs)
+
+    def _on_result(self, call: Call) -> None:
+        if self._call is call:
+            self.resume()
+
+    # -- the socket ----------------------------------------------------------------------------------------------------
+
+    def _read(self, steps: Steps[T], phase: Phase) -> Conversation[T]:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]  # what a generator returns has no type here
+            self._front.enter(self, phase)
+            yield Wait.READ
+            data = self._receive()
+            if data:
+                self._parser.feed(data)
+                self.held += len(data)
+                self._front.received_bytes += len(data)
+            elif data is not None:
+                self._parser.end()
+
+    def _release(self) -> None:
+        """A request was read: what is held now is what came after it."""
+        self._front.received_bytes += self._parser.buffered - self.held
+        self.held = self._parser.buffered
+
+    def _receive(self) -> bytes | None:
+        """Bytes that have come; None when there are none after all, empty at the end."""
+        try:
+            data = self._sock.recv(_RECEIVE_BYTES)
+            while data and isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+                data += self._sock.recv(_RECEIVE_BYTES)  # decrypted already, so the selector does not see it
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        return data
+
+    def _send(self, data: bytes) -> Conversation[None]:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._front.enter(self, Phase.SEND)
+                yield Wait.WRITE
+            except ssl.SSLWantReadError:
+                self._front.enter(self, Phase.SEND)
+                yield Wait.READ
+
+    def _shake_hands(self, context: ssl.SSLContext) -> Conversation[None]:
+        self._sock = secure = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
+        self._front.enter(self, Phase.HEAD)
+        while True:
+            try:
+                secure.do_handshake()
+            except ssl.SSLWantReadError:
+                yield Wait.READ
+            except ssl.SSLWantWriteError:
+                yield Wait.WRITE
+            else:
+                return
+
+    def _linger(self) -> Conversation[None]:
+        """Read on for a moment after an early refusal.
+
+        Closing over unread bytes resets the connection, and the reset can reach the caller before our answer does.
+        """
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+            self._front.enter(self, Phase.LINGER)
+            left = _LINGER_BYTES
+            while left > 0:
+                yield Wait.READ
+                data = self._receive()
+                if data is not None:
+                    left -= len(data) or left
+
+
+def _message(head: Head | None, reply: Reply, *, keep: bool) -> bytes:
+    option = "" if keep else "Connection: close\r\n"
+    if keep and head is not None and head.start[2] == "HTTP/1.0":
+        option = "Connection: keep-alive\r\n"
+    parts = () if head is not None and head.start[0] == "HEAD" else reply.body.parts
+    return b"".join((reply.head(option), *parts))

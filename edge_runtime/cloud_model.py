@@ -23,6 +23,7 @@ from edge_runtime.store import DELIVERED, Closing, HardCase
 if TYPE_CHECKING:
     from edge_runtime.escalate import EscalationConfig
 
+_SHORT: Final = "context_short"
 _LOOK_S: Final = 30.0
 """How often an idle device asks a cloud for its metadata that it has not reached yet."""
 
@@ -91,7 +92,7 @@ class CloudModel:
         self._metrics.counts["cloud_requests_total"] += 1
         self._metrics.counts["cloud_cases_total"] += len(cases)
         self._metrics.counts["cloud_bytes_total"] += len(bodies)
-        short = {"context_short": True, "context_samples": n} if n < self.history else None
+        short = {_SHORT: True, "context_samples": n} if n < self.history else None
         outputs = self._client.infer({self._input_name: tensor}, request_id=name, parameters=short)
         answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
         return self._readable(answer, len(cases))
@@ -159,7 +160,7 @@ class CloudModel:
         if not 1 <= n <= self.history or len(case.body) != 4 * self._channels * n:
             raise UnaskableCase(f"hard case {case.id} was stored for another bundle: {len(case.body)} bytes")
         if n < self.history and not self.takes_short:
-            raise UnaskableCase(f"hard case {case.id} has {n} samples, the cloud takes {self.history} only")
+            raise UnaskableCase(f"hard case {case.id} has {n} samples, the cloud takes {self.history} only", _SHORT)
         return n
 
     def _check(self) -> None:

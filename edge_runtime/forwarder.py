@@ -194,7 +194,8 @@ class Forwarder:
             self._refusals.refused(ids[0], history)
             if decision is Decision.BURY:
                 log.warning("hard case %s goes to the dead letters: %s", ids[0], error)
-                self._outbox.bury(ids, "rejected", str(error))
+                reason = error.reason if isinstance(error, UnaskableCase) else "rejected"
+                self._outbox.bury(ids, reason, str(error))
                 self._refusals.forget(ids)
                 return
         self._outbox.retry(ids, self._delay_s(cases, error, decision), str(error))

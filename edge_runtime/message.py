@@ -134,7 +134,8 @@ class FinalAnswer:
     final: bool
     """Always true; no other message has this field."""
     reason: str
-    """Why there is no correction: ``expired``, ``evicted``, ``damaged``; a dead letter: ``rejected``, ``attempts``."""
+    """Why there is no correction: ``expired``, ``evicted``, ``damaged``; a dead letter: ``rejected``, ``attempts``,
+    ``context_short`` (`CloudModel` learned too late that the cloud takes whole contexts only)."""
 
     def to_json(self) -> bytes:
         """One line of UTF-8 JSON without a line end."""

@@ -23,7 +23,15 @@ _REMEMBERED: Final = 10_000
 
 
 class UnaskableCase(CloudRejected):
-    """A case that does not fit this bundle's window; found by the device, so it says nothing of the cloud."""
+    """A case that does not fit this bundle's window, or the cloud's; found by the device, which sends no request.
+
+    Attributes:
+        reason: of the dead letter: ``rejected``, or ``context_short`` where the cloud takes longer cases only.
+    """
+
+    def __init__(self, message: str, reason: str = "rejected") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Decision(Enum):

@@ -37,6 +37,10 @@ _MAX_BYTES: Final = 16 * 2**20
 """Of the cases in one request."""
 
 
+_UNSETTLED: Final = 8
+"""Requests whose corrections may be on their way to the sinks: after a kill, the cases of these are asked for again."""
+
+
 class Forwarder:
     """Asks the cloud for what the outbox holds. `forward_some` belongs to its thread, `published` to the loop's.
 
@@ -81,7 +85,7 @@ class Forwarder:
         self.breaker = CircuitBreaker(threshold=1, retry=retry, clock=clock, probe=self._probe, rng=self.rng)
         self._refusals = Refusals()
         self._work = threading.Event()
-        self._publishing = threading.Semaphore(64)
+        self._publishing = threading.Semaphore(_UNSETTLED)
         self._unreadable = ""  # what was last said of an outbox that could not be read
         self._reachable: bool | None = None
         self.thread = threading.Thread(target=self._forward_forever, name="edge-cloud-forward", daemon=True)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import schema
-from edge_runtime.message import Answer, Correction, Prediction
+from edge_runtime.message import Answer, Correction, FinalAnswer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic_name
@@ -97,6 +97,15 @@ def test_corrections_may_go_elsewhere() -> None:
     ]
     config = MqttSinkConfig(broker="b", topic="p/{key}")
     assert [message.topic for message in published(config, PREDICTION, CORRECTION)] == [b"p/watch-7"] * 2
+
+
+def test_final_messages_go_where_the_correction_would_have_gone() -> None:
+    fields = orjson.loads(PREDICTION.to_json()) | {"hard": True}
+    final = FinalAnswer(**fields, final=True, reason="expired")
+    config = MqttSinkConfig(broker="b", topic="p/{key}", corrections_topic="c/{key}")
+    (message,) = published(config, final)
+    assert message.topic == b"c/watch-7"
+    assert orjson.loads(message.payload) == fields | {"final": True, "reason": "expired"}
 
 
 @pytest.mark.parametrize(

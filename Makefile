@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 EXPORT := .venvs/export
+RETIRED := .venvs/tflite-runtime
 UPKEEP := .venvs/upkeep
 # What is installed is what locks/ names, checked by hash. LOCKED=no takes what the package index has instead, within the
 # ranges of pyproject.toml.
@@ -13,7 +14,7 @@ LOCKED ?= yes
 # Test files run in two processes at a time: 7.5 minutes in place of 12. ARGS="-n 0" runs them one by one.
 TWO_AT_A_TIME := -n 2 --dist loadfile
 
-.PHONY: demo test test-export test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
+.PHONY: demo test test-export tflite-runtime test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -25,6 +26,9 @@ test: $(VENV)/.test tools
 # What of the export toolchain needs torch, in an environment of its own.
 test-export: $(EXPORT)/.ready
 	$(EXPORT)/bin/python -m pytest $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn)"' tests/export) $(ARGS)
+
+# The package of old boards, for numpy 1 and Python 3.11 alone; the tests of the TensorFlow Lite writer take it where it is.
+tflite-runtime: $(RETIRED)/.ready
 
 # The contract suites and the demo's bundle on emulated Arm boards, 64 and 32 bits: docs/devices.md. No board, no kernel
 # module; the first run makes build/arm out of Debian packages and wheels (0.6 GB).
@@ -140,6 +144,12 @@ $(EXPORT)/.ready: pyproject.toml locks/build.txt locks/export.txt locks/test.txt
 	@$(call new,$(EXPORT)/bin/python)
 	@$(call pip,$(EXPORT)/bin/python) $(TORCH)
 	@$(call install,$(EXPORT)/bin/python,$(DEVICE) export,test)
+	@touch $@
+
+$(RETIRED)/.ready: locks/build.txt locks/tflite-runtime.txt
+	@python3.11 -m venv $(RETIRED)
+	@$(call new,$(RETIRED)/bin/python)
+	@$(call pip,$(RETIRED)/bin/python) --require-hashes -r locks/tflite-runtime.txt
 	@touch $@
 
 # What writes the locks and audits them.

@@ -169,11 +169,15 @@ class Loop:
         if self._arrived:
             self._arrivals.note(self._arrived, since)
             self._arrived = 0
+        if not self._arrivals.expected:
+            ready = self._select(self._wait(timeout))
+            self._looked_at = self.clock.monotonic()
+            return ready
         ready = self._select(0)
         if not ready:
             ready = self._select(self._wait(timeout))
             since = self.clock.monotonic()
-        if not self._hurry and self._arrivals.expected and any(self._lingers(key) for key, _ in ready):
+        if not self._hurry and any(self._lingers(key) for key, _ in ready):
             left = since + self.linger_s - self.clock.monotonic()
             if left > 0:
                 self.clock.sleep(left)

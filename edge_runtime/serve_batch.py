@@ -1,7 +1,7 @@
 """Dynamic batching for the server: requests of different callers run through the model together.
 
 Each model has a thread, which takes what waits, up to the model's `max_batch`, runs it, and takes again. A lone request
-is run at once; while the model is busy the queue forms the next batch by itself, so a delay of 0 batches under load.
+is run at once; while the model is busy the queue forms the next batch, so a delay of 0 batches under load.
 
 Requests go together when their tensors have the same types and the same shapes behind the first axis.
 """
@@ -77,7 +77,7 @@ class Call:
     """A request in the queue of a model, and what became of it: `outputs` or `error`, once `done` was called.
 
     Attributes:
-        done: called by whoever `Batcher.start` was told to deliver to.
+        done: to be called by the function that `Batcher.start` was given.
     """
 
     inputs: dict[str, Array]

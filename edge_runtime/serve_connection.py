@@ -1,7 +1,7 @@
 """A connection of the server: its conversation as a generator, which yields what it waits for.
 
-Whoever waits is in a phase with a longest time; `edge_runtime.serve_front` keeps the phases and resumes the connection
-with a `TimeoutError` when one is over.
+A connection that waits is in a phase with a longest time; `edge_runtime.serve_front` keeps the phases, and resumes the
+connection with a `TimeoutError` when one is over.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Connection:
             yield from self._shake_hands(self._front.tls)
         phase = Phase.HEAD  # who connects and stays silent is not a caller yet
         while True:
-            self._front.leave(self)  # each request has its own times, also where nobody waited in between
+            self._front.leave(self)  # each request has its own times, also without a wait in between
             try:
                 if not (yield from self._read(self._parser.begin(), phase)):
                     return

@@ -4,7 +4,7 @@ An idle connection costs a file descriptor and a few kilobytes, no thread. What 
 with a longest time; the connections of a phase stand in the order in which they entered it, which is that of their
 deadlines, so the next deadline and the longest waiting connection are both found at the front.
 
-Nobody is denied because others are slow. Where the limit of connections is reached, a newcomer takes the place of the
+Slow callers deny no other caller. Where the limit of connections is reached, a newcomer takes the place of the
 connection that has waited longest: 1. one that was refused and only reads on, 2. one that has not finished its first
 headers, 3. an idle one, 4. one that is sending its body. Where the requests that are being received hold more memory
 than allowed, 4 and then 2 are dropped. Requests that are answered are never dropped for others.
@@ -165,7 +165,7 @@ class Front:
             connection.resume()
 
     def _turn_away(self, sock: socket.socket, why: str) -> None:
-        """Say 503 without waiting for anything; over TLS there is nobody to say it to yet."""
+        """Say 503 without waiting for anything; over TLS it cannot be said yet."""
         self.counts.refused += 1
         with contextlib.suppress(OSError), sock:
             if self.tls is None:

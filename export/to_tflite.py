@@ -16,7 +16,10 @@ How a graph is mapped:
 5. Padding is the operator's own where it is what TensorFlow calls SAME, else a PAD before it.
 6. Sigmoid, tanh and softmax have a fixed int8 step. They are int8 where that is about as fine as the graph's, else
    float.
-7. Constants are folded, composites (normalisations, recurrent layers) taken apart first: `export.tflite.lower`.
+7. The model is normalised, constants are folded, composites (normalisations, recurrent layers) taken apart first:
+   `export.normalise`, `export.tflite.lower`. What ONNX defines by other operators is replaced by that definition.
+8. A node whose attributes and inputs were not all looked at is refused (`export.tflite.watch`), and so is an operator
+   that one of the engines would not compute (`export.tflite.limits`).
 
 The batch is 1 in the file. Where it is open in the ONNX graph, and every node lets it be, it can be changed with
 `resize_tensor_input`; the file then says so in the signature of its shapes.
@@ -46,7 +49,7 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
 
     Args:
         model: fixed sizes except the batch: the first axis of an input, and every size of the same name. Quantised
-            activations are int8 (not uint8), quantised weights int8 with zero point 0.
+            activations are int8 or uint8, quantised weights symmetric: int8 with zero point 0, or uint8 with 128.
         io: type of the file's inputs and outputs. ``int8`` leaves the QuantizeLinear at the start and the
             DequantizeLinear at the end to the caller, and needs the graph to have them there.
         compact: for engines alone: no names between inputs and outputs, and constants that a narrower type holds

@@ -398,5 +398,5 @@ class _Poster:
     def _exchange(self, body: bytes, deadline: float) -> Head:
         secret = "" if self._token is None else f"Authorization: Bearer {self._token.value()}\r\n"
         head = f"{self._fixed}{secret}Content-Length: {len(body)}\r\n\r\n".encode("ascii")
-        # Nobody reads the body: a flaw of it is none, the status is the verdict.
+        # The body is of no interest: the status is the verdict, also where the body has a flaw.
         return self._connections.exchange(head, (body,), deadline, max_body_bytes=_MAX_ANSWER_BYTES).head

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 import onnx
-from onnx import defs, inliner
+from onnx import defs, helper, inliner
 
 _KEEP = frozenset({"Bernoulli", "SequenceMap"})
 """Random numbers, and loops over sequences: their bodies are no closer to a form."""
+
+_LATER = "tflite.later"
+"""Domain that hides a node from the inliner."""
 
 
 def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet[str], opset: int) -> bool:
@@ -20,7 +23,7 @@ def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet
 
     Args:
         model: changed in place.
-        inferred: the same with the types and sizes of its tensors, which some bodies depend on.
+        inferred: the same, changed too, with the types and sizes of its tensors, which some bodies depend on.
         known: operators to leave alone.
         opset: version of ONNX's operator set.
 
@@ -31,6 +34,16 @@ def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet
     wanted = sorted(kind for kind in kinds if _has_body(kind, opset))
     if not wanted:
         return False
+    graph = inferred.graph
+    # The inliner asks for the types of constants, too, and finds only those that are written beside them.
+    graph.value_info.extend(helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in graph.initializer)
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    typed = {info.name for info in infos if info.type.tensor_type.elem_type}
+    for node in inferred.graph.node:
+        if node.op_type in wanted:
+            _write_defaults(node, opset)
+        if node.op_type in wanted and any(name and name not in typed for name in node.input):
+            node.domain = _LATER  # its body depends on types that those before it have yet to give
     try:
         expanded = inliner.inline_selected_functions(
             inferred, [("", kind) for kind in wanted], exclude=False, inline_schema_functions=True
@@ -39,9 +52,20 @@ def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet
         return False
     if [node.op_type for node in expanded.graph.node] == [node.op_type for node in model.graph.node]:
         return False  # a body for other types, or for an operator set that the model does not have
+    for node in expanded.graph.node:
+        if node.domain == _LATER:
+            node.domain = ""
     del expanded.graph.value_info[:]
     model.graph.CopyFrom(expanded.graph)
     return True
+
+
+def _write_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Say every attribute that has a default: the inliner leaves out what the node does not say."""
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in defs.get_schema(node.op_type, opset, "").attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
 
 
 def _has_body(kind: str, opset: int) -> bool:

@@ -23,6 +23,7 @@ from export.tflite.errors import UnsupportedNodeError
 from export.tflite.functions import expand
 from export.tflite.lower import COMPOSITES, lower
 from export.tflite.patterns import DOMAIN, fuse
+from export.tflite.signed import sign
 
 Array = npt.NDArray[Any]
 
@@ -137,6 +138,11 @@ def _settle(model: onnx.ModelProto, names: frozenset[str], batch: int, opset: in
         shapes={},
         dtypes={},
     )
+    # Some operators with a body have no rule by which sizes pass through them: strict inference would stop there.
+    while expand(model, shape_inference.infer_shapes(model, data_prop=True), known, opset):
+        pass
+    sign(settled.graph, settled.constants)
+    _store(settled)
     for _ in range(_ROUNDS):
         inferred = _infer(model, settled)
         changed = _fold(model, settled) | _decide(settled)
@@ -283,6 +289,10 @@ def _open_axes(one: _Settled, other: _Settled) -> dict[str, int]:
     nodes = [(node.op_type, tuple(node.output)) for node in one.graph.node]
     if nodes != [(node.op_type, tuple(node.output)) for node in other.graph.node]:
         return {}
+    for node in other.graph.node:
+        before, after = other.shapes.get(node.input[0]) if node.input else None, other.shapes.get(node.output[0])
+        if node.op_type == "Reshape" and (before is None or after is None or np.prod(before) != np.prod(after)):
+            return {}  # sizes written for one batch; inference does not count them
     for node in one.graph.node:
         for name in node.input:
             fixed = one.constants.get(name)

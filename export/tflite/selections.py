@@ -24,11 +24,12 @@ def gather_elements(draft: Draft) -> bool:
         np.arange(size) * (0 if i == axis else step) for i, (size, step) in enumerate(zip(places, steps, strict=True))
     ]
     base = sum(np.meshgrid(*others, indexing="ij"), np.zeros(places, np.int64))
-    index = _wrapped(draft, draft.input(1), data[axis])
+    # In one row: old readers broadcast no more than four axes.
+    index = _wrapped(draft, draft.reshape(draft.input(1), [-1]), data[axis])
     if steps[axis] != 1:
         index = draft.add("Mul", index, draft.constant(np.array(steps[axis], np.int32)))
-    index = draft.add("Add", index, draft.constant(base.astype(np.int32)))
-    draft.done(draft.add("Gather", draft.reshape(draft.input(0), [-1]), index))
+    index = draft.add("Add", index, draft.constant(base.astype(np.int32).ravel()))
+    draft.done(draft.reshape(draft.add("Gather", draft.reshape(draft.input(0), [-1]), index), places))
     return True
 
 

@@ -38,6 +38,7 @@ _WITHOUT_EFFECT: dict[str, frozenset[str]] = {
     "LayerNormalization": frozenset({"stash_type"}),
     "RMSNormalization": frozenset({"stash_type"}),
     "Cast": frozenset({"saturate", "round_mode", "to"}),
+    "CastLike": frozenset({"saturate", "round_mode"}),
     # Of several steps: those of constants are read by `Graph.fixed`, those of activations refused.
     "DequantizeLinear": frozenset({"output_dtype", "axis", "block_size"}),
     "QuantizeLinear": frozenset({"saturate", "output_dtype", "precision", "axis", "block_size"}),

@@ -232,7 +232,7 @@ MESSAGES = st.sampled_from([*(data for data, _ in REQUESTS.values() if len(data)
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> bytes:
+def damaged(draw: st.DrawFn) -> bytes:
     """Some messages one after the other, with pieces of others in places."""
     data = b"".join(draw(st.lists(MESSAGES, min_size=1, max_size=3)))
     for _ in range(draw(st.integers(0, 3))):
@@ -241,7 +241,7 @@ def spoilt(draw: st.DrawFn) -> bytes:
     return data
 
 
-@given(spoilt() | st.lists(ALPHABET, max_size=12).map(b"".join), st.data())
+@given(damaged() | st.lists(ALPHABET, max_size=12).map(b"".join), st.data())
 @settings(derandomize=True, max_examples=200, deadline=None)
 def test_what_is_read_does_not_depend_on_how_bytes_are_split(data: bytes, choice: st.DataObject) -> None:
     sizes = choice.draw(st.lists(st.integers(1, 40), max_size=30))

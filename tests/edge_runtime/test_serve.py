@@ -413,7 +413,7 @@ def test_a_newcomer_takes_the_place_of_who_has_waited_longest(serve: Callable[..
     assert server.stats().refused_connections == 0
 
 
-def test_nobody_is_cut_off_for_a_newcomer_while_being_answered(serve: Callable[..., Server], moody: Moody) -> None:
+def test_no_caller_is_cut_off_for_a_newcomer_while_being_answered(serve: Callable[..., Server], moody: Moody) -> None:
     server = serve(max_connections=1, drain_s=PATIENCE_S)
     entered, go = stopped_dawdling(moody)
     got: list[int] = []
@@ -448,7 +448,7 @@ def test_requests_that_are_received_share_a_bounded_memory(serve: Callable[..., 
     slow = [raw(server, head + b" " * 50_000) for _ in range(8)]
     until(lambda: server.stats().evicted_connections >= 5)
     assert server.stats().connections <= 3
-    assert Caller(server).post(request(32))[0] == 200  # who is quick is not denied
+    assert Caller(server).post(request(32))[0] == 200  # a quick caller is not denied
     for sock in slow:
         sock.close()
     until(lambda: server.stats().connections == 1)
@@ -500,7 +500,7 @@ def test_who_connects_and_says_nothing_has_the_time_of_the_headers(serve: Callab
     assert server.stats().dropped_connections == 1
 
 
-def test_an_answer_that_nobody_reads_is_given_up(serve: Callable[..., Server], moody: Moody) -> None:
+def test_an_answer_that_is_not_read_is_given_up(serve: Callable[..., Server], moody: Moody) -> None:
     server = serve(request_timeout_s=0.2)
     moody.behave = lambda _: np.zeros((1, 4_000_000), np.float32)  # more than the system's buffers take
     body = request(1, outputs=())

@@ -247,11 +247,22 @@ def test_what_has_no_form_is_refused_and_named(make: Any) -> None:
         convert(make())
 
 
-def test_unsigned_activations_are_refused_with_the_remedy() -> None:
+def test_unsigned_activations_become_signed_ones() -> None:
     x = windows(32, 3, 40)
     unsigned = clean(quantize(device_net(), x, Scheme(activations="uint8")))
-    with pytest.raises(UnsupportedNodeError, match="quantise the model as s8s8"):
-        convert(unsigned)
+    written = convert(unsigned)
+    signed = operators(convert(clean(quantize(device_net(), x, Scheme(activations="int8")))))
+    assert operators(written) == signed
+    np.testing.assert_allclose(tflite_answers(written, x), onnx_answers(unsigned, x), atol=0.02)
+
+
+def test_unsigned_integers_that_something_else_reads_are_refused() -> None:
+    b = Net(3, 8)
+    zero = b.constant(np.uint8(128))
+    stored = b.node("QuantizeLinear", "window", b.number(0.02), zero)
+    turned = b.node("DequantizeLinear", b.node("Transpose", stored), b.number(0.02), zero)
+    with pytest.raises(ConfigError, match="uint8"):
+        convert(b.finish(turned))
 
 
 def test_asymmetric_weights_are_refused() -> None:

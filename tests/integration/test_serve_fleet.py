@@ -117,7 +117,7 @@ def test_a_thousand_kept_connections_cost_no_thread_and_none_is_starved(bundle: 
         assert process.running(), process.err
 
 
-def test_who_is_slow_or_silent_denies_nobody(bundle: Path, tmp_path: Path) -> None:
+def test_slow_and_silent_callers_deny_no_other(bundle: Path, tmp_path: Path) -> None:
     with serving(bundle, tmp_path) as (process, port):
         with crowds(port, [("drip", 500), ("silent", 500), ("kept", 20)]) as (slow, _, honest):
             slow.ask("start")
@@ -127,7 +127,7 @@ def test_who_is_slow_or_silent_denies_nobody(bundle: Path, tmp_path: Path) -> No
         assert process.running(), process.err
 
 
-def test_who_takes_all_places_denies_nobody_either(bundle: Path, tmp_path: Path) -> None:
+def test_callers_that_take_all_places_deny_no_other(bundle: Path, tmp_path: Path) -> None:
     with serving(bundle, tmp_path, "--max-connections", "64") as (_, port):
         with crowds(port, [("silent", 500), ("drip", 200), ("kept", 1)]) as (_, slow, honest):
             slow.ask("start")

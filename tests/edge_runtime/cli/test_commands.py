@@ -142,7 +142,7 @@ def test_serve_where_somebody_else_listens_is_one_line(bundle: Path, tmp_path: P
     assert port in done.err
 
 
-def test_serve_makes_nobody_wait_and_limits_as_the_server_itself_unless_told(bundle: Path) -> None:
+def test_serve_adds_no_delay_and_limits_as_the_server_itself_unless_told(bundle: Path) -> None:
     parser, config = argparse.ArgumentParser(), ServeConfig()
     serve.add(parser.add_subparsers())
     options = parser.parse_args(["serve", str(bundle)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edge_runtime.backoff import Retry
-from edge_runtime.mqtt.attempts import STABLE_S, Attempts
+from edge_runtime.mqtt.attempts import STABLE_S, SUSPICIOUS, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.connection import Refused
 from edge_runtime.mqtt.packets import V5, V311
@@ -90,3 +90,25 @@ def test_the_log_is_told_once_of_each_reason_and_again_after_a_connection(caplog
     connect(attempts, 1.0)
     attempt(attempts, "two")
     assert len(caplog.records) == 4
+
+
+def test_connections_that_end_at_once_name_what_may_end_them(caplog: pytest.LogCaptureFixture) -> None:
+    attempts = made(protocol="3.1.1")
+
+    def lose(lived_s: float, largest: int = 0) -> None:
+        attempts.begin()
+        attempts.accepted(100.0)
+        attempts.failed("the broker closed", 100.0 + lived_s, was_connected=True, client_id="me", largest=largest)
+
+    for _ in range(SUSPICIOUS - 1):
+        lose(STABLE_S / 2)
+    assert "'me'" not in caplog.text
+    lose(STABLE_S / 2, largest=4711)
+    assert attempts.short == SUSPICIOUS
+    (line,) = [message for message in caplog.messages if "'me'" in message]
+    assert "client_id under [broker.b]" in line
+    assert "4711 bytes" in line
+    lose(STABLE_S / 2)
+    assert len([message for message in caplog.messages if "'me'" in message]) == 1, "once, not with each of them"
+    lose(STABLE_S)
+    assert attempts.short == 0

@@ -22,7 +22,7 @@ from edge_runtime.mqtt.packets import (
     Publish,
     encode_ack,
 )
-from edge_runtime.mqtt.session import FIRST_PACKET_ID, Acks, Delivery, Incoming, Limits, Message, Outgoing
+from edge_runtime.mqtt.session import FIRST_PACKET_ID, STRIKES, Acks, Delivery, Incoming, Limits, Message, Outgoing
 
 MIB = 2**20
 
@@ -48,10 +48,10 @@ class Sender:
     def offer(self, *payloads: bytes, qos: int = 1, name: int = 0) -> None:
         self.outgoing.offer([Message(b"t", one, b"", qos) for one in payloads], lambda: self.finished.append(name))
 
-    def begin(self, of: Limits, *, session_present: bool = False) -> None:
+    def begin(self, of: Limits, *, session_present: bool = False, suspicious: bool = False) -> None:
         self.offered = 0
         self.version = of.version
-        self.outgoing.begin(of, session_present=session_present)
+        self.outgoing.begin(of, session_present=session_present, suspicious=suspicious)
 
     def pump(self, room: int = MIB) -> list[Any]:
         parts = self.outgoing.pump(self.offered, room)
@@ -343,6 +343,63 @@ def test_room_is_a_bound_on_what_the_connection_buffers() -> None:
     assert len(sender.pump(room=2500)) == 3
     assert sender.pump(room=0) == []
     assert sender.outgoing.queued == 7
+
+
+@pytest.mark.parametrize("session_present", [False, True])
+def test_a_message_that_ends_every_connection_is_found_and_dropped_and_the_rest_arrives(session_present: bool) -> None:
+    """A broker that closes on ``bad`` and acknowledges everything else. Mutation: without `_strike`, ``bad`` comes for
+    ever, and nothing behind it.
+    """
+    sender = Sender()
+    sender.offer(b"one", b"bad", b"two", b"three", name=1)
+    arrived: list[bytes] = []
+    connections = 0
+    while not sender.finished and connections < 20:
+        sender.begin(limits(), session_present=session_present and connections > 0, suspicious=connections >= 3)
+        connections += 1
+        alive = True
+        while alive and (packets := sender.pump()):
+            if connections > 3:
+                assert len(packets) == 1, "one at a time, or nobody knows which one it was"
+            for packet in packets:
+                if packet[1] == b"bad":
+                    alive = False
+                    break
+                arrived.append(packet[1])
+                sender.outgoing.acknowledged(PUBACK, packet[2], 0)
+        if not alive:
+            sender.outgoing.end()
+        for done in sender.outgoing.take_finished():
+            done()
+    assert sender.finished == [1]
+    assert connections == 3 + STRIKES + 1, "three that were not suspicious, three strikes, and the one that is well"
+    assert set(arrived) == {b"one", b"two", b"three"}
+    assert sender.dropped == {"publish_closes_connection": 1}
+
+
+def test_connections_that_end_for_another_reason_cost_no_message() -> None:
+    """Another client takes the session over, again and again: acknowledged or not, nothing is dropped."""
+    sender = Sender()
+    sender.offer(*(b"%d" % i for i in range(40)), name=1)
+    arrived: set[bytes] = set()
+    for turn in range(60):
+        sender.begin(limits(), session_present=turn > 0, suspicious=turn >= 3)
+        for packet in sender.pump():
+            arrived.add(packet[1])
+            sender.outgoing.acknowledged(PUBACK, packet[2], 0)
+        sender.pump()  # the next one is on its way when the connection ends
+        sender.outgoing.end()
+    assert len(arrived) == 40
+    assert not sender.dropped
+
+
+def test_a_connection_that_lives_is_trusted_with_the_whole_window() -> None:
+    sender = Sender()
+    sender.offer(*(b"%d" % i for i in range(40)))
+    sender.begin(limits(), suspicious=True)
+    assert len(sender.pump()) == 1
+    sender.outgoing.trust()
+    assert len(sender.pump()) == 19
 
 
 def test_abandoning_calls_nobody_back() -> None:

@@ -28,7 +28,7 @@ from edge_runtime.mqtt.packets import (
     encode_subscribe,
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 each_version = pytest.mark.parametrize("version", [pytest.param(V311, id="v3.1.1"), pytest.param(V5, id="v5")])
 
 Received = tuple[str, bytes, int, bool]

@@ -265,10 +265,9 @@ def test_a_requantised_tensor_is_one_operator() -> None:
     assert steps_apart(model).max() < 0.01
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int16])
-def test_other_integers_are_refused_with_the_remedy(kind: type) -> None:
+def test_other_integers_are_refused_with_the_remedy() -> None:
     b = Net(4, 10, opset=21)
-    step = b.constant(np.float32(0.05)), b.constant(kind(3))
+    step = b.constant(np.float32(0.05)), b.constant(np.int16(3))
     t = b.node("DequantizeLinear", b.node("QuantizeLinear", "window", *step), *step)
     with pytest.raises((UnsupportedNodeError, ConfigError), match="quantise the model as s8s8"):
         convert(b.finish(b.node("Relu", t)))

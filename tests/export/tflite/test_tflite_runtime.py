@@ -1,16 +1,10 @@
 """The files also load in tflite-runtime 2.14, the retired package that old boards have, and answer the same there.
 
-It needs numpy 1, so it lives in an environment of its own; name its interpreter to run this test:
-
-    python3.11 -m venv old && old/bin/pip install tflite-runtime==2.14.0 'numpy<2'
-    TFLITE_RUNTIME_PYTHON=old/bin/python pytest tests/export/tflite/test_tflite_runtime.py
+It needs numpy 1, so it lives in an environment of its own, which ``make tflite-runtime`` sets up; or name an
+interpreter that has it in `TFLITE_RUNTIME_PYTHON`.
 """
 
 from __future__ import annotations
-
-import os
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -19,31 +13,10 @@ import pytest
 from export.to_tflite import convert
 from tests.export.graphs import device_net
 from tests.export.tflite.compare import Net, on_tflite, random_inputs
+from tests.export.tflite.suite import Trial, attempt, engines
 from tests.export.tflite.test_int8 import FORMS, between
 from tests.export.tflite.test_operators import UNARY
 from tests.export.tflite.test_recurrent import layer
-
-_PYTHON = os.environ.get("TFLITE_RUNTIME_PYTHON", "")
-
-_RUN = """
-import sys
-import numpy as np
-from pathlib import Path
-from tflite_runtime.interpreter import Interpreter
-
-for path in sorted(Path(sys.argv[1]).glob("*.tflite")):
-    try:
-        interpreter = Interpreter(model_content=path.read_bytes(), num_threads=1)
-        inputs = np.load(path.with_suffix(".npz"))
-        interpreter.allocate_tensors()
-        for detail in interpreter.get_input_details():
-            interpreter.set_tensor(detail["index"], inputs[detail["name"]])
-        interpreter.invoke()
-        answers = [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
-        np.savez(path.with_suffix(".answers.npz"), *answers)
-    except (RuntimeError, ValueError) as error:
-        path.with_suffix(".error").write_text(str(error))
-"""
 
 
 def models() -> dict[str, onnx.ModelProto]:
@@ -88,26 +61,17 @@ def models() -> dict[str, onnx.ModelProto]:
     return made
 
 
-@pytest.mark.skipif(not _PYTHON, reason="TFLITE_RUNTIME_PYTHON names no interpreter that has tflite-runtime 2.14")
-def test_the_retired_runtime_answers_the_same(tmp_path: Path) -> None:
-    made = models()
-    expected, files = {}, {}
-    for place, (name, model) in enumerate(made.items()):
-        files[name] = tmp_path / f"{place:03}.tflite"
-        written, inputs = convert(model), random_inputs(model, 1)
-        files[name].write_bytes(convert(model, compact=True))
-        np.savez(files[name].with_suffix(".npz"), **inputs)  # type: ignore[arg-type]  # names are the keys
-        expected[name] = on_tflite(written, inputs)
-    subprocess.run([_PYTHON, "-c", _RUN, str(tmp_path)], check=True, timeout=120, capture_output=True)
-    wrong = {}
-    for name, path in files.items():
-        if path.with_suffix(".error").exists():
-            wrong[name] = path.with_suffix(".error").read_text()
-            continue
-        answers = np.load(path.with_suffix(".answers.npz"))
-        for reference, answer in zip(expected[name], answers.values(), strict=True):
-            # One step of int8, where kernels round differently.
-            limit = 2e-5 + 2e-5 * np.abs(reference).max() if not name.startswith("int8") else 0.3
-            if np.abs(reference.astype(float) - answer).max() > limit:
-                wrong[name] = f"{np.abs(reference.astype(float) - answer).max()} apart"
-    assert not wrong
+def test_the_retired_runtime_answers_the_same() -> None:
+    engine = next((each for each in engines() if each.name == "tflite-runtime"), None)
+    if engine is None:
+        pytest.skip("no tflite-runtime here: make tflite-runtime, or name its interpreter in TFLITE_RUNTIME_PYTHON")
+    trials = []
+    for name, model in models().items():
+        inputs = random_inputs(model, 1)
+        outputs = tuple(on_tflite(convert(model), inputs))
+        size = max(float(np.abs(output, dtype=np.float64).max(initial=0)) for output in outputs)
+        # One step of int8, where kernels round differently.
+        near = 2e-5 if not name.startswith("int8") else 0.3 / (1 + size)
+        trials.append(Trial(name=name, model=model, inputs=inputs, outputs=outputs, rtol=0, atol=near))
+    found = attempt(trials, engine, write=lambda model: convert(model, compact=True))
+    assert not {name: outcome for name, outcome in found.items() if outcome.word != "right"}

@@ -21,7 +21,7 @@ from tests.faults.network.proxy import (
     Timeout,
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

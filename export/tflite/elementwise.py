@@ -145,6 +145,10 @@ def prelu(graph: Graph, node: onnx.NodeProto) -> None:
     slopes = arranged(whole, rank, channels_last=last)
     if slopes.size == 1:
         slopes = np.full((*[1] * (slopes.ndim - 1), graph.file.shape(source)[-1]), slopes.item())
+    if rank > 4:
+        # Old readers spread no slopes over more than four axes.
+        slopes = np.broadcast_to(slopes, graph.file.shape(source))
+        graph.close_batch()
     index = graph.file.constant(slope.name, slopes.astype(np.float32))
     _, target = graph.output(node.output[0], quantized=False, channels_last=last)
     graph.file.operator("PRELU", [source, index], [target])

@@ -82,7 +82,8 @@ def check(
         raise LimitError(f"{name} of {len(shapes[at])} axes is not computed by all engines; join axes by a Reshape")
     if name in _PAIRS and len(set(dtypes)) > 1:
         raise LimitError(f"{name} of {' and '.join(map(str, dtypes))} is computed by no engine; cast one of them")
-    if name not in _PAIRS | {"SELECT_V2"} or len(set(shapes)) == 1 or (kind == "f" and name in _FLOATS_OF_ANY_RANK):
+    broadcasts = name in _PAIRS | {"PRELU", "SELECT_V2"} and len(set(shapes)) > 1
+    if not broadcasts or (kind == "f" and name in _FLOATS_OF_ANY_RANK):
         return
     if max(map(len, shapes)) > _MOST_AXES_BROADCAST:
         raise LimitError(

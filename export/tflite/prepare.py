@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from edge_runtime.errors import ConfigError
-from export.normalise import decide, drop_unread, fold_node, normalise, opset_of, replace
+from export.normalise import decide, drop_unread, fold_node, has_subgraph, normalise, opset_of, replace
 from export.tflite.draft import Draft
 from export.tflite.errors import UnsupportedNodeError
 from export.tflite.functions import expand
@@ -185,6 +185,8 @@ def _infer(model: onnx.ModelProto, settled: _Settled) -> onnx.ModelProto:
     try:
         whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except shape_inference.InferenceError as error:
+        if (inside := next(filter(has_subgraph, model.graph.node), None)) is not None:
+            raise UnsupportedNodeError(inside, "it holds a graph of its own, as loops do") from error
         raise ConfigError(f"the model's shapes contradict each other: {str(error).splitlines()[0]}") from error
     inferred = whole.graph
     for info in (*inferred.input, *inferred.value_info, *inferred.output):

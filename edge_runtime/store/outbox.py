@@ -199,8 +199,9 @@ class Outbox:
                     (result.duplicates if index in known else result.accepted).append(case.id)
             else:
                 result.accepted = [case.id for case in cases]
-        else:
-            self._file.ledger.repeated += len(result.duplicates)  # stored with the next commit
+        elif result.duplicates:
+            with self._file.transaction(db) as draft:
+                draft.repeated += len(result.duplicates)
         self._refused.update(result.refused.values())
         self._duplicates += len(result.duplicates)
         return result

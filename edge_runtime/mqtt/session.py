@@ -9,6 +9,7 @@ Source: MQTT 5 sections 4.3 (QoS), 4.4 (redelivery), 4.6 (order), 4.9 (flow cont
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -219,8 +220,15 @@ class Limits(NamedTuple):
 
 Entry = tuple[Message, Batch]
 
-STRIKES: Final = 3
+STRIKES: Final = 10
 """Connections that must end with one and the same message on the way before it counts as what ended them."""
+STRIKES_OF_A_KIND: Final = 3
+"""The same for a message at least as large as one that was found out."""
+
+
+def _size(message: Message) -> int:
+    """Bytes of topic and payload, which is what differs between packets of one kind."""
+    return len(message.topic) + len(message.payload)
 
 
 class _Unwritten:
@@ -266,6 +274,8 @@ class Outgoing:
         self._alone = False  # one message at a time, to find out which one ends the connections
         self._suspect: Entry | None = None
         self._strikes = 0
+        self._largest_taken = 0  # bytes of a message that the broker has acknowledged: the limit is not below
+        self._smallest_refused = sys.maxsize
         # By packet id, whether a session from before this run may remember it as half received; empty if there is none.
         self._inherited = bytearray()
 
@@ -312,8 +322,8 @@ class Outgoing:
         """A connection stands: send again what the last one left open (section 4.4).
 
         With `suspicious`, the broker has just closed several connections as soon as it had accepted them. A message
-        that it refuses by closing (MQTT 3.1.1 knows no other way) would come first again, for ever. So messages go one
-        at a time until `trust`, and one that was alone on the way at the end of `STRIKES` such connections is dropped.
+        over its limit, which MQTT 3.1.1 lets it refuse in no other way, would come first again, for ever. So messages
+        go one at a time until `trust`, and `_strike` looks for it.
 
         The same session gets the same packet ids, marked as duplicates. A new session has never seen them, so they go
         out as new messages, before everything else. That repeats what the broker had received already, yet nothing else
@@ -358,17 +368,27 @@ class Outgoing:
 
     def largest_inflight(self) -> int:
         """Bytes of topic and payload of the largest message that is not acknowledged; 0 where there is none."""
-        return max((len(message.topic) + len(message.payload) for message, _ in self._inflight.values()), default=0)
+        return max((_size(message) for message, _ in self._inflight.values()), default=0)
 
     def _strike(self) -> None:
+        """Drop a message that ends every connection. A network that flaps ends them as well, and must cost nothing.
+
+        1. With MQTT 5 the broker has stated its limit: no message is suspected.
+        2. One that was not alone on the way is not, nor is one no larger than another that was acknowledged.
+        3. After `STRIKES` connections in a row it is dropped; after `STRIKES_OF_A_KIND` if one as large has been.
+        """
         sent = [packet_id for packet_id in self._inflight if packet_id not in self._again]
-        if len(sent) != 1:
-            return
+        if self._limits is None or self._limits.version == V5 or len(sent) != 1:
+            return  # rules 1 and 2
         entry = self._inflight[sent[0]]
+        size = _size(entry[0])
+        if size <= self._largest_taken:
+            return  # rule 2
         self._strikes = self._strikes + 1 if entry is self._suspect else 1
         self._suspect = entry
-        if self._strikes >= STRIKES:
+        if self._strikes >= (STRIKES_OF_A_KIND if size >= self._smallest_refused else STRIKES):  # rule 3
             self._suspect = None
+            self._smallest_refused = min(self._smallest_refused, size)
             del self._inflight[sent[0]]
             self._drop(entry, "publish_closes_connection")
 
@@ -463,6 +483,8 @@ class Outgoing:
         if reason_code >= 0x80 and kind != PUBCOMP:  # PUBCOMP: "not found", a PUBREL repeated after a reconnection
             self._drop(entry, "publish_refused")
         else:
+            if (size := _size(entry[0])) > self._largest_taken:
+                self._largest_taken = size
             self._complete(entry)
 
     def take_finished(self) -> list[Done]:

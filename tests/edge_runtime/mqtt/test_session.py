@@ -22,7 +22,17 @@ from edge_runtime.mqtt.packets import (
     Publish,
     encode_ack,
 )
-from edge_runtime.mqtt.session import FIRST_PACKET_ID, STRIKES, Acks, Delivery, Incoming, Limits, Message, Outgoing
+from edge_runtime.mqtt.session import (
+    FIRST_PACKET_ID,
+    STRIKES,
+    STRIKES_OF_A_KIND,
+    Acks,
+    Delivery,
+    Incoming,
+    Limits,
+    Message,
+    Outgoing,
+)
 
 MIB = 2**20
 
@@ -347,22 +357,24 @@ def test_room_is_a_bound_on_what_the_connection_buffers() -> None:
 
 @pytest.mark.parametrize("session_present", [False, True])
 def test_a_message_that_ends_every_connection_is_found_and_dropped_and_the_rest_arrives(session_present: bool) -> None:
-    """A broker that closes on ``bad`` and acknowledges everything else. Mutation: without `_strike`, ``bad`` comes for
-    ever, and nothing behind it.
+    """A broker that closes on what is too large for it and acknowledges everything else. Mutation: without `_strike`,
+    the large ones come for ever, and nothing behind them.
     """
     sender = Sender()
-    sender.offer(b"one", b"bad", b"two", b"three", name=1)
+    sender.offer(b"one", b"too large", b"two", b"too large, too", b"three", name=1)
     arrived: list[bytes] = []
     connections = 0
-    while not sender.finished and connections < 20:
-        sender.begin(limits(), session_present=session_present and connections > 0, suspicious=connections >= 3)
+    while not sender.finished and connections < 40:
+        sender.begin(
+            limits(version=V311), session_present=session_present and connections > 0, suspicious=connections >= 3
+        )
         connections += 1
         alive = True
         while alive and (packets := sender.pump()):
             if connections > 3:
                 assert len(packets) == 1, "one at a time, or nobody knows which one it was"
             for packet in packets:
-                if packet[1] == b"bad":
+                if packet[1].startswith(b"too large"):
                     alive = False
                     break
                 arrived.append(packet[1])
@@ -372,9 +384,9 @@ def test_a_message_that_ends_every_connection_is_found_and_dropped_and_the_rest_
         for done in sender.outgoing.take_finished():
             done()
     assert sender.finished == [1]
-    assert connections == 3 + STRIKES + 1, "three that were not suspicious, three strikes, and the one that is well"
+    assert connections == 3 + STRIKES + STRIKES_OF_A_KIND + 1, "unsuspected, ten strikes, three strikes, and well"
     assert set(arrived) == {b"one", b"two", b"three"}
-    assert sender.dropped == {"publish_closes_connection": 1}
+    assert sender.dropped == {"publish_closes_connection": 2}
 
 
 def test_connections_that_end_for_another_reason_cost_no_message() -> None:
@@ -390,6 +402,24 @@ def test_connections_that_end_for_another_reason_cost_no_message() -> None:
         sender.pump()  # the next one is on its way when the connection ends
         sender.outgoing.end()
     assert len(arrived) == 40
+    assert not sender.dropped
+
+
+@pytest.mark.parametrize(("version", "taken"), [(V311, b"as long as the others"), (V5, b"")])
+def test_a_message_that_cannot_be_over_the_limit_is_never_dropped(version: int, taken: bytes) -> None:
+    """A network that flaps ends connections, too: a larger one got through, or the broker has stated its limit."""
+    sender = Sender()
+    if taken:
+        sender.begin(limits(version=version))
+        sender.offer(taken)
+        for packet in sender.pump():
+            sender.outgoing.acknowledged(PUBACK, packet[2], 0)
+        sender.outgoing.end()
+    sender.offer(b"no longer than it")
+    for _ in range(5 * STRIKES):
+        sender.begin(limits(version=version), session_present=True, suspicious=True)
+        assert len(sender.pump()) == 1
+        sender.outgoing.end()
     assert not sender.dropped
 
 

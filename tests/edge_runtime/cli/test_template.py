@@ -1,4 +1,4 @@
-"""The printed template lists every setting that there is, with its default, and starts as it stands."""
+"""The printed template lists every setting that there is, with its default, and starts where a bundle may run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ _HEADER = re.compile(r"^(?:# )?\[\[?([\w.\"]+)\]\]?")
 _SETTING = re.compile(r"^(?:# )?(\w+) = ")
 
 EXAMPLES = {
-    ("model", "unsigned"),  # what the template's own bundle needs
     ("model", "trusted_keys"),
     ("source mqtt", "topic_qos"),
     ("source.codec json", "channels"),
@@ -137,8 +136,11 @@ def _values(found: dict[str, Section], section: str) -> dict[str, Any]:
     return found[section].values if section in found else {}
 
 
-def test_the_template_starts_as_it_stands_with_the_bundle_that_comes_along(template: str, tmp_path: Path) -> None:
-    """All that is changed is the broker's port, which belongs to this test."""
+def test_the_template_starts_with_the_bundle_that_comes_along_once_unsigned_ones_may_run(
+    template: str, tmp_path: Path
+) -> None:
+    """What is changed besides is the broker's port, which belongs to this test."""
+    template = template.replace('# unsigned = "refuse"', 'unsigned = "allow"', 1)
     with Broker() as broker, listening(broker.port, "edge/+/prediction") as heard, Publisher(broker.port) as publisher:
         (tmp_path / "app.toml").write_text(template.replace("mqtt://localhost:1883", broker.url))
         shutil.copy(ROOT / "examples" / "exercise-watch" / "watch.edge", tmp_path)

@@ -210,6 +210,7 @@ def test_two_applications_from_the_template_live_on_one_broker(
     for folder in folders:
         folder.mkdir()
         text = template.replace("mqtt://localhost:1883", broker.url).replace('"watch.edge"', f'"{bundle}"', 1)
+        text = text.replace('# unsigned = "refuse"', 'unsigned = "allow"', 1)
         (folder / "app.toml").write_text(text)
     with ExitStack() as stack:
         heard = stack.enter_context(listening(broker.port, "edge/+/prediction"))

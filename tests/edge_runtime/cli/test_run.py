@@ -173,6 +173,7 @@ def test_print_default_is_toml_and_needs_no_file(capsys: pytest.CaptureFixture[s
 def test_the_printed_example_checks_with_a_bundle_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--print-default"]) == 0
     (folder / "app.toml").write_text(capsys.readouterr().out)
+    change('# unsigned = "refuse"', 'unsigned = "allow"')(folder)
     assert main(["run", "--check", str(folder / "app.toml")]) == 0
 
 

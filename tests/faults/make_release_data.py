@@ -1,8 +1,9 @@
 """Write down what this release writes, for every later one to open: ``python -m tests.faults.make_release_data``.
 
-Run it once for each release, before its tag, and commit ``tests/data/v<version>/``: two outboxes (one closed in order,
-one as a kill leaves it, with its log) and a signed bundle with its public key. The private key is thrown away. A
-release whose folder is there already is never written again: it would no longer be what that release wrote.
+Run it once for each release, before its tag, and commit ``tests/data/v<version>/``: two outboxes and two journals (one
+closed in order, one as a kill leaves it, with its log) and a signed bundle with its public key. The private key is
+thrown away. A release whose folder is there already is never written again: it would no longer be what that release
+wrote. The journals of v0.1.0 were written by its commit b6cee38, later than the rest.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edge_runtime._version import __version__
-from edge_runtime.clock import SimulatedClock
+from edge_runtime.clock import SimulatedClock, SystemClock
+from edge_runtime.journal import Journal, JournalConfig
+from edge_runtime.loop import Loop
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.message import Reading
+from edge_runtime.metrics import Metrics
 from edge_runtime.store import HardCase, Outbox, OutboxConfig
+from edge_runtime.window import WindowConfig, Windower
 from export.sign import SigningKey, new_key
 from tests.models import tiny_bundle
 
+CONTRACT = InputContract(
+    channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")), rate_hz=10.0, window=8, hop=4, context=16
+)
+"""Of the windows that a journal was written for."""
 DATA = Path(__file__).resolve().parents[1] / "data"
 CASES = 24
 
@@ -63,6 +76,38 @@ def write_outbox(path: Path, *, closed: bool) -> dict[str, Any]:
     return {"accepted": CASES, "delivered": len(delivered), "dead": sorted(dead), "cases": there, "budget": "7"}
 
 
+def readings() -> list[Reading]:
+    """Of two keys in turns, five samples each."""
+    rng = np.random.default_rng(17)
+    return [
+        Reading(f"watch-{n % 2}", 1_000.0 + n // 2 * 0.5, rng.normal(size=(5, 2)).astype(np.float32))
+        for n in range(2 * CASES)
+    ]
+
+
+def write_journal(folder: Path, *, closed: bool) -> None:
+    """A journal of the first half of `readings`; the windows of the last four were not answered."""
+    with tempfile.TemporaryDirectory() as scratch:
+        loop, windower = Loop(), Windower(CONTRACT)
+        config = JournalConfig(path=Path(scratch) / "journal.db")
+        journal = Journal(config, loop=loop, metrics=Metrics(), clock=SystemClock())
+        journal.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)[1]()
+        for n, reading in enumerate(readings()[:CASES]):
+            journal.take([reading], lambda: None)
+            settled = journal.end_turn(windower.push([reading]), windower)
+            if settled is not None and n < CASES - 4:
+                settled()
+            while not journal.drained():
+                loop.turn(1.0)
+        if closed:
+            journal.stop(windower, 60.0)
+        for file in Path(scratch).glob("journal.db*"):
+            if not file.name.endswith(".lock"):
+                (folder / file.name).write_bytes(file.read_bytes())
+        journal.close(60.0)
+        loop.close()
+
+
 def main() -> int:
     """Write the folder of the present version."""
     folder = DATA / f"v{__version__}"
@@ -74,6 +119,7 @@ def main() -> int:
     for name, closed in (("closed", True), ("killed", False)):
         (folder / name).mkdir()
         expected[name] = write_outbox(folder / name / "outbox.db", closed=closed)
+        write_journal(folder / name, closed=closed)
     with tempfile.TemporaryDirectory() as keys:
         new_key(Path(keys) / "release.pem")
         signer = SigningKey(Path(keys) / "release.pem")

@@ -283,7 +283,8 @@ class App:
                 sink.open(self.loop)
             if self.escalator is not None:
                 self.escalator.start()
-                self._save_budget_regularly()
+                self._save_budget()
+                self.loop.call_every(SAVE_BUDGET_S, self._save_budget)
             if self.lineup is not None:
                 self.lineup.open(self.loop, self._say_who_answers)
             if self.config.model.failover != "off":
@@ -380,7 +381,7 @@ class App:
         """From the loop, so that one that hangs shows none and is started anew."""
         if self._notifier.interval_s:
             self._notifier.alive()
-            self.loop.call_later(self._notifier.interval_s, self._show_signs_of_life)
+            self.loop.call_every(self._notifier.interval_s, self._notifier.alive)
 
     def _stop_when_finished(self) -> None:
         if all(source.finished for source in self.sources):
@@ -478,10 +479,6 @@ class App:
         self._budget_known = True
         if saved is not None:
             self.budget.restore(orjson.loads(saved))
-
-    def _save_budget_regularly(self) -> None:
-        self._save_budget()
-        self.loop.call_later(SAVE_BUDGET_S, self._save_budget_regularly)
 
     def _save_budget(self) -> None:
         if self.escalator is not None and self._budget_known:

@@ -217,7 +217,7 @@ class DropReporter:
         self._before = Counter(self._metrics.dropped)
         self._samples_before = self._metrics.counts["samples_total"]
         self._said = Counter(self._before)
-        self._again(loop)
+        self._timer = loop.call_every(EVERY_S, lambda: self.look(loop.clock.monotonic()))
 
     def stop(self) -> None:
         """Look for the last time."""
@@ -280,10 +280,3 @@ class DropReporter:
             *(reason.component, fresh, of, reason.what, name, reason.advice),
             f"; the last one: {example}" if example else "",
         )
-
-    def _again(self, loop: Loop) -> None:
-        def tick() -> None:
-            self.look(loop.clock.monotonic())
-            self._again(loop)
-
-        self._timer = loop.call_later(EVERY_S, tick)

@@ -38,10 +38,11 @@ class Timer:
         """Never call it. May be called at any time, also twice."""
         self._callback = None
 
-    def fire(self) -> None:
-        """Call it, unless cancelled."""
+    def fire(self) -> bool:
+        """Call it, unless cancelled; return whether it is not cancelled now."""
         if self._callback is not None:
             self._callback()
+        return self._callback is not None
 
 
 class Loop:
@@ -110,6 +111,17 @@ class Loop:
         """Call once after `seconds`."""
         timer = Timer(callback)
         heapq.heappush(self._timers, (self.clock.monotonic() + seconds, next(self._order), timer))
+        return timer
+
+    def call_every(self, seconds: float, callback: Callback) -> Timer:
+        """Call every `seconds`, for the first time after them, until the timer is cancelled."""
+        timer = Timer(callback)
+
+        def again() -> None:
+            if timer.fire():
+                self.call_later(seconds, again)
+
+        self.call_later(seconds, again)
         return timer
 
     def each_turn(self, hook: Callback) -> None:

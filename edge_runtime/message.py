@@ -36,8 +36,16 @@ class Reading(NamedTuple):
     """Seconds between samples where `t` is one stamp; 0 means the model's own rate."""
 
 
+class _Line:
+    """What every answer can do."""
+
+    def to_json(self) -> bytes:
+        """One line of UTF-8 JSON without a line end."""
+        return orjson.dumps(self)
+
+
 @dataclass
-class Prediction:
+class Prediction(_Line):
     """The device's own answer for one window, published at once.
 
     Neither frozen nor slotted, because one is built for every window: freezing makes construction four times slower,
@@ -69,13 +77,9 @@ class Prediction:
     latency_ms: float
     """From the arrival of the reading that completed the window to the hand-over to the sinks."""
 
-    def to_json(self) -> bytes:
-        """One line of UTF-8 JSON without a line end."""
-        return orjson.dumps(self)
-
 
 @dataclass
-class Correction:
+class Correction(_Line):
     """The cloud's answer for a hard case. Carries the prediction's id and supersedes it."""
 
     id: str
@@ -104,13 +108,9 @@ class Correction:
     context_samples: int = 0
     """Samples that the cloud saw, the window's own included."""
 
-    def to_json(self) -> bytes:
-        """One line of UTF-8 JSON without a line end."""
-        return orjson.dumps(self)
-
 
 @dataclass
-class FinalAnswer:
+class FinalAnswer(_Line):
     """The device's answer once more, when no correction will come. Carries the prediction's id and closes it.
 
     What the outbox could not read of a damaged case is empty, 0 or None here.
@@ -136,10 +136,6 @@ class FinalAnswer:
     reason: str
     """Why there is no correction: ``expired``, ``evicted``, ``damaged``; a dead letter: ``rejected``, ``attempts``,
     ``context_short`` (`CloudModel` learned too late that the cloud takes whole contexts only)."""
-
-    def to_json(self) -> bytes:
-        """One line of UTF-8 JSON without a line end."""
-        return orjson.dumps(self)
 
 
 Answer = Prediction | Correction | FinalAnswer

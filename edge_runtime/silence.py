@@ -83,7 +83,7 @@ class SilenceReporter:
         """Look every `EVERY_S`, or as often as the first patience."""
         if self._watched:
             self._remember()
-            self._again(loop)
+            loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic()))
 
     def look(self, now: float) -> None:
         """Log the silences that are due, at monotonic second `now`."""
@@ -126,13 +126,6 @@ class SilenceReporter:
     def _remember(self) -> None:
         self._dropped = Counter(self._metrics.dropped)
         self._messages = self._metrics.counts["messages_total"]
-
-    def _again(self, loop: Loop) -> None:
-        def tick() -> None:
-            self.look(self._clock.monotonic())
-            self._again(loop)
-
-        loop.call_later(min(self._after_s, EVERY_S), tick)
 
 
 def _described(config: SourceConfig) -> tuple[str, str, str]:

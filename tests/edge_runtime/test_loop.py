@@ -225,3 +225,19 @@ def test_a_waiting_loop_uses_no_cpu(loop: Loop) -> None:
     before = time.process_time()
     loop.run()
     assert time.process_time() - before < 0.05
+
+
+def test_what_recurs_is_called_each_time_until_it_is_cancelled() -> None:
+    clock = SimulatedClock()
+    loop = Loop(clock=clock)
+    calls: list[float] = []
+    timer = loop.call_every(10.0, lambda: calls.append(clock.monotonic()))
+    start = clock.monotonic()
+    for _ in range(7):
+        clock.advance(5.0)
+        loop.turn(0)
+    timer.cancel()
+    clock.advance(50.0)
+    loop.turn(0)
+    loop.close()
+    assert [at - start for at in calls] == [10.0, 20.0, 30.0]

@@ -37,7 +37,7 @@ from edge_runtime.mqtt.packets import (
     decode_ack,
 )
 from edge_runtime.mqtt.session import WINDOW_311, Acks, Limits, Message, Outgoing
-from edge_runtime.mqtt.transport import OVERSIZE, Transport, decode_oversize, set_nodelay
+from edge_runtime.mqtt.transport import FAREWELL_S, OVERSIZE, Transport, decode_oversize, set_nodelay
 from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER
 
 OUT_BUFFER_BYTES: Final = 2**20
@@ -437,6 +437,10 @@ class BatchedConnection(Connection):
         if self.is_open() and self.identity.version == V5:
             self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=reason_code))
         self.abort(self.failure)
+
+    def disconnect(self) -> None:
+        self.transport.farewell_s = FAREWELL_S
+        super().disconnect()
 
     def abort(self, failure: str) -> None:
         self.failure = self.failure or failure

@@ -15,11 +15,13 @@ costs 20 times less (see docs/decisions/0006-mqtt-on-paho.md).
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 import ssl
 from contextlib import suppress
 from typing import Final, Protocol
 
+from edge_runtime.clock import SystemClock
 from edge_runtime.mqtt.packets import (
     DUP,
     PUBLISH,
@@ -37,6 +39,9 @@ RECEIVE_BYTES: Final = 64 * 1024
 """How much one turn reads at most. Unless the heap is kept (`edge_runtime.heap`), glibc maps and unmaps a buffer of 128
 KiB or more for each read: a fifth of a lone message's read, a third of a flood's (docs/performance.md)."""
 
+FAREWELL_S: Final = 1.0
+"""Longest wait for the broker to close its side; brokers do so in a round trip after DISCONNECT."""
+
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -48,6 +53,7 @@ class SocketLike(Protocol):
     def close(self) -> None: ...
     def fileno(self) -> int: ...
     def setblocking(self, flag: bool, /) -> None: ...
+    def shutdown(self, how: int, /) -> None: ...
 
 
 def set_nodelay(fd: int) -> None:
@@ -119,6 +125,7 @@ class Transport:
     Attributes:
         offered: bytes ever put into the out-buffer.
         written: bytes of them that the kernel has taken.
+        farewell_s: how long `close` waits for the broker to close its side, seconds. 0 while the connection is in use.
     """
 
     def __init__(self, sock: SocketLike, version: int, max_packet_bytes: int) -> None:
@@ -131,6 +138,7 @@ class Transport:
         self._parts: list[bytes] = []
         self.offered = 0
         self.written = 0
+        self.farewell_s = 0.0
 
     # -- paho's side ---------------------------------------------------------------------------------------------
 
@@ -150,12 +158,30 @@ class Transport:
         return len(data)
 
     def close(self) -> None:
-        """Send what the kernel takes at once (paho's DISCONNECT), then close."""
+        """Send what the kernel takes at once (paho's DISCONNECT), wait for the broker's end, close."""
         if not self._ended:
             with suppress(OSError):
                 self.flush()
+                self._farewell()
         self._ended = True
         self._sock.close()
+
+    def _farewell(self) -> None:
+        """Close our side first and read the rest away.
+
+        To close a socket that holds unread bytes resets the connection, and a reset discards what the broker has not
+        read yet: our last acknowledgements, and the messages they are for would come again.
+        """
+        if not self.farewell_s:
+            return
+        clock = SystemClock()
+        until = clock.monotonic() + self.farewell_s
+        self._sock.shutdown(socket.SHUT_WR)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._sock.fileno(), selectors.EVENT_READ)
+            while (left := until - clock.monotonic()) > 0 and selector.select(left):
+                if not self._sock.recv(RECEIVE_BYTES):
+                    return
 
     def fileno(self) -> int:
         """The real socket's."""

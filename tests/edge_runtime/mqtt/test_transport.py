@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -122,3 +123,30 @@ def test_only_messages_are_skipped() -> None:
         SkippingParser(V311, 1000).feed(b"\x90\x80\x10" + bytes(2048))
     with pytest.raises(MalformedPacket, match="cut short"):
         SkippingParser(V311, 1000).feed(b"\x30\x80\x10\xff\xff" + bytes(2046) + bytes(70_000))
+
+
+def test_the_last_acknowledgements_arrive_although_unread_messages_lie_in_the_socket() -> None:
+    """A broker in full flood: without the farewell its next write fails, and it reads nothing more."""
+    heard = bytearray()
+    failures: list[OSError] = []
+
+    def flood(theirs: socket.socket) -> None:
+        with theirs:
+            try:
+                theirs.sendall(encode_publish(b"t", bytes(1000)) * 4000)
+                while data := theirs.recv(1000):
+                    heard.extend(data)
+            except OSError as error:
+                failures.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        broker = threading.Thread(target=flood, args=(listener.accept()[0],))
+        broker.start()
+        transport = Transport(ours, V311, 1000)
+        transport.setblocking(False)
+        transport.write(encode_pingresp() * 20)
+        transport.farewell_s = 30.0
+        transport.close()
+        broker.join()
+    assert (bytes(heard), failures) == (encode_pingresp() * 20, [])

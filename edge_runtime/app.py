@@ -24,18 +24,18 @@ from edge_runtime.drops import DropReporter
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
-from edge_runtime.loop import Loop
 from edge_runtime.message import Correction, FinalAnswer
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
-from edge_runtime.notify import Notifier
 from edge_runtime.pipeline import Done, Pipeline
 from edge_runtime.silence import SilenceReporter
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, build_source
-from edge_runtime.watchdog import Watchdog
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.sd_notify import Notifier
+from edge_runtime.system.watchdog import Watchdog
 from edge_runtime.window import Windower
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.credentials import SecretFile
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
+from edge_runtime.system.secrets import SecretFile
 
 _PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 8001}  # 8001: the port Triton, MLServer and KServe use
 _ENCRYPTED = ("https", "grpcs")

@@ -21,7 +21,6 @@ import numpy as np
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
-from edge_runtime.credentials import SecretFile, read_pem
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import (
     WIRE_DTYPES,
@@ -35,6 +34,7 @@ from edge_runtime.oip import (
     datatype_of,
     tensor_bytes,
 )
+from edge_runtime.system.secrets import SecretFile, read_pem
 
 SERVICE = "inference.GRPCInferenceService"
 

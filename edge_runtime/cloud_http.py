@@ -13,10 +13,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from edge_runtime._version import __version__
-from edge_runtime.backoff import parse_date, parse_retry_after
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
-from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
 from edge_runtime.http1 import compress, decompress
 from edge_runtime.http_client import Answer, Connections
@@ -36,6 +34,8 @@ from edge_runtime.oip import (
     excerpt,
     json_length,
 )
+from edge_runtime.system.retry import parse_date, parse_retry_after
+from edge_runtime.system.secrets import ClientTls, SecretFile
 
 # Statuses with which servers refuse a body of bytes: 415 by the book, 400 and 422 from validating front ends, and 500
 # from MLServer 1.7, whose REST side has no binary extension.

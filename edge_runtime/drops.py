@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
 

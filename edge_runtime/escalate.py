@@ -19,20 +19,20 @@ from typing import Literal, Protocol
 
 import orjson
 
-from edge_runtime.backoff import RECONNECT, Retry
-from edge_runtime.barrier import Barrier
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
 from edge_runtime.committer import Committer, Then
 from edge_runtime.errors import StoreError
 from edge_runtime.forwarder import LOOK_AGAIN_S, Forwarder
-from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
 from edge_runtime.message import Correction, FinalAnswer
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Hard
 from edge_runtime.store import Closing, HardCase, Outbox, requests
+from edge_runtime.system.barrier import Barrier
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import RECONNECT, Retry
 
 LIVE, AUDIT = 0, 1  # priorities in the outbox
 

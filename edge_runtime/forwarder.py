@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from edge_runtime.backoff import BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
@@ -21,6 +20,7 @@ from edge_runtime.message import Correction
 from edge_runtime.metrics import Metrics
 from edge_runtime.refusals import Decision, Refusals, UnaskableCase, decide
 from edge_runtime.store import TRUSTED_ATTEMPTS, HardCase, Outbox
+from edge_runtime.system.retry import BreakerState, CircuitBreaker, Retry
 
 if TYPE_CHECKING:
     from edge_runtime.escalate import EscalationConfig

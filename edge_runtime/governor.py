@@ -42,9 +42,9 @@ from edge_runtime.clock import Clock
 from edge_runtime.gate import Budget
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.lineup import Lineup
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline
+from edge_runtime.system.loop import Loop
 from edge_runtime.vitals import Board, Vitals
 
 log = logging.getLogger(__name__)

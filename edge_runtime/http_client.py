@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edge_runtime.clock import Clock
-from edge_runtime.credentials import ClientTls
 from edge_runtime.errors import InputError
 from edge_runtime.http1 import Stream, handshake
 from edge_runtime.http_parser import Head
 from edge_runtime.oip import Buffer
+from edge_runtime.system.secrets import ClientTls
 
 _MAX_INTERIM = 8  # "100 Continue" and "103 Early Hints" before the answer proper
 _WITHOUT_BODY = ("204", "304")

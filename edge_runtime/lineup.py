@@ -24,14 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from edge_runtime.backoff import Retry
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.loop import Loop, Timer
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.message import Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor, trouble
+from edge_runtime.system.loop import Loop, Timer
+from edge_runtime.system.retry import Retry
 from edge_runtime.window import Window
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """Load a model where it may die: in a child process, before this one touches it.
 
-A malformed model can end the process that loads or runs it. So a child (`edge_runtime.child_process`) is given the
-verified bytes (it opens no file of the bundle) and told to load the variant and replay the golden vectors. What became
-of it is classified here; the parent loads only what the child survived.
+A malformed model can end the process that loads or runs it. So a child (`edge_runtime.system.subprocess_job`) is given
+the verified bytes (it opens no file of the bundle) and told to load the variant and replay the golden vectors. What
+became of it is classified here; the parent loads only what the child survived.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from edge_runtime import child_process
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import BundleError, EngineError
+from edge_runtime.system import subprocess_job as child_process
 
 if TYPE_CHECKING:
     from edge_runtime.bundle import Bundle

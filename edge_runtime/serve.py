@@ -22,13 +22,13 @@ from types import TracebackType
 from typing import Self
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.credentials import SecretFile, server_context
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop
 from edge_runtime.serve_batch import Batcher, ServedModel
 from edge_runtime.serve_connection import Phase
 from edge_runtime.serve_front import LINGER_S, Counts, Front, FrontLimits, deliver
 from edge_runtime.serve_routes import Routes
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.secrets import SecretFile, server_context
 
 _BACKLOG = 1024
 _END_S = 1.0  # how long a model that hangs may hold up the end

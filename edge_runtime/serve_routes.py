@@ -18,7 +18,6 @@ from urllib.parse import unquote
 import orjson
 
 from edge_runtime._version import __version__
-from edge_runtime.credentials import SecretFile
 from edge_runtime.errors import InputError
 from edge_runtime.http_parser import Head
 from edge_runtime.oip import (
@@ -35,6 +34,7 @@ from edge_runtime.oip import (
     json_length,
 )
 from edge_runtime.serve_batch import Batcher, Refused, ServedModel
+from edge_runtime.system.secrets import SecretFile
 
 _SMALL_BODY_BYTES = 64 * 1024  # of a request that takes none; and names, shapes and parameters of one that does
 _JSON_BYTES_PER_NUMBER = 32  # "-1.2345678901234567e-308, " has 26

@@ -3,7 +3,7 @@
 What the service may do is what the configuration needs: the disk is read-only but for the folders that hold the
 outbox, answers and what is remembered; no device node but those of its sensors; no capability; no system call beyond
 those of an ordinary service; a bound on memory and processor time; a restart when it fails, but not for ever; and a
-watchdog that the loop itself has to keep quiet (`edge_runtime.notify`).
+watchdog that the loop itself has to keep quiet (`edge_runtime.system.sd_notify`).
 
 Sources: systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.resource-control(5) of systemd 247 to 257; 247 is
 what 64-bit Raspberry Pi OS bullseye has, and an older one ignores what it does not know. Device numbers by name

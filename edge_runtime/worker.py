@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from edge_runtime import child_process
 from edge_runtime.engine import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EdgeError, EngineError, InputError
+from edge_runtime.system import subprocess_job as child_process
 
 if TYPE_CHECKING:
     from edge_runtime.engines.providers import Placement

@@ -53,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime import heap  # noqa: PLC0415
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
-    from edge_runtime.notify import Notifier  # noqa: PLC0415
+    from edge_runtime.system import malloc as heap  # noqa: PLC0415
+    from edge_runtime.system.sd_notify import Notifier  # noqa: PLC0415
 
     config = configuration.load(options.config)
     if options.check:  # measuring takes a while, and would be remembered

@@ -6,9 +6,9 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from edge_runtime.backoff import Retry
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import V5, V311
+from edge_runtime.system.retry import Retry
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Refused

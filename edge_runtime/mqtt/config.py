@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
+from edge_runtime.system.secrets import ClientTls, SecretFile
 
 _PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 _MAX_CLIENT_ID_BYTES: Final = 65_535

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edge_runtime.errors import EdgeError
-from edge_runtime.loop import Loop
+from edge_runtime.system.loop import Loop
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.config import Secrets

@@ -20,9 +20,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
-from edge_runtime.backoff import RECONNECT, Retry
-from edge_runtime.barrier import Barrier
-from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import SUSPICIOUS, VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
@@ -31,6 +28,9 @@ from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.reception import Reception
 from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
+from edge_runtime.system.barrier import Barrier
+from edge_runtime.system.loop import Loop, Timer
+from edge_runtime.system.retry import RECONNECT, Retry
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused

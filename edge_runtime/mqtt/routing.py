@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from edge_runtime.barrier import Barrier
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish, TopicFilter
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Delivery, Done
+from edge_runtime.system.barrier import Barrier
 
 Receive = Callable[[list[Publish], float, Done | None], None]
 """Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""

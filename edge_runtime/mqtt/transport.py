@@ -36,8 +36,9 @@ from edge_runtime.mqtt.packets import (
 from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_variable
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""How much one turn reads at most. Unless the heap is kept (`edge_runtime.heap`), glibc maps and unmaps a buffer of 128
-KiB or more for each read: a fifth of a lone message's read, a third of a flood's (docs/performance.md)."""
+"""How much one turn reads at most. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
+buffer of 128 KiB or more for each read: a fifth of a lone message's read, a third of a flood's; see
+docs/performance.md."""
 
 FAREWELL_S: Final = 1.0
 """Longest wait for the broker to close its side; brokers do so in a round trip after DISCONNECT."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from edge_runtime.disk import NOT_THE_DISK
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop, Timer
 from edge_runtime.message import Answer
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import Done
+from edge_runtime.system.fs_errors import NOT_THE_DISK
+from edge_runtime.system.loop import Loop, Timer
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import Final, Literal
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs.config import CodecConfig
 from edge_runtime.codecs.json import JsonConfig
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import Publish, parse_shared_subscription, topic_matches, validate_topic_filter
@@ -19,6 +18,7 @@ from edge_runtime.mqtt.session import Done
 from edge_runtime.mqtt.wire import MalformedPacket
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Decoder
+from edge_runtime.system.loop import Loop
 
 _KEYS: Final = 65_536
 """Topics whose key is remembered; more than one device is expected to have."""

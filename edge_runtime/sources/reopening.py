@@ -6,10 +6,10 @@ import logging
 import random
 from collections.abc import Callable
 
-from edge_runtime.backoff import Retry
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop, Timer
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.loop import Loop, Timer
+from edge_runtime.system.retry import Retry
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs.config import CodecConfig, is_text
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.framing import Framer, Lengths, Lines, refuser
+from edge_runtime.system.loop import Loop
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ import os
 import sqlite3
 from pathlib import Path
 
-from edge_runtime.disk import NOT_THE_DISK
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.store.placing import refuse_foreign
 from edge_runtime.store.records import OutboxConfig
@@ -28,6 +27,7 @@ from edge_runtime.store.schema import (
     Damaged,
     Ledger,
 )
+from edge_runtime.system.fs_errors import NOT_THE_DISK
 
 _COPY_BYTES = 1 << 20
 

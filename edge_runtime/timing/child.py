@@ -1,7 +1,7 @@
 """Models timed in a child process: one that takes its process with it costs that candidate and nothing else.
 
-The child (`edge_runtime.child_process`) is a fresh interpreter, so what it says of memory is the device's bill: Python,
-numpy, one engine, one model.
+The child (`edge_runtime.system.subprocess_job`) is a fresh interpreter, so what it says of memory is the device's bill:
+Python, numpy, one engine, one model.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from edge_runtime import child_process
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EngineError
+from edge_runtime.system import subprocess_job as child_process
 from edge_runtime.timing.race import Contender, Plan, Timing, race
 
 _TRIAL = Plan(rounds=1, block_s=0.001, warm_up=0)

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.update import durable
+from edge_runtime.system import durable_file as durable
 from edge_runtime.update.announcement import Announcement
 
 

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from edge_runtime.barrier import Scheduler
 from edge_runtime.clock import Clock
 from edge_runtime.gate import Gate
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
 from edge_runtime.pipeline import Pipeline
+from edge_runtime.system.barrier import Scheduler
 from edge_runtime.update import check
 from edge_runtime.update import health as rules_of
 from edge_runtime.update import state as states

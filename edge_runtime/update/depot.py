@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
-from edge_runtime.update import durable
+from edge_runtime.system import durable_file as durable
 from edge_runtime.update.state import Installed, State, dump, parse
 
 log = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_runtime.barrier import Barrier
 from edge_runtime.clock import Clock
-from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.mqtt.packets import Publish
+from edge_runtime.system.barrier import Barrier
+from edge_runtime.system.secrets import ClientTls, SecretFile
 from edge_runtime.update import fetch
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.chunks import Chunks

@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import ConnectionFailed, InputError, UpdateRefused
 from edge_runtime.http1 import Head, Stream, handshake
 from edge_runtime.oip import Buffer
-from edge_runtime.update import durable
+from edge_runtime.system import durable_file as durable
+from edge_runtime.system.secrets import ClientTls, SecretFile
 
 SYNC_BYTES = 256 * 1024
 """At most this much is fetched again after a power cut."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from edge_runtime.backoff import Retry
-from edge_runtime.barrier import Barrier, Scheduler
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.loop import Timer
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.signature import TrustedKey
+from edge_runtime.system.barrier import Barrier, Scheduler
+from edge_runtime.system.loop import Timer
+from edge_runtime.system.retry import Retry
 from edge_runtime.update import announcement, check, freshness, inbox
 from edge_runtime.update.announcement import Announcement, in_canary
 from edge_runtime.update.config import UpdateConfig

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from edge_runtime.barrier import Barrier, Scheduler
 from edge_runtime.errors import EdgeError, UpdateRefused
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.barrier import Barrier, Scheduler
 
 T = TypeVar("T")
 

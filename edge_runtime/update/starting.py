@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from edge_runtime.bundle import open_bundle
 from edge_runtime.errors import BundleError, EdgeError, StoreError
 from edge_runtime.model import Model, Predictor
-from edge_runtime.update import durable
+from edge_runtime.system import durable_file as durable
 from edge_runtime.update.compare import Steady
 from edge_runtime.update.depot import Depot
 from edge_runtime.update.inbox import requests

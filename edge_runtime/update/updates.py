@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from edge_runtime.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, UpdateRefused
-from edge_runtime.loop import Loop
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
@@ -25,7 +23,10 @@ from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Message
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.signature import TrustedKey
-from edge_runtime.update import check, durable, freshness, inbox
+from edge_runtime.system import durable_file as durable
+from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler
+from edge_runtime.system.loop import Loop
+from edge_runtime.update import check, freshness, inbox
 from edge_runtime.update import state as states
 from edge_runtime.update.course import Course, Surroundings
 from edge_runtime.update.depot import Depot

@@ -12,8 +12,8 @@ import pytest
 from edge_runtime import drops
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.drops import EVERY_S, LONGEST_S, DropReporter, reason_of
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.loop import Loop
 
 PACKAGE = Path(drops.__file__).parent
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import archive, child_process, engines, npy, probe
+from edge_runtime import archive, engines, npy, probe
 from edge_runtime.bundle import Bundle, load_engine, open_bundle
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, File, InputContract, Manifest, OutputContract, Variant, dump
+from edge_runtime.system import subprocess_job as child_process
 from tests import models
 
 needs_onnx = pytest.mark.skipif(not engines.available("onnx"), reason="onnxruntime is not installed")

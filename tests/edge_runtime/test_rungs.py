@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import child_process, probe, rungs
+from edge_runtime import probe, rungs
 from edge_runtime.bundle import load_engine, open_bundle
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
@@ -27,6 +27,7 @@ from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, rungs_of, start
+from edge_runtime.system import subprocess_job as child_process
 from edge_runtime.tuning import Figure, Tuning, remember
 from edge_runtime.worker import WorkerEngine
 from export.pack import VariantSource

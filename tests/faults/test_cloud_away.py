@@ -14,9 +14,9 @@ import random
 import time
 from pathlib import Path
 
-from edge_runtime.backoff import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.message import Correction
+from edge_runtime.system.retry import RECONNECT
 from tests.edge_runtime.clouds import FakeCloud
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing

@@ -20,11 +20,11 @@ import pytest
 from edge_runtime.bundle import open_bundle
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.journal import Journal, JournalConfig
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.probe import probe
 from edge_runtime.signature import load_key
 from edge_runtime.store import HardCase, Outbox, OutboxConfig
+from edge_runtime.system.loop import Loop
 from edge_runtime.window import Window, WindowConfig, Windower
 from tests.faults.conftest import Note
 from tests.faults.make_release_data import CASES, CONTRACT, DATA, readings

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edge_runtime import escalate, forwarder
-from edge_runtime.backoff import Retry
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt import link
+from edge_runtime.system.retry import Retry
 from tests.models import tiny_bundle
 
 

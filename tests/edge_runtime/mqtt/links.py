@@ -12,8 +12,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from edge_runtime.backoff import Retry
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.link import Link
@@ -32,6 +30,8 @@ from edge_runtime.mqtt.packets import (
     encode_suback,
 )
 from edge_runtime.mqtt.session import Done, Message
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import Retry
 
 WAIT_S = 60.0
 QUICK = Retry(base_s=0.02, cap_s=0.1)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.backoff import Retry
 from edge_runtime.mqtt.attempts import STABLE_S, SUSPICIOUS, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.connection import Refused
 from edge_runtime.mqtt.packets import V5, V311
+from edge_runtime.system.retry import Retry
 
 UNSUPPORTED = Refused("unsupported protocol version", unsupported_version=True, credentials=False)
 CREDENTIALS = Refused("not authorized", unsupported_version=False, credentials=True)

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import jsonl
 from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
+from edge_runtime.system.loop import Loop
 from tests.edge_runtime.sinks.answers import correction, ids, prediction
 
 LINE = len(prediction(0).to_json()) + 1

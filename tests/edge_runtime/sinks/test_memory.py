@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge_runtime.loop import Loop
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.system.loop import Loop
 from tests.edge_runtime.sinks.answers import prediction
 
 

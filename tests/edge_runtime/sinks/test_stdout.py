@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
+from edge_runtime.system.loop import Loop
 from tests.edge_runtime.sinks.answers import ids, prediction
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 import pytest
 
-from edge_runtime.backoff import Retry
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import Retry
 from tests.edge_runtime.mqtt.certificates import Authority
 from tests.edge_runtime.sinks.answers import prediction
 

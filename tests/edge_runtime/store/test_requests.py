@@ -8,12 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime.barrier import Barrier
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
 from edge_runtime.store import Outbox
 from edge_runtime.store.requests import MAX_IDS, ask, serve
+from edge_runtime.system.barrier import Barrier
 from tests.edge_runtime.store.outboxes import EVERYTHING, cases, make, names
 
 

@@ -16,8 +16,8 @@ from typing import Any, Self
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import ConnectionFailed, UpdateRefused
+from edge_runtime.system.secrets import ClientTls, SecretFile
 from edge_runtime.update import fetch
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.chunks import Chunks

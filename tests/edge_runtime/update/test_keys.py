@@ -14,7 +14,7 @@ import pytest
 from edge_runtime import signature
 from edge_runtime.errors import ConfigError, StoreError, UpdateRefused
 from edge_runtime.signature import load_key
-from edge_runtime.update import durable
+from edge_runtime.system import durable_file as durable
 from edge_runtime.update.keys import MAX_BYTES, PAYLOAD_TYPE, KeyChain, successor
 from export import keys as tool
 from export.cli import main

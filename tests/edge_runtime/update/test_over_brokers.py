@@ -13,9 +13,9 @@ from typing import Any, Self
 import pytest
 
 from edge_runtime.app import App
-from edge_runtime.backoff import Retry
 from edge_runtime.cli import main
 from edge_runtime.config import parse
+from edge_runtime.system.retry import Retry
 from edge_runtime.update import announcement as announcements
 from edge_runtime.update import check, fetch, inbox, intake
 from edge_runtime.update.chunks import Chunks

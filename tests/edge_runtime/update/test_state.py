@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
-from edge_runtime.update import durable, state
+from edge_runtime.system import durable_file as durable
+from edge_runtime.update import state
 from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import Floor, HeldBack, Installed, State
 

@@ -14,11 +14,11 @@ import random
 import time
 from pathlib import Path
 
-from edge_runtime.backoff import Retry
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.link import Link
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import Retry
 from tests.faults.conftest import Note, Tier
 from tests.faults.network.traffic import Answering, Sensor, turn, until
 from tests.faults.oracle import History

@@ -18,13 +18,13 @@ from typing import ClassVar
 
 import pytest
 
-from edge_runtime.backoff import RECONNECT, Retry
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.dialler import Dialler
 from edge_runtime.mqtt.link import Link
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import RECONNECT, Retry
 from tests.faults.conftest import Note, Tier
 from tests.faults.network.endpoint import RIGHT, Device, Endpoint
 from tests.faults.network.proxy import (

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from edge_runtime.backoff import Retry
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Done, Message
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import Retry
 from tests.edge_runtime.mqtt.links import Inbox
 from tests.faults.oracle import History
 

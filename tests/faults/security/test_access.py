@@ -19,7 +19,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_runtime.credentials import ClientTls
+from edge_runtime.system.secrets import ClientTls
 from tests.edge_runtime.mqtt.certificates import Authority
 from tests.edge_runtime.mqtt.links import Bench, Inbox
 from tests.faults.conftest import Note

@@ -23,10 +23,10 @@ import pytest
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import CloudConfig, connect
-from edge_runtime.credentials import ClientTls, SecretFile
 from edge_runtime.errors import EdgeError
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.system.secrets import ClientTls, SecretFile
 from tests.edge_runtime.mqtt.certificates import Authority
 from tests.faults.conftest import Note
 from tests.integration.running import Process, Publisher, cut, streams, until

@@ -26,10 +26,10 @@ import pytest
 from edge_runtime import config as configuration
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import CloudConfig, connect
-from edge_runtime.credentials import ClientTls
 from edge_runtime.errors import CloudUnavailable, ConfigError
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig
+from edge_runtime.system.secrets import ClientTls
 from tests.edge_runtime.mqtt.certificates import Authority
 from tests.edge_runtime.mqtt.links import Bench
 from tests.faults.conftest import Note

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
-from edge_runtime.loop import Loop
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.iio import IioConfig, IioSource
 from edge_runtime.sources.iio.source import IN_FLIGHT
+from edge_runtime.system.loop import Loop
 from tests.edge_runtime.sources.sensors import Iio, Listener
 
 AXES = tuple(Channel(name=f"a{axis}", unit="m/s2") for axis in "xyz")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.credentials import ClientTls, SecretFile, read_pem, server_context
 from edge_runtime.errors import ConfigError
+from edge_runtime.system.secrets import ClientTls, SecretFile, read_pem, server_context
 from tests.oip_servers import Certificates, make_certificates
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edge_runtime import child_process
 from edge_runtime.errors import EngineError
+from edge_runtime.system import subprocess_job as child_process
 
 DO = "from edge_runtime import child_process, errors; child_process.answer({})"
 

@@ -3,7 +3,7 @@
 A native call that hangs cannot be ended from Python, and the thread that made it is the one that computes: all that is
 left is to replace the process. This module only notices, from a thread of its own, which works as long as the call has
 let go of the interpreter's lock, as ONNX Runtime and LiteRT do. A call that keeps it is the service manager's to notice
-(`edge_runtime.notify`): nothing in this process runs any more.
+(`edge_runtime.system.sd_notify`): nothing in this process runs any more.
 """
 
 from __future__ import annotations

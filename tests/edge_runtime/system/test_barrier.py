@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from edge_runtime.barrier import Barrier, GuardedLoop
-from edge_runtime.loop import Loop
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.barrier import Barrier, GuardedLoop
+from edge_runtime.system.loop import Loop
 
 
 def fail() -> None:

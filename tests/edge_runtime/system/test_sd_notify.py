@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edge_runtime.app import App
 from edge_runtime.cli import main
 from edge_runtime.config import parse
-from edge_runtime.notify import Notifier
+from edge_runtime.system.sd_notify import Notifier
 from tests.integration.running import PATIENCE_S, load_model, streams, until, write_recording
 from tests.models import tiny_bundle
 

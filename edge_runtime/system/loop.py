@@ -7,7 +7,7 @@ run and results handed over in turns of this loop. A turn is::
 
 The linger is what makes batches: with a budget of 5 ms a wake-up at 10,000 messages/s finds 50 of them, and receiving,
 running the model, publishing and acknowledging are each done once for all. With budget 0 a message is answered at once,
-and so it is while messages come too seldom for another one to join it (`edge_runtime.linger`).
+and so it is while messages come too seldom for another one to join it (`edge_runtime.system.arrivals`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.linger import Arrivals
+from edge_runtime.system.arrivals import Arrivals
 
 Callback = Callable[[], object]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.backoff import RECONNECT, BreakerState, CircuitBreaker, Retry, parse_retry_after
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.system.retry import RECONNECT, BreakerState, CircuitBreaker, Retry, parse_retry_after
 
 
 @given(st.integers(0, 10_000), st.integers())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.watchdog import Watchdog
+from edge_runtime.system.watchdog import Watchdog
 
 PATIENCE_S = 60.0
 

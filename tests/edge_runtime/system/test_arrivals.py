@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.linger import Arrivals
+from edge_runtime.system.arrivals import Arrivals
 
 BUDGET_S = 0.005
 

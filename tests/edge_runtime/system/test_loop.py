@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.loop import Loop
+from edge_runtime.system.loop import Loop
 
 
 @pytest.fixture

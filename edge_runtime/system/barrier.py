@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from edge_runtime.clock import Clock
-from edge_runtime.loop import Callback, Timer
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.loop import Callback, Timer
 
 log = logging.getLogger(__name__)
 

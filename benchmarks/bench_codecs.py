@@ -27,8 +27,8 @@ from edge_runtime.codecs.msgpack import MsgpackConfig
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.manifest import Channel
-from edge_runtime.message import Reading
 from edge_runtime.sources.decoding import BatchCodec
+from edge_runtime.types import Reading
 
 SAMPLES, NAMES = 50, ("ax", "ay", "az", "gx", "gy", "gz")
 CHANNELS = [Channel(name=name, unit="m/s2") for name in NAMES]

@@ -24,7 +24,6 @@ from edge_runtime.drops import DropReporter
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
-from edge_runtime.message import Correction, FinalAnswer
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.pipeline import Done, Pipeline
@@ -36,6 +35,7 @@ from edge_runtime.sources.build import SourceConfig, build_source
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import Notifier
 from edge_runtime.system.watchdog import Watchdog
+from edge_runtime.types import Correction, FinalAnswer
 from edge_runtime.window import Windower
 
 if TYPE_CHECKING:

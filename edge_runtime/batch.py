@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edge_runtime.manifest import InputContract, Variant
-from edge_runtime.message import Float32
+from edge_runtime.types import Float32
 from edge_runtime.window import Window
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S, TimeUnit, iso8601
 from edge_runtime.errors import InputError
-from edge_runtime.message import Float64
+from edge_runtime.types import Float64
 
 TIME_COLUMNS = ("t", "time", "timestamp", "time_stamp", "ts", "datetime", "date_time", "date")
 """Names of a column of stamps, in lower case; a unit may follow: ``time_ms``, ``Time (s)``."""

@@ -26,13 +26,13 @@ from edge_runtime.committer import Committer, Then
 from edge_runtime.errors import StoreError
 from edge_runtime.forwarder import LOOK_AGAIN_S, Forwarder
 from edge_runtime.manifest import Manifest
-from edge_runtime.message import Correction, FinalAnswer
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Hard
 from edge_runtime.store import Closing, HardCase, Outbox, requests
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry
+from edge_runtime.types import Correction, FinalAnswer
 
 LIVE, AUDIT = 0, 1  # priorities in the outbox
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_runtime.clock import Clock
 from edge_runtime.manifest import GateSpec
-from edge_runtime.message import Float32
+from edge_runtime.types import Float32
 
 DAY_S = 86_400.0
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Float32, Float64
+from edge_runtime.types import Float32, Float64
 
 
 class Segment:

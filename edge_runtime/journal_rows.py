@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.grid import SegmentState
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 from edge_runtime.window import KeyState, Window
 
 _SIZE: Final = struct.Struct("<I")

@@ -27,11 +27,11 @@ from typing import Any, Final, Protocol
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.message import Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor, trouble
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
+from edge_runtime.types import Float32
 from edge_runtime.window import Window
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.message import Float32
 from edge_runtime.probe import probe
 from edge_runtime.signature import load_keys
+from edge_runtime.types import Float32
 from edge_runtime.window import Window
 
 if TYPE_CHECKING:

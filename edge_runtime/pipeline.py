@@ -29,10 +29,10 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, audited
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
 from edge_runtime.sinks import Sink
+from edge_runtime.types import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
 from edge_runtime.window import Window, WindowConfig, Windower
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
 from edge_runtime.columns import unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Float32
 from edge_runtime.recording_tables import ROWS, Block, find_channels, one_line, scale_of, to_float32
+from edge_runtime.types import Float32
 
 if TYPE_CHECKING:
     from edge_runtime.recordings import RecordingLayout, Refused

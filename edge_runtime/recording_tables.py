@@ -16,7 +16,7 @@ from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
 from edge_runtime.columns import TIME_COLUMNS, time_positions, unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Float32, Float64
+from edge_runtime.types import Float32, Float64
 
 if TYPE_CHECKING:
     from edge_runtime.recordings import RecordingLayout, Refused

@@ -19,7 +19,7 @@ from edge_runtime.codecs.json import JsonCodec, JsonConfig
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 if TYPE_CHECKING:
     from edge_runtime.recording_tables import Block

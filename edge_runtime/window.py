@@ -37,8 +37,8 @@ import numpy as np
 
 from edge_runtime.grid import Grid, Segment, SegmentState
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Float32, Float64, Reading
 from edge_runtime.metrics import Metrics
+from edge_runtime.types import Float32, Float64, Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

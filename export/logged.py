@@ -22,7 +22,7 @@ from export.data import UNLABELLED, Dataset, Float32, Int64
 from export.labels import stamps
 
 _LEAST = 1e-7
-"""Scores are logged to seven decimals (`edge_runtime.message.Correction.scores`)."""
+"""Scores are logged to seven decimals (`edge_runtime.types.Correction.scores`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

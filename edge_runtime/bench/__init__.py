@@ -38,12 +38,12 @@ from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.engine import Engine
 from edge_runtime.errors import ConnectionFailed
 from edge_runtime.manifest import Manifest
-from edge_runtime.message import Float32
 from edge_runtime.model import Model, load_model
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import encode_publish
 from edge_runtime.sinks.mqtt import MqttSinkConfig
 from edge_runtime.sources.mqtt import MqttSourceConfig
+from edge_runtime.types import Float32
 
 __all__ = ["BareCall", "BenchConfig", "BenchResult", "Cost", "bench", "compare"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.message import Float32
+from edge_runtime.types import Float32
 
 Call = Callable[[Float32], list[float]]
 """From one window, (n_samples, n_channels), to the scores."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 
 class Codec(Protocol):

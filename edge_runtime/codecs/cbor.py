@@ -16,7 +16,7 @@ from typing import Any, Literal
 from edge_runtime.codecs.document import DocumentConfig, DocumentReader
 from edge_runtime.codecs.numbers import TypedArray
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 MAX_DEPTH = 32
 """Containers within containers; our own shape needs three."""

@@ -36,7 +36,7 @@ from edge_runtime.codecs.numbers import (
     stamps,
 )
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.message import Float64, Reading
+from edge_runtime.types import Float64, Reading
 
 Find = Callable[[Any], Any]
 

@@ -14,7 +14,7 @@ import orjson
 
 from edge_runtime.codecs.document import DocumentConfig, DocumentReader
 from edge_runtime.errors import InputError
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

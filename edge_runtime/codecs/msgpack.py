@@ -13,7 +13,7 @@ from typing import Literal
 
 from edge_runtime.codecs.document import DocumentConfig, DocumentReader
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

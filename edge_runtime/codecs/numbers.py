@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import InputError
-from edge_runtime.message import Float32, Float64
+from edge_runtime.types import Float32, Float64
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, check_stamp, samples
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.message import Float32, Float64, Reading
+from edge_runtime.types import Float32, Float64, Reading
 
 TimeField = Literal["none", "f64", "u64_ns", "u64_us", "u64_ms", "u32_ms"]
 

@@ -24,7 +24,7 @@ from edge_runtime.codecs.cbor import load_cbor
 from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key, check_stamp, matrix
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 VERSION = 10
 """Of the format, as RFC 8428 defines it."""

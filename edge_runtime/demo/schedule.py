@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.message import Float32
+from edge_runtime.types import Float32
 
 PAUSE_S = 4.0
 """Of silence between two recordings of a watch: longer than any gap that a window may span."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edge_runtime.demo.schedule import Truth
-from edge_runtime.message import Answer, Correction, FinalAnswer
 from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer, Correction, FinalAnswer
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from edge_runtime.message import Answer
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer
 
 Done = Callable[[], None]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_runtime.message import Answer
 from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer
 
 
 class MemorySink:

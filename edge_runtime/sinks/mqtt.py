@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from edge_runtime.message import Answer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import V5, encode_message_properties
@@ -18,6 +17,7 @@ from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.mqtt.topics import MAX_TOPIC_BYTES
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer, Prediction
 
 FIELDS: Final = ("key", "label", "model", "route", "variant")
 """What a topic template may name."""

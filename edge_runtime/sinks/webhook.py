@@ -18,12 +18,12 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.http_client import Connections
 from edge_runtime.http_parser import Head
-from edge_runtime.message import Answer
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry, parse_retry_after
 from edge_runtime.system.secrets import ClientTls, SecretFile
+from edge_runtime.types import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ import numpy as np
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.decoding import Refusals
 from edge_runtime.sources.device_stream import DeviceStream
 from edge_runtime.sources.framing import Records
 from edge_runtime.sources.reopening import Unreachable
+from edge_runtime.types import Reading
 
 _ERROR_BYTES: Final = 4096
 

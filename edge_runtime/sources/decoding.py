@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs import Codec
 from edge_runtime.errors import InputError
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
+from edge_runtime.types import Reading
 
 logger = logging.getLogger(__name__)
 

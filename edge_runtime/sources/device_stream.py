@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.reopening import Reopening
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
 
 READ_BYTES: Final = 64 * 1024
 """How much is read in one go, unless the device says otherwise."""

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.message import Float32
 from edge_runtime.model import Predictor
+from edge_runtime.types import Float32
 from edge_runtime.window import Window
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime.message import Answer
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
@@ -24,6 +23,7 @@ from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
 from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer
 from tests.edge_runtime.sinks.answers import correction, ids, prediction
 from tests.edge_runtime.sinks.test_webhook import Endpoint
 

@@ -20,11 +20,11 @@ from edge_runtime.gate import Budget, Gate, GateConfig
 from edge_runtime.governor import Governor, GovernorConfig, Judge, governor_of
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
-from edge_runtime.message import Float32, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Float32, Reading
 from edge_runtime.vitals import Board, Heat, Vitals
 from edge_runtime.window import Window, Windower
 from tests.integration.running import PATIENCE_S, until

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.grid import Grid, Segment
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Float32, Float64
+from edge_runtime.types import Float32, Float64
 
 Resample = Literal["linear", "previous", "mean"]
 RESAMPLES: list[Resample] = ["linear", "previous", "mean"]

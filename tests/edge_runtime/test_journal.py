@@ -23,10 +23,10 @@ from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusabl
 from edge_runtime.journal import Journal, JournalConfig
 from edge_runtime.journal_rows import decode_snapshot, encode_snapshot
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
 from edge_runtime.window import Window, WindowConfig, Windower
 from tests.edge_runtime.store.outboxes import crash_image
 

@@ -18,10 +18,10 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import BundleError, EngineError, InputError
 from edge_runtime.lineup import STABLE_S, Lineup, Rung
 from edge_runtime.manifest import Variant
-from edge_runtime.message import Float32
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
+from edge_runtime.types import Float32
 from edge_runtime.window import Window
 from tests.edge_runtime.test_pipeline import manifest
 

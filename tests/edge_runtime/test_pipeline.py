@@ -15,11 +15,11 @@ from edge_runtime.engine import Array, TensorSpec
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, GateConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
-from edge_runtime.message import Answer, Prediction, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import LoadedVariant
 from edge_runtime.pipeline import Hard, Pipeline
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer, Prediction, Reading
 from edge_runtime.window import Windower
 
 DIGEST = "0" * 64

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Reading
 from edge_runtime.recordings import RecordingLayout, expand, iter_readings
+from edge_runtime.types import Reading
 
 CONTRACT = InputContract(
     channels=(Channel(name="ax", unit="g"), Channel(name="ay", unit="g")), rate_hz=50, window=10, hop=5

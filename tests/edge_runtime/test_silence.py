@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.silence import LONGEST_S, SilenceReporter
 from edge_runtime.sources import Done
 from edge_runtime.sources.mqtt import MqttSourceConfig
 from edge_runtime.sources.recording import RecordingConfig
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
 
 MQTT = MqttSourceConfig(broker="local", topics=("watch/+/imu",))
 READING = Reading("w", 0.0, np.zeros((1, 3), np.float32))

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Float32, Reading
 from edge_runtime.metrics import Metrics
+from edge_runtime.types import Float32, Reading
 from edge_runtime.window import Window, WindowConfig, Windower, cut_recording
 
 RATE = 10.0

@@ -15,9 +15,9 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import StoreError, StoreInUse
 from edge_runtime.journal_rows import encode_readings
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
+from edge_runtime.types import Reading
 from edge_runtime.window import Window, WindowConfig, Windower
 from edge_runtime.window_state import Progress, SavedWindows
 from tests.edge_runtime.test_journal import contract, same, stream

@@ -12,7 +12,7 @@ import pytest
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel as ContractChannel
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Answer, Correction, Prediction
+from edge_runtime.types import Answer, Correction, Prediction
 from edge_runtime.window import cut_recording
 from export.data import UNLABELLED, Channel, Dataset, Recording
 from export.logged import match, read_answers

@@ -29,7 +29,7 @@ from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import Channel
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 REASONS = {"malformed", "wrong_channels", "not_finite", "bad_time", "no_key", "too_large", "empty"}
 NAMES = ("ax", "ay", "az")

@@ -22,10 +22,10 @@ from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.journal import Journal, JournalConfig
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
 from edge_runtime.window import WindowConfig, Windower
 from export.sign import SigningKey, new_key
 from tests.models import tiny_bundle

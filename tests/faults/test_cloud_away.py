@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.message import Correction
 from edge_runtime.system.retry import RECONNECT
+from edge_runtime.types import Correction
 from tests.edge_runtime.clouds import FakeCloud
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing

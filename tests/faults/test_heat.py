@@ -18,8 +18,8 @@ import pytest
 from edge_runtime.devices import Evidence, Gauge, Profile
 from edge_runtime.governor import Governor
 from edge_runtime.levers import RateLever
-from edge_runtime.message import Prediction
 from edge_runtime.mqtt.broker import Broker
+from edge_runtime.types import Prediction
 from edge_runtime.vitals import Board
 from edge_runtime.window import cut_recording
 from tests.edge_runtime.test_governor import CONFIG, Bench

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.message import Float32, Float64, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.decoding import Refusals
 from edge_runtime.sources.device_stream import DeviceStream
@@ -23,6 +22,7 @@ from edge_runtime.sources.iio.config import IioConfig
 from edge_runtime.sources.iio.sysfs import Sensor, SensorChannel, find_sensor
 from edge_runtime.sources.reopening import Unreachable
 from edge_runtime.system.loop import Timer
+from edge_runtime.types import Float32, Float64, Reading
 
 IN_FLIGHT: Final = 64
 """Deliveries that may wait for their `done`; while they do, samples are counted as ``overrun`` and left out."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.codecs.json import JsonCodec, JsonConfig
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 NAMES = ("ax", "ay")
 NOW = 1_700_000_000.0

@@ -12,7 +12,7 @@ import pytest
 from edge_runtime.codecs.senml import SenmlCodec, SenmlConfig
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
-from edge_runtime.message import Reading
+from edge_runtime.types import Reading
 
 NOW = 1_700_000_000.0
 

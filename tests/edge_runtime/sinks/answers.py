@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.message import Correction, Prediction
+from edge_runtime.types import Correction, Prediction
 
 
 def prediction(i: int = 0, **changes: Any) -> Prediction:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import schema
-from edge_runtime.message import Answer, Correction, FinalAnswer, Prediction
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic_name
 from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
+from edge_runtime.types import Answer, Correction, FinalAnswer, Prediction
 from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, unique
 
 PREDICTION = Prediction(

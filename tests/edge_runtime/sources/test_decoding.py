@@ -11,9 +11,9 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.codecs.json import JsonCodec, JsonConfig
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.errors import InputError
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.decoding import Decoder
+from edge_runtime.types import Reading
 
 NAMES = ("ax",)
 GOOD = b'{"t": 5, "values": [1, 2]}'

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.device_stream import DeviceStream
 from edge_runtime.sources.reopening import Unreachable
+from edge_runtime.types import Reading
 from tests.edge_runtime.sources.sensors import Listener
 
 MOST = 2

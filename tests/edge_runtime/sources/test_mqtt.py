@@ -11,13 +11,13 @@ from edge_runtime import schema
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.manifest import Channel
-from edge_runtime.message import Reading
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.session import Message
 from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.mqtt import MqttSource, MqttSourceConfig, key_of
+from edge_runtime.types import Reading
 from tests.edge_runtime.mqtt.links import Bench, messages, unique
 
 

@@ -13,11 +13,11 @@ from edge_runtime import schema
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources import Done
 from edge_runtime.sources.recording import BATCH, IN_FLIGHT, RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
 
 CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=10, hop=5)
 

@@ -15,9 +15,9 @@ import orjson
 
 from edge_runtime.app import App
 from edge_runtime.config import AppConfig, parse
-from edge_runtime.message import Prediction, Reading
 from edge_runtime.sources import Deliver
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Prediction, Reading
 from edge_runtime.update.announcement import PAYLOAD_TYPE
 from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import State

@@ -12,10 +12,10 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, GateConfig
-from edge_runtime.message import Float32, Reading
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import LoadedVariant
 from edge_runtime.pipeline import Pipeline
+from edge_runtime.types import Float32, Reading
 from edge_runtime.update.compare import Pair, Steady, Tally
 from edge_runtime.update.health import Elapsed, Rules, fault, passed
 from edge_runtime.window import Window, Windower

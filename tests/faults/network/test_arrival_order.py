@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.message import Reading
 from edge_runtime.metrics import Metrics
+from edge_runtime.types import Reading
 from edge_runtime.window import Window, WindowConfig, Windower
 from tests.faults.conftest import Note, Tier
 

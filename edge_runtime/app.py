@@ -36,7 +36,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import Notifier
 from edge_runtime.system.watchdog import Watchdog
 from edge_runtime.types import Correction, FinalAnswer
-from edge_runtime.window import Windower
+from edge_runtime.windowing.window import Windower
 
 if TYPE_CHECKING:
     from edge_runtime.counters import LifetimeCounters

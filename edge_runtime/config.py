@@ -20,7 +20,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.gate import GateConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
-from edge_runtime.window import WindowConfig
+from edge_runtime.windowing.window import WindowConfig
 
 T = TypeVar("T")
 

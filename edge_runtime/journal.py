@@ -28,8 +28,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.window import Window, WindowConfig, Windower
 from edge_runtime.window_state import Done, Progress, counted_before
+from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)
 

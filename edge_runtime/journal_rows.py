@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from edge_runtime.grid import SegmentState
 from edge_runtime.types import Reading
-from edge_runtime.window import KeyState, Window
+from edge_runtime.windowing.grid import SegmentState
+from edge_runtime.windowing.window import KeyState, Window
 
 _SIZE: Final = struct.Struct("<I")
 

@@ -32,7 +32,7 @@ from edge_runtime.model import Predictor, trouble
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Float32
-from edge_runtime.window import Window
+from edge_runtime.windowing.window import Window
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
-    """What a window is: the very rules by which training cut its windows (see `edge_runtime.window`)."""
+    """What a window is: the very rules by which training cut its windows (see `edge_runtime.windowing.window`)."""
 
     channels: tuple[Channel, ...]
     rate_hz: float

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from edge_runtime.batch import Batch
 from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engine import Engine, EngineOptions
@@ -19,7 +18,8 @@ from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.probe import probe
 from edge_runtime.signature import load_keys
 from edge_runtime.types import Float32
-from edge_runtime.window import Window
+from edge_runtime.windowing.batch import Batch
+from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig

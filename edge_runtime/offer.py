@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_runtime.batch import fill_first
 from edge_runtime.bundle import arrange
 from edge_runtime.errors import InputError
 from edge_runtime.model import Model
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.serve_batch import ServedModel
+from edge_runtime.windowing.batch import fill_first
 
 INPUT, OUTPUT = "window", "probabilities"
 

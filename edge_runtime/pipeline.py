@@ -33,7 +33,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor
 from edge_runtime.sinks import Sink
 from edge_runtime.types import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
-from edge_runtime.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 if TYPE_CHECKING:
     from edge_runtime.journal import Journal

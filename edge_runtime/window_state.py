@@ -33,7 +33,7 @@ from edge_runtime.journal_rows import decode_readings, decode_snapshot, encode_s
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
-from edge_runtime.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Labels in time: of samples from annotations, of windows from samples, and of the runtime's own windows.
 
-`label_windows` cuts a data set with `edge_runtime.window.Windower`, the code that cuts windows on the device, and puts
-a label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
+`label_windows` cuts a data set with `edge_runtime.windowing.window.Windower`, the code that cuts windows on the device,
+and puts a label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
 resampling, same gaps.
 """
 
@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from edge_runtime.batch import with_context
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.window import Window, cut_recording
+from edge_runtime.windowing.batch import with_context
+from edge_runtime.windowing.window import Window, cut_recording
 from export.data import UNLABELLED, Dataset, Float32, Float64, Int64, Recording, Windows
 
 Rule = Literal["centre", "majority", "end"]
@@ -100,7 +100,8 @@ def label_windows(dataset: Dataset, contract: InputContract, *, rule: Rule = "ce
 
     Returns:
         The labelled windows only, in order of recording and time, with `InputContract.history` samples each;
-        `Windows.start` is the slot of `edge_runtime.window.Window`, so name and start make the prediction's id.
+        `Windows.start` is the slot of `edge_runtime.windowing.window.Window`, so name and start make the prediction's
+        id.
 
     Raises:
         ConfigError: no recording gives a labelled window.

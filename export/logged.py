@@ -1,7 +1,7 @@
 """What the cloud answered in the field as soft labels: corrections from a log, put to the windows they are about.
 
-A correction names its window by key and slot (`edge_runtime.window.Window.id`), so the recording of the same stream,
-cut by the same code, gives the window back. Such windows are the hard ones, and nobody labelled them by hand.
+A correction names its window by key and slot (`edge_runtime.windowing.window.Window.id`), so the recording of the same
+stream, cut by the same code, gives the window back. Such windows are the hard ones, and nobody labelled them by hand.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from edge_runtime.batch import with_context
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.batch import with_context
+from edge_runtime.windowing.window import cut_recording
 from export.data import UNLABELLED, Dataset, Float32, Int64
 from export.labels import stamps
 

@@ -1,7 +1,8 @@
 """Training windows drawn at random places of recordings on the model's own grid, class by class, and varied.
 
-Recordings pass through `edge_runtime.window` first, so a window drawn for training has the resampling, the gaps and the
-grid that a device would give it. A class is drawn as often as the balance says, whatever its share of the recordings.
+Recordings pass through `edge_runtime.windowing.window` first, so a window drawn for training has the resampling, the
+gaps and the grid that a device would give it. A class is drawn as often as the balance says, whatever its share of the
+recordings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.window import cut_recording
 from export.augment import rotations
 from export.data import UNLABELLED, Dataset, Float32, Int64, Recording
 from export.labels import Rule, stamps

@@ -12,7 +12,7 @@ import onnx
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.window import cut_recording
 from export.conv2d import as_conv2d
 from export.data import Dataset, Float32
 from export.labels import stamps

@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_runtime import engines
 from edge_runtime.engine import EngineOptions
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
-from edge_runtime.window import Window
+from edge_runtime.windowing.window import Window
 from export.pack import VariantSource, pack
 
 Floats = npt.NDArray[np.float32]

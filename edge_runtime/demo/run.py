@@ -21,7 +21,6 @@ import numpy as np
 
 from edge_runtime import config as configuration
 from edge_runtime.app import App, stopped_by_signals
-from edge_runtime.batch import with_context
 from edge_runtime.bundle import arrange
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
@@ -32,7 +31,8 @@ from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
 from edge_runtime.store import Outbox
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.batch import with_context
+from edge_runtime.windowing.window import cut_recording
 
 WATCHES = 8
 SETTLE_S = 60.0

@@ -20,7 +20,7 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model import Predictor
 from edge_runtime.types import Float32
-from edge_runtime.window import Window
+from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.lineup import Lineup

@@ -32,7 +32,7 @@ from edge_runtime.update.health import Elapsed, Rules
 from edge_runtime.update.job import Jobs
 from edge_runtime.update.starting import Host, Served, Starter
 from edge_runtime.update.state import Installed, Phase, State
-from edge_runtime.window import WindowConfig, Windower
+from edge_runtime.windowing.window import WindowConfig, Windower
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime.batch import with_context
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.recordings import RecordingLayout, iter_readings
-from edge_runtime.window import Windower
+from edge_runtime.windowing.batch import with_context
+from edge_runtime.windowing.window import Windower
 from export.card.spec import Card
 from export.data import Float32, spread
 

@@ -27,7 +27,7 @@ from edge_runtime.config import ModelConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.model import load_model
 from edge_runtime.mqtt.packets import V311, Parser
-from edge_runtime.window import Windower
+from edge_runtime.windowing.window import Windower
 from tests.models import tiny_bundle
 
 VARIANTS = ("onnx-fp32", "onnx-int8", "tflite-fp32", "tflite-int8")

@@ -26,7 +26,7 @@ from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Float32, Reading
 from edge_runtime.vitals import Board, Heat, Vitals
-from edge_runtime.window import Window, Windower
+from edge_runtime.windowing.window import Window, Windower
 from tests.integration.running import PATIENCE_S, until
 
 CONFIG = GovernorConfig()

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.batch import fill_first
 from edge_runtime.cloud import CloudConfig, connect
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import CloudRejected
 from edge_runtime.model import load_model
 from edge_runtime.offer import INPUT, offer
 from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.windowing.batch import fill_first
 from tests.models import tiny_bundle
 
 

@@ -20,7 +20,7 @@ from edge_runtime.model import LoadedVariant
 from edge_runtime.pipeline import Hard, Pipeline
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Prediction, Reading
-from edge_runtime.window import Windower
+from edge_runtime.windowing.window import Windower
 
 DIGEST = "0" * 64
 

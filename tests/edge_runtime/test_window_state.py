@@ -18,8 +18,8 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.types import Reading
-from edge_runtime.window import Window, WindowConfig, Windower
 from edge_runtime.window_state import Progress, SavedWindows
+from edge_runtime.windowing.window import Window, WindowConfig, Windower
 from tests.edge_runtime.test_journal import contract, same, stream
 
 

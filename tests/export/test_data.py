@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.batch import with_context
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel as ContractChannel
 from edge_runtime.manifest import InputContract
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.batch import with_context
+from edge_runtime.windowing.window import cut_recording
 from export.data import (
     Channel,
     Dataset,

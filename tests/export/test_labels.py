@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.window import cut_recording
 from export.data import UNLABELLED, Channel, Dataset, Recording, cut_windows
 from export.labels import clip, label_windows, marks_of_events, stamps, window_label
 

@@ -13,7 +13,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel as ContractChannel
 from edge_runtime.manifest import InputContract
 from edge_runtime.types import Answer, Correction, Prediction
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.window import cut_recording
 from export.data import UNLABELLED, Channel, Dataset, Recording
 from export.logged import match, read_answers
 from export.teacher import Ensemble, OnnxTeacher, log_probabilities

@@ -26,7 +26,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.window import WindowConfig, Windower
+from edge_runtime.windowing.window import WindowConfig, Windower
 from export.sign import SigningKey, new_key
 from tests.models import tiny_bundle
 

@@ -25,7 +25,7 @@ from edge_runtime.probe import probe
 from edge_runtime.signature import load_key
 from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.system.loop import Loop
-from edge_runtime.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.window import Window, WindowConfig, Windower
 from tests.faults.conftest import Note
 from tests.faults.make_release_data import CASES, CONTRACT, DATA, readings
 from tests.faults.oracle import missing

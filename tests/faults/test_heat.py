@@ -21,7 +21,7 @@ from edge_runtime.levers import RateLever
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.types import Prediction
 from edge_runtime.vitals import Board
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.window import cut_recording
 from tests.edge_runtime.test_governor import CONFIG, Bench
 from tests.faults.conftest import Note
 from tests.integration.running import (

@@ -16,7 +16,7 @@ from edge_runtime.bundle import open_bundle
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.timing.child import Trial
-from edge_runtime.window import cut_recording
+from edge_runtime.windowing.window import cut_recording
 from export.card import pack_models, recorded_windows, seeded_windows
 from export.cli import main
 from export.sign import new_key

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.grid import Grid, Segment
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.types import Float32, Float64
+from edge_runtime.windowing.grid import Grid, Segment
 
 Resample = Literal["linear", "previous", "mean"]
 RESAMPLES: list[Resample] = ["linear", "previous", "mean"]

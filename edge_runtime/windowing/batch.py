@@ -8,7 +8,7 @@ import numpy as np
 
 from edge_runtime.manifest import InputContract, Variant
 from edge_runtime.types import Float32
-from edge_runtime.window import Window
+from edge_runtime.windowing.window import Window
 
 
 class Batch:

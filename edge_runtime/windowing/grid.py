@@ -1,4 +1,4 @@
-"""One key's samples on the regular grid of the model: rules 3 and 4 of `edge_runtime.window`.
+"""One key's samples on the regular grid of the model: rules 3 and 4 of `edge_runtime.windowing.window`.
 
 Samples come here in the order of their stamps, without a gap. Of windows only so much is known as where the next one
 starts: what it does not need any more is let go.

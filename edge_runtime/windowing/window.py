@@ -13,7 +13,7 @@ with this very code.
 5. Windows start at grid points whose number, counted from the epoch, divides by `hop`. So a window that is cut again
    after a restart, from the same readings, has the same id.
 
-Keys, order and windows are dealt with here, grid points (rules 3 and 4) in `edge_runtime.grid`.
+Keys, order and windows are dealt with here, grid points (rules 3 and 4) in `edge_runtime.windowing.grid`.
 
 Lateness: a sample is *late*, and dropped, once the key has shown a stamp more than `lateness_s` newer. With the default
 of 0 nothing is held back and a window is ready with its last sample; otherwise samples wait until nothing earlier can
@@ -35,10 +35,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_runtime.grid import Grid, Segment, SegmentState
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
+from edge_runtime.windowing.grid import Grid, Segment, SegmentState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

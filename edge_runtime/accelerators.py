@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from edge_runtime.errors import EdgeError
 
 if TYPE_CHECKING:
-    from edge_runtime.bundle import Bundle
+    from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.config import ModelConfig
     from edge_runtime.devices import EngineChoice, Profile
     from edge_runtime.manifest import Variant
@@ -99,8 +99,8 @@ def expected(config: ModelConfig) -> dict[str, dict[str, str]]:
     """
     if config.accelerators is not None or config.failover == "off":
         return config.accelerators or {}
-    from edge_runtime.bundle import open_bundle  # noqa: PLC0415 - numpy
-    from edge_runtime.signature import load_keys  # noqa: PLC0415
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy
+    from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.tuning import file_for, recall  # noqa: PLC0415
 
     try:

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from edge_runtime.bundle import Bundle, choose_variant, load_engine, open_bundle
+from edge_runtime.bundle.bundle import Bundle, choose_variant, load_engine, open_bundle
+from edge_runtime.bundle.sandbox import probe
+from edge_runtime.bundle.signature import load_keys
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.probe import probe
-from edge_runtime.signature import load_keys
 from edge_runtime.types import Float32
 from edge_runtime.windowing.batch import Batch
 from edge_runtime.windowing.window import Window

@@ -27,10 +27,10 @@ from edge_runtime.errors import EngineError, IncompatibleError
 from edge_runtime.tuning import Figure, Tuning, remember
 
 if TYPE_CHECKING:
-    from edge_runtime.bundle import Bundle
+    from edge_runtime.bundle.bundle import Bundle
+    from edge_runtime.bundle.sandbox import ProbeReport
     from edge_runtime.devices import Profile
     from edge_runtime.manifest import Variant
-    from edge_runtime.probe import ProbeReport
     from edge_runtime.timing import Contender, Machine, Plan, Timing
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def tune(
 
 def _candidates(bundle: Bundle) -> tuple[list[_Candidate], dict[str, str]]:
     from edge_runtime import engines  # noqa: PLC0415
-    from edge_runtime.bundle import refusals  # noqa: PLC0415
+    from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
 
     candidates: list[_Candidate] = []
     refused: dict[str, str] = {}
@@ -173,7 +173,7 @@ def _accelerated(
     """
     from edge_runtime import engines  # noqa: PLC0415
     from edge_runtime.accelerators import kept  # noqa: PLC0415
-    from edge_runtime.bundle import refusals  # noqa: PLC0415
+    from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
     from edge_runtime.devices.loading import choices_for  # noqa: PLC0415
 
     found: list[_Candidate] = []
@@ -225,7 +225,7 @@ def _passes(threads: Sequence[int]) -> list[int]:
 
 
 def _prove(bundle: Bundle, candidate: _Candidate, timeout_s: float, left_s: float, clock: Clock) -> ProbeReport:
-    from edge_runtime import probe  # noqa: PLC0415
+    from edge_runtime.bundle import sandbox as probe  # noqa: PLC0415
 
     bound = max(timeout_s, COMPILE_TIMEOUT_S) if candidate.accelerator else timeout_s
     return probe.probe(
@@ -282,7 +282,7 @@ def _plan(reports: Sequence[ProbeReport], passes: int, left_s: float) -> Plan:
 
 
 def _contender(bundle: Bundle, candidate: _Candidate) -> Contender:
-    from edge_runtime.bundle import arrange  # noqa: PLC0415
+    from edge_runtime.bundle.bundle import arrange  # noqa: PLC0415
     from edge_runtime.timing import Contender  # noqa: PLC0415
 
     windows, _ = bundle.golden(candidate.variant.name)

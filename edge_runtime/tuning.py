@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from edge_runtime import schema
 
 if TYPE_CHECKING:
-    from edge_runtime.bundle import Bundle
+    from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.config import Isolate
     from edge_runtime.timing import Machine
 

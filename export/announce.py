@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import ConfigError
 from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, seconds
 from export.sign import SigningKey, envelope

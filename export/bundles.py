@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edge_runtime.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
 from export.data import Float32, Windows, spread

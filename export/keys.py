@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives import serialization
 
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import ConfigError
-from edge_runtime.signature import TrustedKey
 from edge_runtime.update.keys import PAYLOAD_TYPE
 from export.sign import SigningKey, envelope
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime import archive, engines, manifest, npy
-from edge_runtime.bundle import MANIFEST, SIGNATURE, arrange, engine_for, open_bundle
+from edge_runtime import engines, manifest
+from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, arrange, engine_for, open_bundle
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, InputError
 from edge_runtime.manifest import SCHEMA_VERSION, File, GateSpec, InputContract, Manifest, OutputContract, Variant
-from edge_runtime.signature import TrustedKey
 
 if TYPE_CHECKING:
     from export.sign import SigningKey

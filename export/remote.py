@@ -15,8 +15,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edge_runtime import archive, manifest
-from edge_runtime.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
+from edge_runtime import manifest
+from edge_runtime.bundle import archive
+from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
 from edge_runtime.manifest import Variant
 from edge_runtime.timing import Measurement, Plan

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from edge_runtime.bundle import refusals
+from edge_runtime.bundle.bundle import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
 from edge_runtime.timing import Timing

@@ -21,10 +21,10 @@ from cryptography import exceptions
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edge_runtime import archive, signature
-from edge_runtime.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle import archive, signature
+from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import ConfigError
-from edge_runtime.signature import TrustedKey
 from export.pack import put_in_place
 
 IGNORED = (".git", ".gitattributes", ".github", ".gitignore", SIGNATURE)

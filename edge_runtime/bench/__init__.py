@@ -32,7 +32,7 @@ from edge_runtime.app import App
 from edge_runtime.bench.feeder import RESULTS, Feeder
 from edge_runtime.bench.handwritten import Call, HandWritten, library_call, no_delay
 from edge_runtime.bench.result import BareCall, BenchResult, Cost, machine
-from edge_runtime.bundle import arrange, engine_for
+from edge_runtime.bundle.bundle import arrange, engine_for
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.engine import Engine

@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the description."""
-    from edge_runtime.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
 
     description = open_bundle(options.bundle).describe()
     if options.json:

@@ -10,7 +10,7 @@ import orjson
 from edge_runtime.cli.arguments import add_trusted, existing_file
 
 if TYPE_CHECKING:
-    from edge_runtime.bundle import Bundle
+    from edge_runtime.bundle.bundle import Bundle
 
 
 def add(commands: Any) -> None:
@@ -33,9 +33,9 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Verify, print, and tell by the exit code."""
-    from edge_runtime.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
-    from edge_runtime.signature import load_keys  # noqa: PLC0415
 
     trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
     with open_bundle(options.bundle, trusted=trusted) as bundle:
@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(bundle: Bundle, name: str) -> dict[str, str]:
-    from edge_runtime.bundle import refusals  # noqa: PLC0415
-    from edge_runtime.probe import probe  # noqa: PLC0415
+    from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
+    from edge_runtime.bundle.sandbox import probe  # noqa: PLC0415
 
     reasons = refusals(bundle.variant(name))
     if reasons:

@@ -21,7 +21,7 @@ import numpy as np
 
 from edge_runtime import config as configuration
 from edge_runtime.app import App, stopped_by_signals
-from edge_runtime.bundle import arrange
+from edge_runtime.bundle.bundle import arrange
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.demo.schedule import Recording, Truth, Turn, load_recordings, plan

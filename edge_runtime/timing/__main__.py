@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import EdgeError
 from edge_runtime.timing.measure import measure_bundle, table
 from edge_runtime.timing.race import Plan

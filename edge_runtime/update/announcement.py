@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import orjson
 
 from edge_runtime import schema
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import SignatureError, UpdateRefused
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
-from edge_runtime.signature import TrustedKey
 from edge_runtime.update import envelope
 
 PAYLOAD_TYPE = "application/vnd.edge-runtime.announcement+json"

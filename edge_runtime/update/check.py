@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_runtime.archive import Limits
-from edge_runtime.bundle import Bundle, open_bundle
+from edge_runtime.bundle.archive import Limits
+from edge_runtime.bundle.bundle import Bundle, open_bundle
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
 from edge_runtime.errors import BundleError, IntegrityError, ManifestError, SignatureError, UpdateRefused
 from edge_runtime.manifest import InputContract, Manifest
-from edge_runtime.signature import TrustedKey
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.state import Installed, State

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from edge_runtime.bundle.signature import TrustedKey, hash_of, pae
 from edge_runtime.errors import SignatureError
-from edge_runtime.signature import TrustedKey, hash_of, pae
 
 MAX_SIGNATURES = 64
 

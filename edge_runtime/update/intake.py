@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
-from edge_runtime.signature import TrustedKey
 from edge_runtime.system.barrier import Barrier, Scheduler
 from edge_runtime.system.loop import Timer
 from edge_runtime.system.retry import Retry

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_runtime import schema
+from edge_runtime.bundle.signature import TrustedKey, hash_of, key_id, load_keys
 from edge_runtime.errors import ConfigError, SignatureError, StoreError, UpdateRefused
-from edge_runtime.signature import TrustedKey, hash_of, key_id, load_keys
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update import envelope as envelopes
 from edge_runtime.update.envelope import Envelope

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import BundleError, EdgeError, StoreError
 from edge_runtime.model import Model, Predictor
 from edge_runtime.system import durable_file as durable

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, UpdateRefused
 from edge_runtime.manifest import Manifest
@@ -22,7 +23,6 @@ from edge_runtime.model import Model
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Message
 from edge_runtime.pipeline import Pipeline
-from edge_runtime.signature import TrustedKey
 from edge_runtime.system import durable_file as durable
 from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.system.loop import Loop

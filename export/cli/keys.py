@@ -65,7 +65,7 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from edge_runtime.signature import load_key  # noqa: PLC0415
+    from edge_runtime.bundle.signature import load_key  # noqa: PLC0415
 
     options.key = options.file
     try:
@@ -82,7 +82,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _set(options: argparse.Namespace) -> int:
-    from edge_runtime.signature import load_keys  # noqa: PLC0415
+    from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from export.keys import key_set  # noqa: PLC0415
     from export.sign import SigningKey  # noqa: PLC0415
 
@@ -98,7 +98,7 @@ def _set(options: argparse.Namespace) -> int:
 
 
 def _sign(options: argparse.Namespace) -> int:
-    from edge_runtime.signature import load_key  # noqa: PLC0415
+    from edge_runtime.bundle.signature import load_key  # noqa: PLC0415
     from export.sign import attach, sign_bundle  # noqa: PLC0415
 
     if options.signature is not None:

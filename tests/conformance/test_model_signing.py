@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import SignatureError
 from export.sign import SigningKey, attach, new_key
 from tests import models

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edge_runtime import accelerators, devices, tune
 from edge_runtime.accelerators import automatic, expected, folder_for, kept
-from edge_runtime.bundle import Bundle, open_bundle
+from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import Isolate, ModelConfig
 from edge_runtime.devices import CACHE, EngineChoice, Evidence, Profile

@@ -21,7 +21,7 @@ from edge_runtime.bench import (
     runtime,
 )
 from edge_runtime.bench.handwritten import HandWritten, Ring, decode_raw, json_decoder, library_call
-from edge_runtime.bundle import engine_for, open_bundle
+from edge_runtime.bundle.bundle import engine_for, open_bundle
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import ConfigError

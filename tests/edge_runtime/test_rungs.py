@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import probe, rungs
-from edge_runtime.bundle import load_engine, open_bundle
+from edge_runtime import rungs
+from edge_runtime.bundle import sandbox as probe
+from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig

@@ -17,9 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime import archive, manifest, npy, tune
+from edge_runtime import manifest, tune
 from edge_runtime import tuning as tuning_file
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.sandbox import ProbeReport
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
@@ -27,7 +29,6 @@ from edge_runtime.devices import EngineChoice, Evidence, Profile
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import load_model
-from edge_runtime.probe import ProbeReport
 from edge_runtime.rungs import start
 from edge_runtime.timing import Contender, Machine, Plan, Timing, child
 from edge_runtime.tuning import Figure, Tuning
@@ -215,7 +216,7 @@ def test_too_little_time_is_said_before_it_is_spent(
         clock.advance(each_s)
         return ProbeReport(variant=variant, outcome="ok", total_s=each_s, replay_s=0.01)
 
-    monkeypatch.setattr("edge_runtime.probe.probe", prove)
+    monkeypatch.setattr("edge_runtime.bundle.sandbox.probe", prove)
     with open_bundle(bundle) as opened, pytest.raises(EngineError, match=said):
         tune.tune(opened, within_s=within_s, clock=clock)
     assert len(proven) == 1

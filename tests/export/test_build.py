@@ -16,7 +16,7 @@ pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (e
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (extra [export])")
 
 from edge_runtime import __version__  # noqa: E402 - only where torch is
-from edge_runtime.bundle import open_bundle  # noqa: E402
+from edge_runtime.bundle.bundle import open_bundle  # noqa: E402
 from edge_runtime.cli import main as edge_runtime  # noqa: E402
 from edge_runtime.clock import Clock  # noqa: E402
 from edge_runtime.errors import ConfigError  # noqa: E402

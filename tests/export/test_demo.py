@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="the export toolchain's networks need torch 
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (extra [export])")
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (extra [export])")
 
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import ConfigError
 from export import demo
 from export.data import Dataset, Recording

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime.bundle import Bundle, load_engine, open_bundle
+from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
 from edge_runtime.engine import EngineOptions
 from edge_runtime.gate import Gate
 from export.calibrate import gate_figures

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime import archive
-from edge_runtime.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle import archive
+from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
 from edge_runtime.timing import Measurement, Plan, Timing, this_machine
 from export.remote import measure_on, record

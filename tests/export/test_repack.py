@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_runtime.bundle import MANIFEST, load_engine, open_bundle, verify_golden
+from edge_runtime.bundle.bundle import MANIFEST, load_engine, open_bundle, verify_golden
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError
 from export.clean import clean

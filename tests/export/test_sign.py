@@ -12,10 +12,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from edge_runtime import archive, signature
-from edge_runtime.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle import archive, signature
+from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle.signature import load_key
 from edge_runtime.errors import BundleError, ConfigError, SignatureError
-from edge_runtime.signature import load_key
 from export.cli import main
 from export.sign import SigningKey, attach, new_key, sign_bundle, statement
 from tests import models

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+from edge_runtime.bundle.model_files import check
 from edge_runtime.errors import ConfigError
-from edge_runtime.model_files import check
 from export.clean import clean
 from export.quantize import Scheme, quantize
 from export.tflite.errors import UnsupportedNodeError

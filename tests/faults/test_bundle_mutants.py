@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from edge_runtime import archive, engines, manifest
-from edge_runtime.bundle import MANIFEST, SIGNATURE, open_bundle
+from edge_runtime import engines, manifest
+from edge_runtime.bundle import archive
+from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError
 from export.sign import SigningKey, new_key
-from tests.edge_runtime.test_bundle import files_of
+from tests.edge_runtime.bundle.test_bundle import files_of
 from tests.faults.conftest import Note, Tier
 from tests.models import tiny_bundle
 
@@ -55,8 +56,8 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engines, "load", reached)
     monkeypatch.setattr(manifest, "parse", reached)
-    monkeypatch.setattr("edge_runtime.model_files.check", reached)
-    monkeypatch.setattr("edge_runtime.npy.parse", reached)
+    monkeypatch.setattr("edge_runtime.bundle.model_files.check", reached)
+    monkeypatch.setattr("edge_runtime.bundle.npy.parse", reached)
 
 
 def every_byte(files: Files, rng: random.Random) -> Iterator[tuple[str, bytes]]:

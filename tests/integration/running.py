@@ -24,7 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from edge_runtime.app import App
-from edge_runtime.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.engine import EngineOptions
 from edge_runtime.model import Model

@@ -7,7 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime import engines, probe
+from edge_runtime import engines
+from edge_runtime.bundle import sandbox as probe
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig

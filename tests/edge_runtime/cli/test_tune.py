@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from edge_runtime import accelerators, devices, tune
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.devices import CACHE, EngineChoice, this_device

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import archive, manifest, npy
-from edge_runtime.bundle import open_bundle
+from edge_runtime import manifest
+from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.engines import null
 from edge_runtime.errors import EngineError, IncompatibleError
 from edge_runtime.timing import Contender, Measurement, Plan, measure, measure_bundle

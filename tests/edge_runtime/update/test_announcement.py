@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.signature import TrustedKey
 from edge_runtime.update import announcement, freshness
 from edge_runtime.update import keys as key_sets
 from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, Signed, in_canary, seconds

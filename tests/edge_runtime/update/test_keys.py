@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from edge_runtime import signature
+from edge_runtime.bundle import signature
+from edge_runtime.bundle.signature import load_key
 from edge_runtime.errors import ConfigError, StoreError, UpdateRefused
-from edge_runtime.signature import load_key
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update.keys import MAX_BYTES, PAYLOAD_TYPE, KeyChain, successor
 from export import keys as tool

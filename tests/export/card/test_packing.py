@@ -12,7 +12,7 @@ import orjson
 import pytest
 from onnx import numpy_helper
 
-from edge_runtime.bundle import open_bundle
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.timing.child import Trial

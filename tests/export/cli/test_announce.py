@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from edge_runtime.bundle.signature import load_key
 from edge_runtime.clock import SystemClock
-from edge_runtime.signature import load_key
 from edge_runtime.update import announcement, freshness
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.state import State

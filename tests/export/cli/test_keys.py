@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.bundle import open_bundle
-from edge_runtime.signature import load_key
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.signature import load_key
 from export.cli import main
 from tests import models
 

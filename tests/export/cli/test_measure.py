@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.bundle import open_bundle
-from edge_runtime.signature import load_key
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.signature import load_key
 from export.cli import main
 from export.sign import SigningKey, new_key, sign_bundle
 from tests import models
@@ -71,7 +71,7 @@ def test_a_bundle_that_was_changed_after_signing_is_not_signed_again(
     sign_bundle(bundle, SigningKey(key))
     with open_bundle(bundle) as opened:
         made = opened.file("signature.json")
-    from edge_runtime import archive  # noqa: PLC0415
+    from edge_runtime.bundle import archive  # noqa: PLC0415
 
     other = models.tiny_bundle(tmp_path / "other.edge", name="other")
     with open_bundle(other) as opened:

@@ -200,7 +200,7 @@ def live(order: Order) -> NoReturn:
 def _run(order: Order, folder: Path, journal: Journal) -> None:
     from edge_runtime import model  # noqa: PLC0415
     from edge_runtime.app import App  # noqa: PLC0415
-    from edge_runtime.probe import ProbeReport  # noqa: PLC0415
+    from edge_runtime.bundle.sandbox import ProbeReport  # noqa: PLC0415
     from edge_runtime.system.retry import Retry  # noqa: PLC0415
     from edge_runtime.update import course, intake  # noqa: PLC0415
     from tests.edge_runtime.update.devices import Answers, Ticker, configured  # noqa: PLC0415

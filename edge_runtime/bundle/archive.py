@@ -39,7 +39,7 @@ _FILE_TYPE = 0o170000
 _REGULAR = 0o100000
 
 _CHUNK = 1 << 20
-_REPACK = "write it with edge-export, or with edge_runtime.archive.pack"
+_REPACK = "write it with edge-export, or with edge_runtime.bundle.archive.pack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
 """The bundle: the one file that passes from export to a device, opened with suspicion.
 
 `open_bundle` reads every byte of the file once and refuses it, before any model library sees anything, unless the
-archive has the one accepted form (`edge_runtime.archive`), somebody trusted has signed all of it where that is asked
-for (`edge_runtime.signature`), the manifest is understood, every file is listed with its size and SHA-256 and none is
-missing or left over, the golden vectors are plain arrays of the promised shapes, and the model files are whole in
-themselves; in this order. What is handed out later is read again and hashed again, so a file that is swapped or edited
-while it is open is refused too.
+archive has the one accepted form (`edge_runtime.bundle.archive`), somebody trusted has signed all of it where that is
+asked for (`edge_runtime.bundle.signature`), the manifest is understood, every file is listed with its size and SHA-256
+and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the model files are
+whole in themselves; in this order. What is handed out later is read again and hashed again, so a file that is swapped
+or edited while it is open is refused too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime import engines, manifest, model_files, npy, signature
-from edge_runtime.archive import Archive, Limits, safe_name
+from edge_runtime import engines, manifest
+from edge_runtime.bundle import model_files, npy, signature
+from edge_runtime.bundle.archive import Archive, Limits, safe_name
+from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
 from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.errors import (
@@ -38,7 +40,6 @@ from edge_runtime.errors import (
     SignatureError,
 )
 from edge_runtime.manifest import File, Manifest, Variant
-from edge_runtime.signature import TrustedKey
 
 Floats = npt.NDArray[np.float32]
 
@@ -414,7 +415,7 @@ def load_engine(
         return null.load(null.describe(shape[1:], len(bundle.manifest.output.labels)), options, {})
     name = engine or engine_for(chosen)
     if probe_first:
-        from edge_runtime import probe  # noqa: PLC0415 - imports this module
+        from edge_runtime.bundle import sandbox as probe  # noqa: PLC0415 - imports this module
 
         probe.probe(bundle, variant, options, engine=name, provider_options=provider_options).require()
     loaded = engines.load(name, bundle.read_variant(variant), options, provider_options)

@@ -2,7 +2,7 @@
 
 Only what must be known before a library sees the bytes: the format is the one the manifest names (a library that
 guesses formats could be handed a third one), the outermost structure is not cut short, and no tensor's data lies in
-another file. Everything finer is left to the library in a child process (`edge_runtime.probe`).
+another file. Everything finer is left to the library in a child process (`edge_runtime.bundle.sandbox`).
 
 Sources: onnx.proto3 of ONNX (field numbers below); Protocol Buffers encoding; schema.fbs of LiteRT (file identifier
 TFL3, fields of Model); CVE-2022-25882, CVE-2024-27318 and CVE-2026-27489 for why external data is refused.

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from edge_runtime import archive, engines, manifest, signature
-from edge_runtime.bundle import SIGNATURE, open_bundle
+from edge_runtime import engines, manifest
+from edge_runtime.bundle import archive, signature
+from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, SignatureError
 from export.sign import SigningKey, new_key
 from tests import models
-from tests.edge_runtime.test_bundle import files_of, rewritten
+from tests.edge_runtime.bundle.test_bundle import files_of, rewritten
 
 SEED = 20261121
 
@@ -46,8 +47,8 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engines, "load", reached)
     monkeypatch.setattr(manifest, "parse", reached)
-    monkeypatch.setattr("edge_runtime.model_files.check", reached)
-    monkeypatch.setattr("edge_runtime.npy.parse", reached)
+    monkeypatch.setattr("edge_runtime.bundle.model_files.check", reached)
+    monkeypatch.setattr("edge_runtime.bundle.npy.parse", reached)
 
 
 def refused(path: Path, keys: list[SigningKey], kind: type[BundleError] = BundleError) -> str:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from edge_runtime import model_files
+from edge_runtime.bundle import model_files
 from edge_runtime.errors import IntegrityError
 from tests import models
 

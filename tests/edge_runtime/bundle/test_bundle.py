@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime import archive, engines, npy
-from edge_runtime.archive import Limits
-from edge_runtime.bundle import (
+from edge_runtime import engines
+from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle.archive import Limits
+from edge_runtime.bundle.bundle import (
     Bundle,
     arrange,
     choose_variant,
@@ -216,7 +217,7 @@ def test_no_engine_is_imported_to_open_or_refuse_a_bundle(path: Path, tmp_path: 
     bad.write_bytes(path.read_bytes()[:-1])
     code = f"""
 import sys
-from edge_runtime.bundle import open_bundle, choose_variant
+from edge_runtime.bundle.bundle import open_bundle, choose_variant
 from edge_runtime.errors import BundleError
 with open_bundle({str(path)!r}) as bundle:
     choose_variant(bundle)
@@ -228,7 +229,7 @@ except BundleError:
     sys.exit(f"imported {{heavy}}" if heavy else 0)
 sys.exit("was not refused")
 """
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
 
 

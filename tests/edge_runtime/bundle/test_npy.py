@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edge_runtime import npy
+from edge_runtime.bundle import npy
 
 arrays = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=8, min_side=0, max_side=3))
 

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, utils
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime import signature
+from edge_runtime.bundle import signature
+from edge_runtime.bundle.signature import TrustedKey, load_key, load_keys, verify
 from edge_runtime.errors import ConfigError, SignatureError
-from edge_runtime.signature import TrustedKey, load_key, load_keys, verify
 
 OMS = Path(__file__).parent / "data" / "oms"
 DIGESTS = {
@@ -382,5 +382,5 @@ def test_without_the_library_the_message_says_how_to_get_it(monkeypatch: pytest.
 
 
 def test_the_library_is_not_loaded_where_nothing_is_verified() -> None:
-    code = "import sys, edge_runtime.app, edge_runtime.signature; sys.exit('cryptography' in sys.modules)"
+    code = "import sys, edge_runtime.app, edge_runtime.bundle.signature; sys.exit('cryptography' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import archive, engines, npy, probe
-from edge_runtime.bundle import Bundle, load_engine, open_bundle
+from edge_runtime import engines
+from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle import sandbox as probe
+from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
 from edge_runtime.engine import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, File, InputContract, Manifest, OutputContract, Variant, dump

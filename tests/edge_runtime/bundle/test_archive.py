@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.archive import Archive, Limits, pack, safe_name
+from edge_runtime.bundle.archive import Archive, Limits, pack, safe_name
 from edge_runtime.errors import IntegrityError
 
 FILES = {"manifest.json": b"{}", "variants/a.onnx": b"model" * 100, "card.md": b"", "golden/x.npy": bytes(range(256))}

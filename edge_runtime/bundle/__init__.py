@@ -1,0 +1,1 @@
+"""The `.edge` file: archive, signature, model files, golden vectors, sandboxed trial load."""

@@ -39,14 +39,14 @@ from edge_runtime.types import Correction, FinalAnswer
 from edge_runtime.windowing.window import Windower
 
 if TYPE_CHECKING:
-    from edge_runtime.counters import LifetimeCounters
+    from edge_runtime.durable.counters import LifetimeCounters
+    from edge_runtime.durable.reading_log import Journal
+    from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.escalate import Escalator
     from edge_runtime.governor import Governor
-    from edge_runtime.journal import Journal
     from edge_runtime.mqtt.link import Link
     from edge_runtime.store import Outbox
     from edge_runtime.update.updates import Updates
-    from edge_runtime.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
 
@@ -182,9 +182,9 @@ class App:
         reading = self.config.journal is not None and self.config.durability == "reading"
         if path is None and not reading:
             return None
-        from edge_runtime.journal import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
+        from edge_runtime.durable.reading_log import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
+        from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
         from edge_runtime.store import placing  # noqa: PLC0415
-        from edge_runtime.window_state import SavedWindows  # noqa: PLC0415
 
         config = self.config.journal or JournalConfig(path=path or Path())
         placing.check(config.path, "outbox.path" if self.config.journal is None else "journal.path")
@@ -201,7 +201,7 @@ class App:
         path = self.config.counters_file
         if path is None:
             return None
-        from edge_runtime.counters import LifetimeCounters  # noqa: PLC0415 - only where state is kept
+        from edge_runtime.durable.counters import LifetimeCounters  # noqa: PLC0415 - only where state is kept
 
         counters = LifetimeCounters(path, self.metrics, self.clock)
         stack.callback(counters.close)

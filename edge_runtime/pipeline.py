@@ -36,8 +36,8 @@ from edge_runtime.types import Answer, Correction, FinalAnswer, Float32, Predict
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 if TYPE_CHECKING:
-    from edge_runtime.journal import Journal
-    from edge_runtime.window_state import SavedWindows
+    from edge_runtime.durable.reading_log import Journal
+    from edge_runtime.durable.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
 

@@ -122,7 +122,7 @@ def _entries(snapshot: Snapshot, options: argparse.Namespace) -> Iterator[Entry]
 
 
 def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
-    from edge_runtime.counters import read_totals  # noqa: PLC0415
+    from edge_runtime.durable.counters import read_totals  # noqa: PLC0415
     from edge_runtime.store.snapshot import Snapshot  # noqa: PLC0415
 
     totals = read_totals(config.path.with_name(f"{config.path.stem}.counters"))

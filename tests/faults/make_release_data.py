@@ -20,7 +20,7 @@ import numpy as np
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock
-from edge_runtime.journal import Journal, JournalConfig
+from edge_runtime.durable.reading_log import Journal, JournalConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.store import HardCase, Outbox, OutboxConfig

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_runtime.durable.reading_log_file import JournalFile, Turn
 from edge_runtime.errors import StoreError
-from edge_runtime.store.journal import JournalFile, Turn
 from tests.edge_runtime.store.outboxes import crash_image
 from tests.faults.conftest import Note, Tier
 from tests.faults.damage import spoil

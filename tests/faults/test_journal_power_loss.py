@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from edge_runtime.store.journal import JournalFile, Turn
+from edge_runtime.durable.reading_log_file import JournalFile, Turn
 from edge_runtime.store.schema import Connect, connect_sqlite
 from tests.edge_runtime.store.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier

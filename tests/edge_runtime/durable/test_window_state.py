@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_records import encode_readings
+from edge_runtime.durable.window_state import Progress, SavedWindows
 from edge_runtime.errors import StoreError, StoreInUse
-from edge_runtime.journal_rows import encode_readings
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.types import Reading
-from edge_runtime.window_state import Progress, SavedWindows
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
-from tests.edge_runtime.test_journal import contract, same, stream
+from tests.edge_runtime.durable.test_reading_log_file import contract, same, stream
 
 
 class Run:

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime import journal as journal_module
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
+from edge_runtime.durable import reading_log as journal_module
+from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_records import decode_snapshot, encode_snapshot
 from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable
-from edge_runtime.journal import Journal, JournalConfig
-from edge_runtime.journal_rows import decode_snapshot, encode_snapshot
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
 from edge_runtime.windowing.window import Window, WindowConfig, Windower

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime import counters as module
 from edge_runtime.clock import SystemClock
-from edge_runtime.counters import SLOT_BYTES, LifetimeCounters, Totals, read_totals
+from edge_runtime.durable import counters as module
+from edge_runtime.durable.counters import SLOT_BYTES, LifetimeCounters, Totals, read_totals
 from edge_runtime.errors import StoreUnusable
 from edge_runtime.metrics import Metrics
 

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_records import encode_readings
+from edge_runtime.durable.window_state import Done, Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.journal_rows import encode_readings
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.window_state import Done, Progress, counted_before
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)

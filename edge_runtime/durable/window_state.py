@@ -28,11 +28,11 @@ from pathlib import Path
 import orjson
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_records import decode_readings, decode_snapshot, encode_snapshot
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.journal_rows import decode_readings, decode_snapshot, encode_snapshot
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.journal import JournalFile, Recovered, Turn
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 log = logging.getLogger(__name__)

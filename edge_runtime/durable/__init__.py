@@ -1,0 +1,1 @@
+"""What survives a power cut: the outbox, the log of readings, begun windows, drop counters."""

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.store import HardCase, Outbox, OutboxConfig
-from edge_runtime.store.schema import Connection, connect_sqlite
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
 
 BODY_BYTES = 1_200
 TAKE = 64

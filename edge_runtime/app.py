@@ -40,12 +40,12 @@ from edge_runtime.windowing.window import Windower
 
 if TYPE_CHECKING:
     from edge_runtime.durable.counters import LifetimeCounters
+    from edge_runtime.durable.outbox import Outbox
     from edge_runtime.durable.reading_log import Journal
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.escalate import Escalator
     from edge_runtime.governor import Governor
     from edge_runtime.mqtt.link import Link
-    from edge_runtime.store import Outbox
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,8 @@ class App:
         config = self.config.outbox
         if config is None or self.config.cloud is None:
             return None
-        from edge_runtime.store import Outbox, placing  # noqa: PLC0415 - SQLite, only where there is a cloud
+        from edge_runtime.durable.outbox import Outbox  # noqa: PLC0415 - SQLite, only where there is a cloud
+        from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415 - SQLite, only where there is a cloud
 
         placing.check(config.path, "outbox.path")
         outbox = Outbox(config, self.clock)
@@ -182,9 +183,9 @@ class App:
         reading = self.config.journal is not None and self.config.durability == "reading"
         if path is None and not reading:
             return None
+        from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415
         from edge_runtime.durable.reading_log import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
-        from edge_runtime.store import placing  # noqa: PLC0415
 
         config = self.config.journal or JournalConfig(path=path or Path())
         placing.check(config.path, "outbox.path" if self.config.journal is None else "journal.path")

@@ -12,12 +12,12 @@ import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
+from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.refusals import UnaskableCase
-from edge_runtime.store import DELIVERED, Closing, HardCase
 from edge_runtime.types import Correction, FinalAnswer, Float32
 
 if TYPE_CHECKING:

@@ -23,12 +23,13 @@ from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
 from edge_runtime.committer import Committer, Then
+from edge_runtime.durable.outbox import Closing, HardCase, Outbox
+from edge_runtime.durable.outbox import control as requests
 from edge_runtime.errors import StoreError
 from edge_runtime.forwarder import LOOK_AGAIN_S, Forwarder
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Hard
-from edge_runtime.store import Closing, HardCase, Outbox, requests
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient
 from edge_runtime.cloud_model import CloudModel
+from edge_runtime.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.metrics import Metrics
 from edge_runtime.refusals import Decision, Refusals, UnaskableCase, decide
-from edge_runtime.store import TRUSTED_ATTEMPTS, HardCase, Outbox
 from edge_runtime.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.types import Correction
 

@@ -18,9 +18,9 @@ from edge_runtime.cli.arguments import existing_file, output_file, seconds
 from edge_runtime.errors import ConfigError, StoreError, StoreInUse
 
 if TYPE_CHECKING:
-    from edge_runtime.store import OutboxConfig
-    from edge_runtime.store.requests import Action
-    from edge_runtime.store.snapshot import Entry, Snapshot
+    from edge_runtime.durable.outbox import OutboxConfig
+    from edge_runtime.durable.outbox.control import Action
+    from edge_runtime.durable.outbox.read_only_copy import Entry, Snapshot
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _config(where: Path) -> OutboxConfig:
-    from edge_runtime.store import OutboxConfig  # noqa: PLC0415 - SQLite, only when needed
+    from edge_runtime.durable.outbox import OutboxConfig  # noqa: PLC0415 - SQLite, only when needed
 
     with contextlib.suppress(OSError), where.open("rb") as file:
         if file.read(len(_SQLITE)) == _SQLITE:
@@ -123,7 +123,7 @@ def _entries(snapshot: Snapshot, options: argparse.Namespace) -> Iterator[Entry]
 
 def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
     from edge_runtime.durable.counters import read_totals  # noqa: PLC0415
-    from edge_runtime.store.snapshot import Snapshot  # noqa: PLC0415
+    from edge_runtime.durable.outbox.read_only_copy import Snapshot  # noqa: PLC0415
 
     totals = read_totals(config.path.with_name(f"{config.path.stem}.counters"))
     with Snapshot(config) as snapshot:
@@ -162,7 +162,7 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
 
 
 def _show(config: OutboxConfig, options: argparse.Namespace) -> int:
-    from edge_runtime.store.snapshot import Snapshot  # noqa: PLC0415
+    from edge_runtime.durable.outbox.read_only_copy import Snapshot  # noqa: PLC0415
 
     (case_id,) = options.ids
     with Snapshot(config) as snapshot:
@@ -185,7 +185,7 @@ def _show(config: OutboxConfig, options: argparse.Namespace) -> int:
 
 
 def _export(config: OutboxConfig, options: argparse.Namespace) -> int:
-    from edge_runtime.store.snapshot import Snapshot  # noqa: PLC0415
+    from edge_runtime.durable.outbox.read_only_copy import Snapshot  # noqa: PLC0415
 
     with Snapshot(config) as snapshot, contextlib.ExitStack() as stack:
         out: TextIO = sys.stdout
@@ -260,7 +260,7 @@ def _when(wall: float) -> str:
 
 
 def _change(config: OutboxConfig, options: argparse.Namespace) -> int:
-    from edge_runtime.store.snapshot import Snapshot  # noqa: PLC0415
+    from edge_runtime.durable.outbox.read_only_copy import Snapshot  # noqa: PLC0415
 
     if bool(options.ids) == options.all:
         raise ConfigError(f"name the dead letters, or all of them: edge-runtime outbox {options.action} APP.toml --all")
@@ -287,8 +287,8 @@ def _change(config: OutboxConfig, options: argparse.Namespace) -> int:
 def _apply(config: OutboxConfig, action: Action, ids: list[str], timeout_s: float) -> int:
     """By our own hand, or by that of the application that has the outbox open."""
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
-    from edge_runtime.store import Outbox  # noqa: PLC0415
-    from edge_runtime.store.requests import MAX_IDS, ask  # noqa: PLC0415
+    from edge_runtime.durable.outbox import Outbox  # noqa: PLC0415
+    from edge_runtime.durable.outbox.control import MAX_IDS, ask  # noqa: PLC0415
 
     clock = SystemClock()
     try:

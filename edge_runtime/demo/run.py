@@ -27,10 +27,10 @@ from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.demo.schedule import Recording, Truth, Turn, load_recordings, plan
 from edge_runtime.demo.tally import Tally
 from edge_runtime.demo.view import View
+from edge_runtime.durable.outbox import Outbox
 from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model
-from edge_runtime.store import Outbox
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import cut_recording
 

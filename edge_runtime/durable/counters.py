@@ -29,8 +29,8 @@ from typing import Any, Final
 import orjson
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.outbox.path_checks import refuse_foreign
 from edge_runtime.metrics import Metrics
-from edge_runtime.store.placing import refuse_foreign
 
 log = logging.getLogger(__name__)
 

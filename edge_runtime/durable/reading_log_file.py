@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from edge_runtime.durable.outbox.open_db import close_quietly, explain, fold_log, give_up, sync_folder
+from edge_runtime.durable.outbox.path_checks import identity_of, is_removed, refuse_foreign
+from edge_runtime.durable.outbox.schema import Connect, Connection, connect_sqlite, memory_for
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
-from edge_runtime.store.opening import close_quietly, explain, fold_log, give_up, sync_folder
-from edge_runtime.store.placing import identity_of, is_removed, refuse_foreign
-from edge_runtime.store.schema import Connect, Connection, connect_sqlite, memory_for
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ class JournalFile:
         return Recovered(contract, snapshot, last, turns, settled, len(rows) - len(turns))
 
     def _lock(self) -> int:
-        """A lock file, as the outbox has one (`edge_runtime.store.opening.lock`)."""
+        """A lock file, as the outbox has one (`edge_runtime.durable.outbox.open_db.lock`)."""
         if not self._path.parent.is_dir():
             raise StoreUnusable(
                 f"the journal's folder {self._path.parent} does not exist; create it or change the path"

@@ -20,11 +20,11 @@ from edge_runtime import committer, escalate
 from edge_runtime.app import App, stopped_by_signals
 from edge_runtime.clock import Clock, SimulatedClock
 from edge_runtime.config import AppConfig, parse
+from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
 from edge_runtime.sinks.memory import MemorySink
-from edge_runtime.store import Outbox, OutboxConfig
-from edge_runtime.store.schema import connect_sqlite
-from tests.edge_runtime.store.outboxes import Failing
+from tests.edge_runtime.durable.outbox.outboxes import Failing
 from tests.integration.running import PATIENCE_S, answers, streams, write_recording
 from tests.integration.running import load_model as loaded
 from tests.models import tiny_bundle
@@ -188,7 +188,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.faults = {"": sqlite3.SQLITE_FULL}
-        monkeypatch.setattr("edge_runtime.store.Outbox", self._make)
+        monkeypatch.setattr("edge_runtime.durable.outbox.Outbox", self._make)
         monkeypatch.setattr(committer, "AGAIN_S", (0.01, 0.05))
         monkeypatch.setattr(escalate, "LOOK_AGAIN_S", 0.02)
 

@@ -18,11 +18,11 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.committer import AGAIN_S, Committer
+from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
-from edge_runtime.store import Outbox, OutboxConfig
-from edge_runtime.store.schema import Connection, connect_sqlite
-from tests.edge_runtime.store.outboxes import EVERYTHING, Failing, cases, ids, names
+from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, Failing, cases, ids, names
 
 FULL = {"COMMIT": sqlite3.SQLITE_FULL}
 """It can be opened and read."""

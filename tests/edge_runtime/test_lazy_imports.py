@@ -33,7 +33,7 @@ def test_an_application_loads_only_what_it_names() -> None:
     loaded = loaded_by("import edge_runtime.app")
     assert not loaded & {
         "sqlite3",
-        "edge_runtime.store",
+        "edge_runtime.durable.outbox",
         "edge_runtime.cloud",
         "edge_runtime.mqtt.link",
         "edge_runtime.sinks.webhook",

@@ -20,10 +20,10 @@ import numpy as np
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.reading_log import Journal, JournalConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
 from edge_runtime.windowing.window import WindowConfig, Windower

@@ -23,14 +23,14 @@ import orjson
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edge_runtime.durable.outbox import OutboxConfig
+from edge_runtime.durable.outbox.read_only_copy import Snapshot
+from edge_runtime.durable.outbox.schema import Ledger
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import GateSpec
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.serve import ServeConfig, Server
 from edge_runtime.serve_batch import ServedModel
-from edge_runtime.store import OutboxConfig
-from edge_runtime.store.schema import Ledger
-from edge_runtime.store.snapshot import Snapshot
 from tests.faults.device import Device, Devices
 from tests.integration.running import PATIENCE_S, Answer, Message, Publisher, payload, until
 from tests.models import tiny_bundle

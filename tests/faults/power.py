@@ -90,7 +90,7 @@ class Disk:
         self._vfs.unregister()
 
     def connect(self, path: Path) -> _Connection:
-        """A connection for `edge_runtime.store.Outbox`, its file on this disk."""
+        """A connection for `edge_runtime.durable.outbox.Outbox`, its file on this disk."""
         return _Connection(path, self._vfs.vfs_name)
 
     def mark(self, promised: Any) -> None:
@@ -207,7 +207,8 @@ class _Rows:
 
 
 class _Connection:
-    """`edge_runtime.store.schema.Connection` over apsw: the errors are those of the standard library's sqlite3."""
+    """`edge_runtime.durable.outbox.schema.Connection` over apsw: the errors are those of the standard library's
+    sqlite3."""
 
     def __init__(self, path: Path, vfs: str) -> None:
         self._db = apsw.Connection(str(path), vfs=vfs)

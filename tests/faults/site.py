@@ -18,14 +18,14 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.outbox import Counts, HardCase, Outbox, OutboxConfig
+from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.broker_session import Session
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.serve import ServeConfig, Server
 from edge_runtime.serve_batch import ServedModel
-from edge_runtime.store import Counts, HardCase, Outbox, OutboxConfig
-from edge_runtime.store.snapshot import Snapshot
 from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
 from tests.integration.running import Message, Publisher, payload, until

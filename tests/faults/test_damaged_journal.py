@@ -19,7 +19,7 @@ import pytest
 
 from edge_runtime.durable.reading_log_file import JournalFile, Turn
 from edge_runtime.errors import StoreError
-from tests.edge_runtime.store.outboxes import crash_image
+from tests.edge_runtime.durable.outbox.outboxes import crash_image
 from tests.faults.conftest import Note, Tier
 from tests.faults.damage import spoil
 

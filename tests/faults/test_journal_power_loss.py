@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
 from edge_runtime.durable.reading_log_file import JournalFile, Turn
-from edge_runtime.store.schema import Connect, connect_sqlite
-from tests.edge_runtime.store.outboxes import Rewritten
+from tests.edge_runtime.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.power import Disk, Image, Mode
 from tests.faults.test_power_loss import restore as restore_files

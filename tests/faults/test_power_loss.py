@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import HardCase, Outbox, OutboxConfig
-from edge_runtime.store.schema import Connect, connect_sqlite
-from tests.edge_runtime.store.outboxes import Rewritten
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
+from tests.edge_runtime.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
 from tests.faults.power import Disk, Files, Image, Mode

@@ -15,8 +15,8 @@ import pytest
 
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import HardCase, Outbox, OutboxConfig
-from edge_runtime.store.requests import serve
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.durable.outbox.control import serve
 
 TENSOR = np.arange(12, dtype="<f4")
 APP = """

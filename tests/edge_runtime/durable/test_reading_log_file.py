@@ -28,7 +28,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
-from tests.edge_runtime.store.outboxes import crash_image
+from tests.edge_runtime.durable.outbox.outboxes import crash_image
 
 PATIENCE_S = 60.0
 

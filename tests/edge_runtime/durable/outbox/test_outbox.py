@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from tests.edge_runtime.store.outboxes import (
+from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
     case,
     cases,

@@ -9,7 +9,7 @@ Tables::
     ledger   one row of counters, written in the same transaction as the rows they count
     state    small values that must survive a restart, for example the gate's budget
 
-    closed       how the last cases ended; see `edge_runtime.store.closings`
+    closed       how the last cases ended; see `edge_runtime.durable.outbox.closings`
     unpublished  which of these the sinks do not have yet
 
 A case's state lies beside its body and not in it, so a failed attempt rewrites forty bytes and not the tensor: flash

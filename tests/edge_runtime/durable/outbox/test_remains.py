@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.reading_log_file import JournalFile, Turn
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.errors import StoreError, StoreUnusable
-from edge_runtime.store import HardCase, Outbox, OutboxConfig
 from edge_runtime.types import Reading
 
 CASES = 60

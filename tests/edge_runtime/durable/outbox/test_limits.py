@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import HardCase, Outbox, OutboxConfig, WhenFull
-from tests.edge_runtime.store.outboxes import (
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, WhenFull
+from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
     case,
     cases,

@@ -31,8 +31,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from edge_runtime.clock import Clock
-from edge_runtime.store import closings, rows
-from edge_runtime.store.records import (
+from edge_runtime.durable.outbox import closings
+from edge_runtime.durable.outbox import queries as rows
+from edge_runtime.durable.outbox.queries import Lease, Queued
+from edge_runtime.durable.outbox.records import (
     DELIVERED,
     GROUP_CASES,
     Closing,
@@ -42,9 +44,8 @@ from edge_runtime.store.records import (
     OutboxConfig,
     PutResult,
 )
-from edge_runtime.store.rows import Lease, Queued
-from edge_runtime.store.salvage import Damage
-from edge_runtime.store.schema import (
+from edge_runtime.durable.outbox.recovery import Damage
+from edge_runtime.durable.outbox.schema import (
     PAGE_BYTES,
     READ_CASE,
     Connect,
@@ -55,7 +56,7 @@ from edge_runtime.store.schema import (
     is_intact,
     stored_id,
 )
-from edge_runtime.store.session import Session
+from edge_runtime.durable.outbox.session import Session
 
 log = logging.getLogger(__name__)
 

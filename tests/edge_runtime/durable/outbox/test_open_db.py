@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.durable.outbox import path_checks as placing
+from edge_runtime.durable.outbox import schema as store_schema
 from edge_runtime.errors import ConfigError, StoreError, StoreInUse, StoreUnusable
-from edge_runtime.store import Outbox, OutboxConfig, placing
-from edge_runtime.store import schema as store_schema
-from tests.edge_runtime.store.outboxes import (
+from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
     cases,
     make,
@@ -53,7 +54,7 @@ def test_a_second_owner_is_turned_away_at_once(tmp_path: Path, clock: SimulatedC
     other = f"""
         from pathlib import Path
         from edge_runtime.clock import SystemClock
-        from edge_runtime.store import Outbox, OutboxConfig
+        from edge_runtime.durable.outbox import Outbox, OutboxConfig
         Outbox(OutboxConfig(path=Path({str(tmp_path / "outbox.db")!r})), SystemClock()).open()
     """
     with make(tmp_path, clock) as outbox:
@@ -99,7 +100,7 @@ def test_an_older_file_is_upgraded_and_a_newer_one_refused(
         outbox.put(cases(1, 2))
     newer = (*store_schema.UPGRADES, ("CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('v2')"))
     with monkeypatch.context() as patch:
-        patch.setattr("edge_runtime.store.opening.UPGRADES", newer)
+        patch.setattr("edge_runtime.durable.outbox.open_db.UPGRADES", newer)
         with make(tmp_path, clock) as outbox:
             assert outbox.counts().queued == 2
             assert outbox.damage == []

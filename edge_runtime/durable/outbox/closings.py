@@ -20,8 +20,8 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.store.records import DELIVERED, Closing
-from edge_runtime.store.schema import Connection, Ledger, public_id, stored_id
+from edge_runtime.durable.outbox.records import DELIVERED, Closing
+from edge_runtime.durable.outbox.schema import Connection, Ledger, public_id, stored_id
 
 
 class Memory:

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.outbox import open_db as opening
+from edge_runtime.durable.outbox.path_checks import identity_of, is_removed
+from edge_runtime.durable.outbox.records import OutboxConfig
+from edge_runtime.durable.outbox.recovery import Damage, finish, salvage
+from edge_runtime.durable.outbox.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
-from edge_runtime.store import opening
-from edge_runtime.store.placing import identity_of, is_removed
-from edge_runtime.store.records import OutboxConfig
-from edge_runtime.store.salvage import Damage, finish, salvage
-from edge_runtime.store.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 The suite runs a few hundred sequences. A long run, from the repository's root::
 
-    python -m tests.edge_runtime.store.test_model --sequences 2000 --steps 50
+    python -m tests.edge_runtime.durable.outbox.test_model --sequences 2000 --steps 50
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import TRUSTED_ATTEMPTS, HardCase, Outbox, OutboxConfig, WhenFull
-from edge_runtime.store.schema import Connection, connect_sqlite
+from edge_runtime.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox, OutboxConfig, WhenFull
+from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
 
 MEMORY = Path("/dev/shm")
 """No flush means anything here, so the files may as well lie in memory: a crash is a copy of them."""

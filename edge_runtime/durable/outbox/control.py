@@ -23,8 +23,8 @@ from typing import Any, Literal
 import orjson
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.outbox.outbox import Outbox
 from edge_runtime.errors import StoreError
-from edge_runtime.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ The only package that knows SQL.
 
 from __future__ import annotations
 
-from edge_runtime.store.outbox import Outbox
-from edge_runtime.store.records import (
+from edge_runtime.durable.outbox.outbox import Outbox
+from edge_runtime.durable.outbox.records import (
     DELIVERED,
     TRUSTED_ATTEMPTS,
     Closing,
@@ -31,7 +31,7 @@ from edge_runtime.store.records import (
     PutResult,
     WhenFull,
 )
-from edge_runtime.store.salvage import Damage
+from edge_runtime.durable.outbox.recovery import Damage
 
 __all__ = [
     "DELIVERED",

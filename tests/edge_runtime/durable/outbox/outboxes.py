@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.store import HardCase, Outbox, OutboxConfig
-from edge_runtime.store.schema import Connection, connect_sqlite
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
 
 EVERYTHING = 2**30
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def case(number: int, *, priority: int = 0, value: float = 0.5, size: int = 600) -> HardCase:

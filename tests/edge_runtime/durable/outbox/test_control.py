@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from edge_runtime.clock import SimulatedClock, SystemClock
+from edge_runtime.durable.outbox import Outbox
+from edge_runtime.durable.outbox.control import MAX_IDS, ask, serve
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
-from edge_runtime.store import Outbox
-from edge_runtime.store.requests import MAX_IDS, ask, serve
 from edge_runtime.system.barrier import Barrier
-from tests.edge_runtime.store.outboxes import EVERYTHING, cases, make, names
+from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, cases, make, names
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_crash_between_doing_and_answering_does_it_once(outbox: Outbox, monkey
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edge_runtime.store.requests._write_over", crash)
+    monkeypatch.setattr("edge_runtime.durable.outbox.control._write_over", crash)
     with pytest.raises(KeyboardInterrupt):
         serve(outbox.path, outbox)
     monkeypatch.undo()
@@ -149,7 +149,7 @@ def test_a_request_that_makes_the_owner_fail_is_not_met_again(outbox: Outbox, mo
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("edge_runtime.store.requests._do", fail)
+    monkeypatch.setattr("edge_runtime.durable.outbox.control._do", fail)
     metrics = Metrics()
     assert not Barrier("control", metrics).call(lambda: serve(outbox.path, outbox))
     assert metrics.dropped["control_internal_error"] == 1

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.store import closings
-from edge_runtime.store.opening import close_quietly, has_our_schema, log_of, open_database, sync_folder
-from edge_runtime.store.records import OutboxConfig
-from edge_runtime.store.schema import (
+from edge_runtime.durable.outbox import closings
+from edge_runtime.durable.outbox.open_db import close_quietly, has_our_schema, log_of, open_database, sync_folder
+from edge_runtime.durable.outbox.records import OutboxConfig
+from edge_runtime.durable.outbox.schema import (
     INSERT_CASE,
     PAGE_BYTES,
     Connect,

@@ -13,10 +13,9 @@ import os
 import sqlite3
 from pathlib import Path
 
-from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.store.placing import refuse_foreign
-from edge_runtime.store.records import OutboxConfig
-from edge_runtime.store.schema import (
+from edge_runtime.durable.outbox.path_checks import refuse_foreign
+from edge_runtime.durable.outbox.records import OutboxConfig
+from edge_runtime.durable.outbox.schema import (
     ADDED_LATER,
     APPLICATION_ID,
     BY_VALUE,
@@ -27,6 +26,7 @@ from edge_runtime.store.schema import (
     Damaged,
     Ledger,
 )
+from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.system.fs_errors import NOT_THE_DISK
 
 _COPY_BYTES = 1 << 20

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.durable.outbox import read_only_copy as snapshot
+from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.errors import StoreCorrupt, StoreError
-from edge_runtime.store import HardCase, Outbox, OutboxConfig, snapshot
-from edge_runtime.store.snapshot import Snapshot
-from tests.edge_runtime.store.outboxes import EVERYTHING, case, cases, make, names
+from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, case, cases, make, names
 
 
 def filled(folder: Path, clock: SimulatedClock) -> Outbox:

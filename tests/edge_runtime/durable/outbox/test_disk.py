@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import StoreError, StoreFull
-from edge_runtime.store import Outbox, OutboxConfig
-from edge_runtime.store.schema import connect_sqlite
-from tests.edge_runtime.store.outboxes import (
+from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
     ROOT,
     Failing,
@@ -96,7 +96,7 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
         from pathlib import Path
         from edge_runtime.clock import SystemClock
         from edge_runtime.errors import StoreError
-        from edge_runtime.store import HardCase, Outbox, OutboxConfig
+        from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         outbox = Outbox(OutboxConfig(path=Path(sys.argv[1])), SystemClock())
@@ -133,7 +133,7 @@ _COMMITTER = """
     import sys
     from pathlib import Path
     from edge_runtime.clock import SystemClock
-    from edge_runtime.store import HardCase, Outbox, OutboxConfig
+    from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 
     number = int(sys.argv[2])
     with Outbox(OutboxConfig(path=Path(sys.argv[1]), live_share=0), SystemClock()) as outbox:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from edge_runtime.store.schema import CHECKPOINT_PAGES, PAGE_BYTES
+from edge_runtime.durable.outbox.schema import CHECKPOINT_PAGES, PAGE_BYTES
 
 WhenFull = Literal["reject", "drop_oldest", "drop_least_valuable"]
 

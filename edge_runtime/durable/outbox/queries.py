@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from edge_runtime.store.records import GROUP_BYTES, GROUP_CASES, LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
-from edge_runtime.store.schema import (
+from edge_runtime.durable.outbox.records import GROUP_BYTES, GROUP_CASES, LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
+from edge_runtime.durable.outbox.schema import (
     INSERT_CASE,
     PAGE_BYTES,
     Connection,

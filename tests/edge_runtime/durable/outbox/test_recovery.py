@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.outbox import Damage, HardCase, Outbox, OutboxConfig, session
+from edge_runtime.durable.outbox import open_db as store_opening
+from edge_runtime.durable.outbox.schema import PAGE_BYTES, Connection, connect_sqlite, stored_id
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
-from edge_runtime.store import Damage, HardCase, Outbox, OutboxConfig, session
-from edge_runtime.store import opening as store_opening
-from edge_runtime.store.schema import PAGE_BYTES, Connection, connect_sqlite, stored_id
-from tests.edge_runtime.store.outboxes import (
+from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
     Failing,
     Rewritten,
@@ -278,7 +278,7 @@ def test_the_log_is_flushed_anew_at_opening(
 def test_the_files_limit_holds_even_where_the_estimate_of_pages_is_wrong(
     tmp_path: Path, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_runtime.store.rows.free_pages", lambda _db, _limit: 10**6)
+    monkeypatch.setattr("edge_runtime.durable.outbox.queries.free_pages", lambda _db, _limit: 10**6)
     config = OutboxConfig(path=tmp_path / "outbox.db", max_bytes=256 * 1024)
     with Outbox(config, clock) as outbox:
         accepted: list[str] = []
@@ -424,8 +424,8 @@ def test_a_salvage_cut_short_at_any_step_is_completed_by_the_next_start(
         patch.setattr(os, "link", counted(os.link))
         for name in ("unlink", "replace", "open"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
-        patch.setattr("edge_runtime.store.salvage.close_quietly", counted(store_opening.close_quietly))
-        patch.setattr("edge_runtime.store.salvage.sync_folder", counted(store_opening.sync_folder))
+        patch.setattr("edge_runtime.durable.outbox.recovery.close_quietly", counted(store_opening.close_quietly))
+        patch.setattr("edge_runtime.durable.outbox.recovery.sync_folder", counted(store_opening.sync_folder))
         try:
             first.open()
         except PowerCut:

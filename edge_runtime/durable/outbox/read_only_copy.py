@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from edge_runtime.durable.outbox import queries as rows
+from edge_runtime.durable.outbox.open_db import close_quietly, log_of, open_database
+from edge_runtime.durable.outbox.records import HardCase, OutboxConfig
+from edge_runtime.durable.outbox.schema import Connection, Damaged, Ledger, connect_sqlite, is_intact, stored_id
 from edge_runtime.errors import StoreCorrupt, StoreError
-from edge_runtime.store import rows
-from edge_runtime.store.opening import close_quietly, log_of, open_database
-from edge_runtime.store.records import HardCase, OutboxConfig
-from edge_runtime.store.schema import Connection, Damaged, Ledger, connect_sqlite, is_intact, stored_id
 
 _ATTEMPTS = 10
 _AT_ONCE = 64

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from edge_runtime import engines
-from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.engines.onnx import _library
 from tests import models
 

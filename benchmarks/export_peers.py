@@ -31,7 +31,7 @@ from benchmarks.mlperf_tiny import NETWORKS, Array, Inputs, Network, inputs_for,
 from benchmarks.peers import environments
 from benchmarks.report import Goal, Report, machine
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EdgeError
 from edge_runtime.timing import Contender, Plan, Timing, measure, race
 from export.clean import clean

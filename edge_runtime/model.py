@@ -14,7 +14,7 @@ from edge_runtime.bundle.bundle import Bundle, choose_variant, load_engine, open
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.bundle.signature import load_keys
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.types import Float32

@@ -10,13 +10,13 @@ from edge_runtime.accelerators import automatic
 from edge_runtime.bundle.bundle import Bundle, Floats, engine_for, load_engine, refusals, replay, verify_golden
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.clock import Clock
-from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.engines.base import Engine, EngineOptions
+from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError
 from edge_runtime.lineup import Lineup, Loaded, Rung
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import LoadedVariant, Model, load_model
-from edge_runtime.worker import WorkerEngine
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig

@@ -346,9 +346,9 @@ def _round_trip_us(bundle: Bundle, clock: Clock) -> float:
 
     By an engine that computes next to nothing, asked there and here by turns; the median of each.
     """
-    from edge_runtime.engine import EngineOptions  # noqa: PLC0415 - numpy
     from edge_runtime.engines import null  # noqa: PLC0415
-    from edge_runtime.worker import WorkerEngine  # noqa: PLC0415
+    from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415 - numpy
+    from edge_runtime.engines.subprocess_engine import WorkerEngine  # noqa: PLC0415
 
     windows, answers = bundle.golden(bundle.manifest.variants[0].name)
     window, options = windows[:1], EngineOptions()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, InputError
 from edge_runtime.timing import Contender, Measurement, Plan, measure
 from export.data import spread

@@ -23,7 +23,7 @@ import onnx
 from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EdgeError
 from edge_runtime.manifest import File, Manifest
 from export.clean import clean

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from export.data import Float32
 

@@ -21,7 +21,7 @@ from ai_edge_litert import schema_py_generated as tfl
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
 from edge_runtime.windowing.window import Window
 from export.pack import VariantSource, pack

@@ -35,7 +35,7 @@ from edge_runtime.bench.result import BareCall, BenchResult, Cost, machine
 from edge_runtime.bundle.bundle import arrange, engine_for
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.config import AppConfig, ModelConfig
-from edge_runtime.engine import Engine
+from edge_runtime.engines.base import Engine
 from edge_runtime.errors import ConnectionFailed
 from edge_runtime.manifest import Manifest
 from edge_runtime.model import Model, load_model

@@ -29,7 +29,7 @@ from edge_runtime.bundle import model_files, npy, signature
 from edge_runtime.bundle.archive import Archive, Limits, safe_name
 from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
-from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import (
     BundleError,
     EngineError,

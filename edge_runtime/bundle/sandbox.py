@@ -17,7 +17,7 @@ from edge_runtime.system import subprocess_job as child_process
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
-    from edge_runtime.engine import EngineOptions
+    from edge_runtime.engines.base import EngineOptions
 
 TIMEOUT_S = 30.0
 """A Raspberry Pi 3 imports an engine in about two seconds; ten times that, and some."""
@@ -91,7 +91,7 @@ def probe(
         EngineError: no child process can be started.
     """
     from edge_runtime.bundle.bundle import engine_for  # noqa: PLC0415 - imports this module
-    from edge_runtime.engine import EngineOptions  # noqa: PLC0415 - numpy, which the child imports under its limits
+    from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415 - numpy, which the child imports under its limits
 
     clock = clock or SystemClock()
     started = clock.monotonic()
@@ -137,7 +137,7 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
 
     from edge_runtime import engines  # noqa: PLC0415
     from edge_runtime.bundle.bundle import replay  # noqa: PLC0415
-    from edge_runtime.engine import EngineOptions  # noqa: PLC0415
+    from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415
     from edge_runtime.manifest import Variant  # noqa: PLC0415
 
     arrays = []

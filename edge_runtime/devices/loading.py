@@ -16,7 +16,7 @@ import numpy as np
 from edge_runtime import engines
 from edge_runtime.devices import files
 from edge_runtime.devices.profile import EngineChoice, Profile
-from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError, InputError
 
 log = logging.getLogger(__name__)

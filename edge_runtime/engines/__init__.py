@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edge_runtime.engine import Engine, EngineFactory, EngineOptions
+from edge_runtime.engines.base import Engine, EngineFactory, EngineOptions
 from edge_runtime.errors import EngineError
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.engine import Array, EngineFactory, EngineOptions, TensorSpec
+from edge_runtime.engines.base import Array, EngineFactory, EngineOptions, TensorSpec
+from edge_runtime.engines.quantization import Affine
 from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks, one_line
 from edge_runtime.errors import EngineError
-from edge_runtime.quantization import Affine
 
 # Rows on which the resized interpreter must agree with the other one before it is used.
 _TRIAL_ROWS = 3
@@ -155,7 +155,7 @@ class _Session:
 
 
 class LitertEngine:
-    """A loaded TFLite model; see `edge_runtime.engine.Engine`.
+    """A loaded TFLite model; see `edge_runtime.engines.base.Engine`.
 
     Inputs and outputs that the file quantises are float32 outside: windows are quantised on the way in, saturating,
     and answers turned back into floats on the way out.
@@ -199,7 +199,7 @@ class LitertEngine:
         self._single: _Session | None = _Session(interpreter())
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
-        """See `edge_runtime.engine.Engine.run`."""
+        """See `edge_runtime.engines.base.Engine.run`."""
         single = self._single
         if single is None:
             raise EngineError("this engine is closed; load the model again")
@@ -234,7 +234,7 @@ class LitertEngine:
         return affine.quantize(array, work, out)
 
     def close(self) -> None:
-        """See `edge_runtime.engine.Engine.close`."""
+        """See `edge_runtime.engines.base.Engine.close`."""
         self._single = None
         self._many = None
         self._buffers.clear()

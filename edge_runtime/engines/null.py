@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from edge_runtime.engine import Array, EngineOptions, TensorSpec
+from edge_runtime.engines.base import Array, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EngineError
 
@@ -62,7 +62,7 @@ class NullEngine:
         self._open = True
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
-        """See `edge_runtime.engine.Engine.run`."""
+        """See `edge_runtime.engines.base.Engine.run`."""
         if not self._open:
             raise EngineError("this engine is closed; load the model again")
         (x,) = self._check(arrays)
@@ -75,5 +75,5 @@ class NullEngine:
         return (y,)
 
     def close(self) -> None:
-        """See `edge_runtime.engine.Engine.close`."""
+        """See `edge_runtime.engines.base.Engine.close`."""
         self._open = False

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.engine import Array, EngineOptions, TensorSpec
 from edge_runtime.engines import providers
+from edge_runtime.engines.base import Array, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks, one_line
 from edge_runtime.errors import EngineError
 
@@ -140,7 +140,7 @@ def _library() -> Any:
 
 
 class OnnxEngine:
-    """A loaded ONNX model; see `edge_runtime.engine.Engine`.
+    """A loaded ONNX model; see `edge_runtime.engines.base.Engine`.
 
     How a batch reaches the model follows from the file: a free first axis on every input takes any batch, up to
     `max_batch` at a time; the same fixed first axis on every input is filled up to its size; a model whose inputs do
@@ -179,7 +179,7 @@ class OnnxEngine:
             self._warm_up(bind=cpu_only and (not self._exact or self._size == 1))
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
-        """See `edge_runtime.engine.Engine.run`."""
+        """See `edge_runtime.engines.base.Engine.run`."""
         if self._session is None:
             raise EngineError("this engine is closed; load the model again")
         inputs = self._check(arrays)
@@ -194,7 +194,7 @@ class OnnxEngine:
         return tuple(in_chunks(call, inputs, self._size, exact=self._exact))
 
     def close(self) -> None:
-        """See `edge_runtime.engine.Engine.close`."""
+        """See `edge_runtime.engines.base.Engine.close`."""
         self._binding = None
         self._session = None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edge_runtime.engine import Array, TensorSpec
+from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError, InputError
 
 # Shapes for which the check of finite numbers keeps a buffer; more are met only where the batch varies without bound.

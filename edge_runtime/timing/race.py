@@ -35,7 +35,7 @@ import numpy as np
 
 from edge_runtime import engines
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.engine import Array, EngineOptions
+from edge_runtime.engines.base import Array, EngineOptions
 from edge_runtime.errors import EngineError, InputError
 
 _LIMITS = (3, 5000)

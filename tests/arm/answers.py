@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from edge_runtime import engines
 from edge_runtime.bundle.bundle import load_engine, open_bundle, refusals
-from edge_runtime.engine import Engine, EngineOptions
+from edge_runtime.engines.base import Engine, EngineOptions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"
 BATCH = 32

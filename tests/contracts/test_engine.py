@@ -1,4 +1,4 @@
-"""One list of checks over every engine: what `edge_runtime.engine.Engine` promises."""
+"""One list of checks over every engine: what `edge_runtime.engines.base.Engine` promises."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime import engines
-from edge_runtime.engine import Engine, EngineOptions
 from edge_runtime.engines import null
+from edge_runtime.engines.base import Engine, EngineOptions
+from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.worker import WorkerEngine
 from tests import models
 
 Floats = npt.NDArray[np.float32]

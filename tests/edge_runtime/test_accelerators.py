@@ -18,6 +18,7 @@ from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import Isolate, ModelConfig
 from edge_runtime.devices import CACHE, EngineChoice, Evidence, Profile
+from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
@@ -25,7 +26,6 @@ from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, start
 from edge_runtime.timing import Plan
 from edge_runtime.tuning import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
-from edge_runtime.worker import WorkerEngine
 from tests import models
 
 pytestmark = pytest.mark.skipif(

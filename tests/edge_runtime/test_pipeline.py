@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.engine import Array, TensorSpec
+from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate import Budget, Gate, GateConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant

@@ -21,8 +21,9 @@ from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.engines.providers import Placement
+from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
@@ -30,7 +31,6 @@ from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, rungs_of, start
 from edge_runtime.system import subprocess_job as child_process
 from edge_runtime.tuning import Figure, Tuning, remember
-from edge_runtime.worker import WorkerEngine
 from export.pack import VariantSource
 from tests.models import completed, tiny_bundle, usable, variant
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.engines.litert import load_litert
 from edge_runtime.errors import ConfigError
 from export.clean import clean

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from edge_runtime.bundle.bundle import MANIFEST, load_engine, open_bundle, verify_golden
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError
 from export.clean import clean
 from export.pack import VariantSource

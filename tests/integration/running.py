@@ -26,7 +26,7 @@ from paho.mqtt.properties import Properties
 from edge_runtime.app import App
 from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.config import AppConfig, parse
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.model import Model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,7 +32,7 @@ from edge_runtime.bundle.bundle import (
     verify_golden,
 )
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError, IntegrityError, ManifestError
 from tests import models
 

@@ -16,7 +16,7 @@ from edge_runtime import engines
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle import sandbox as probe
 from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, File, InputContract, Manifest, OutputContract, Variant, dump
 from edge_runtime.system import subprocess_job as child_process

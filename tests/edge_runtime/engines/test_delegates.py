@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError
 from tests import models
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
 from edge_runtime.engines import litert
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError
 from tests import models
 

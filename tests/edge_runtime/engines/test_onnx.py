@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
 from edge_runtime.engines import onnx as onnx_engine
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError, InputError
 
 pytest.importorskip("onnxruntime")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
 from edge_runtime.engines import onnx, providers
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError
 from tests import models
 from tests.devices import fakes

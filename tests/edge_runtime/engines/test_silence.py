@@ -20,7 +20,7 @@ LOAD_AND_RUN = """
 import sys
 import numpy as np
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.engines import onnx as onnx_engine
 engine = engines.load(sys.argv[2], open(sys.argv[1], "rb").read(), EngineOptions())
 for n in (1, 1, 40):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from edge_runtime import engines
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.engine import Array, TensorSpec
 from edge_runtime.engines import null
+from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError
 from edge_runtime.timing import Contender, Plan, race
 from edge_runtime.timing.race import median_interval

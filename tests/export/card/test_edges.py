@@ -14,7 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines
-from edge_runtime.engine import EngineOptions
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError
 from export.card.onnx_edges import Fitted, fit_onnx
 from export.card.spec import Card, load

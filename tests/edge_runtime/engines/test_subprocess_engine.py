@@ -16,12 +16,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edge_runtime import worker as worker_module
-from edge_runtime.engine import EngineOptions
 from edge_runtime.engines import null
+from edge_runtime.engines import subprocess_engine as worker_module
+from edge_runtime.engines.base import EngineOptions
 from edge_runtime.engines.providers import Placement
+from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.worker import WorkerEngine
 
 X = np.ones((2, 3, 4), np.float32)
 PATIENCE_S = 60.0

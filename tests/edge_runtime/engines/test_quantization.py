@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from edge_runtime import quantization
-from edge_runtime.quantization import Affine, Floats
+from edge_runtime.engines import quantization
+from edge_runtime.engines.quantization import Affine, Floats
 
 DTYPES = [np.int8, np.uint8, np.int16, np.int32]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from edge_runtime.engine import Array, Engine, EngineOptions, TensorSpec
+from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EdgeError, EngineError, InputError
 from edge_runtime.system import subprocess_job as child_process
@@ -38,7 +38,7 @@ _GRACE_S: Final = 2.0
 
 
 class WorkerEngine:
-    """An engine that runs in a child process; see `edge_runtime.engine.Engine`.
+    """An engine that runs in a child process; see `edge_runtime.engines.base.Engine`.
 
     Args:
         engine: name in `edge_runtime.engines`.
@@ -96,11 +96,11 @@ class WorkerEngine:
         return self._process.pid if self._process is not None else 0
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
-        """See `edge_runtime.engine.Engine.run`."""
+        """See `edge_runtime.engines.base.Engine.run`."""
         return _unpack(self._ask(_CALL, _pack(self._check(arrays)), "an answer"))
 
     def close(self) -> None:
-        """See `edge_runtime.engine.Engine.close`."""
+        """See `edge_runtime.engines.base.Engine.close`."""
         self._end(kill=False)
 
     def _start(self, fd: int) -> subprocess.Popen[bytes]:

@@ -22,7 +22,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.drops import DropReporter
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.gate import Budget, Gate
+from edge_runtime.gate.gate import Budget, Gate
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model, load_model

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
-from edge_runtime.gate import GateConfig
+from edge_runtime.gate.gate import GateConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
 from edge_runtime.windowing.window import WindowConfig

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.gate import Budget
+from edge_runtime.gate.gate import Budget
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics

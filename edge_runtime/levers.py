@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, Protocol
 
-from edge_runtime.gate import Budget
+from edge_runtime.gate.gate import Budget
 from edge_runtime.lineup import Lineup
 from edge_runtime.pipeline import Pipeline
 

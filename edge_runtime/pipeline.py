@@ -27,7 +27,7 @@ import numpy as np
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.gate import Budget, Gate, audited
+from edge_runtime.gate.gate import Budget, Gate, audited
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor

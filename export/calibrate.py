@@ -1,7 +1,7 @@
 """How sure a model may be, and below which score a window goes to the cloud.
 
 Fitted on groups the model was not trained on, and after quantisation, so that the figures hold for the numbers the
-device computes. Plain numpy; the scores are those of `edge_runtime.gate`.
+device computes. Plain numpy; the scores are those of `edge_runtime.gate.gate`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.gate import Gate
+from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import GateSpec
 from export.data import Float32, Int64
 
@@ -127,7 +127,7 @@ def threshold_for_share(trust: Float32, share: float) -> float:
         share: between 0 and 1.
 
     Returns:
-        A threshold for `edge_runtime.gate.Gate`: a window is hard when its score lies below it.
+        A threshold for `edge_runtime.gate.gate.Gate`: a window is hard when its score lies below it.
 
     Raises:
         ConfigError: no windows, or not a share.

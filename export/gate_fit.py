@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.gate import Gate
+from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import GateSpec
 from export.calibrate import (
     SCORES,

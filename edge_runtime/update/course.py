@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edge_runtime.clock import Clock
-from edge_runtime.gate import Gate
+from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Predictor

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.devices import Evidence, Flag, Gauge, Profile
-from edge_runtime.gate import Budget, Gate, GateConfig
+from edge_runtime.gate.gate import Budget, Gate, GateConfig
 from edge_runtime.governor import Governor, GovernorConfig, Judge, governor_of
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant

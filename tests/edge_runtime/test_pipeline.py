@@ -13,7 +13,7 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.gate import Budget, Gate, GateConfig
+from edge_runtime.gate.gate import Budget, Gate, GateConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import LoadedVariant

@@ -11,7 +11,7 @@ import pytest
 
 from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
 from edge_runtime.engines.base import EngineOptions
-from edge_runtime.gate import Gate
+from edge_runtime.gate.gate import Gate
 from export.calibrate import gate_figures
 from export.data import Dataset, Windows, cut_windows, load_recordings
 from export.watch import CHANNELS, CLASSES, RESERVED_PEOPLE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.gate import Gate
+from edge_runtime.gate.gate import Gate
 from export.calibrate import SCORES, area_under_risk_coverage, at_temperature, fit_temperature, scores
 from export.data import Float32, Windows
 from export.gate_fit import fit_gate

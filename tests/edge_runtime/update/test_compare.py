@@ -11,7 +11,7 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.gate import Budget, Gate, GateConfig
+from edge_runtime.gate.gate import Budget, Gate, GateConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import LoadedVariant
 from edge_runtime.pipeline import Pipeline

@@ -1,0 +1,1 @@
+"""Is a window hard, and may it be asked about."""

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from edge_runtime.devices import files, sensors
-from edge_runtime.devices.profile import Cluster, EngineChoice, Evidence, Gauge, Profile
+from edge_runtime.hardware import files, sensors
+from edge_runtime.hardware.profile import Cluster, EngineChoice, Evidence, Gauge, Profile
 
 EVIDENCE = Evidence(
     tier="measured",

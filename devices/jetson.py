@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devices import cpu
-from edge_runtime.devices import files, sensors
-from edge_runtime.devices.profile import CACHE, MAX_SHAPES, MIN_SHAPES, EngineChoice, Evidence, Flag, Gauge, Profile
+from edge_runtime.hardware import files, sensors
+from edge_runtime.hardware.profile import CACHE, MAX_SHAPES, MIN_SHAPES, EngineChoice, Evidence, Flag, Gauge, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",

@@ -23,8 +23,8 @@ import re
 from pathlib import Path
 
 from devices import cpu
-from edge_runtime.devices import files
-from edge_runtime.devices.profile import EngineChoice, Evidence, Flag, Profile
+from edge_runtime.hardware import files
+from edge_runtime.hardware.profile import EngineChoice, Evidence, Flag, Profile
 
 EVIDENCE = Evidence(
     tier="emulated",

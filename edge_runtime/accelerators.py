@@ -24,7 +24,7 @@ from edge_runtime.errors import EdgeError
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.config import ModelConfig
-    from edge_runtime.devices import EngineChoice, Profile
+    from edge_runtime.hardware import EngineChoice, Profile
     from edge_runtime.manifest import Variant
     from edge_runtime.tuning import Figure, Setting, Tuning
 
@@ -71,7 +71,7 @@ def _winner(
     gains = tuning.gains(config.threads, variant=variant, isolate=config.isolate)
     for figure in [gain.figure for gain in gains if gain.worth]:
         if profile is None:
-            from edge_runtime.devices import this_device  # noqa: PLC0415 - not without an accelerator
+            from edge_runtime.hardware import this_device  # noqa: PLC0415 - not without an accelerator
 
             profile = this_device()
         choice = offered(profile, bundle.variant(figure.variant), figure)

@@ -20,7 +20,7 @@ When to step (`Judge`):
 
 So a step down and the next step up are never less than `hold_s` apart, whatever the sensors say.
 
-Limits come from the board's profile (`edge_runtime.devices`): the trip points of the kernel's thermal zones (Jetson,
+Limits come from the board's profile (`edge_runtime.hardware`): the trip points of the kernel's thermal zones (Jetson,
 most Arm boards and laptops), and 80 degrees on a Raspberry Pi, from which on its firmware slows the cores down.
 Sources: Documentation/driver-api/thermal/sysfs-api.rst of the kernel; raspberrypi.com/documentation/computers/
 raspberry-pi.html ("Frequency management and thermal control"); NVIDIA Jetson Linux Developer Guide, "Platform Power
@@ -40,12 +40,12 @@ from typing import Any, Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.gate.gate import Budget
+from edge_runtime.hardware.readings import Board, Vitals
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
-from edge_runtime.vitals import Board, Vitals
 
 log = logging.getLogger(__name__)
 
@@ -353,7 +353,7 @@ def governor_of(
         clock: monotonic time.
         say: told the status whenever it changes.
     """
-    from edge_runtime.devices import this_device  # noqa: PLC0415 - looks at the whole machine
+    from edge_runtime.hardware import this_device  # noqa: PLC0415 - looks at the whole machine
 
     levers: dict[LeverName, Lever] = {
         "rate": RateLever(pipeline, config.max_hop_multiple),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime._version import __version__
-from edge_runtime.devices import EngineChoice, Findings, Profile, find_devices
-from edge_runtime.devices.files import ROOT
+from edge_runtime.hardware import EngineChoice, Findings, Profile, find_devices
+from edge_runtime.hardware.files import ROOT
 
 if TYPE_CHECKING:
     from edge_runtime.engines import EngineKind
@@ -121,7 +121,7 @@ def examine(root: Path = ROOT) -> dict[str, Any]:
 def _choice(choice: EngineChoice, root: Path) -> dict[str, Any]:
     """One way to run a model, and what keeps it from being one."""
     from edge_runtime import engines  # noqa: PLC0415
-    from edge_runtime.devices.loading import missing  # noqa: PLC0415
+    from edge_runtime.hardware.loading import missing  # noqa: PLC0415
 
     kind = engines.find(choice.engine)
     lacks: list[dict[str, str]] = []

@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime import tuning as remembered  # noqa: PLC0415
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
-    from edge_runtime.devices import this_device  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
+    from edge_runtime.hardware import this_device  # noqa: PLC0415
     from edge_runtime.timing.machine import this_machine  # noqa: PLC0415
     from edge_runtime.tune import tune  # noqa: PLC0415
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from edge_runtime import engines
-from edge_runtime.devices import files
-from edge_runtime.devices.profile import EngineChoice, Profile
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError, InputError
+from edge_runtime.hardware import files
+from edge_runtime.hardware.profile import EngineChoice, Profile
 
 log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
     session_options.add_session_config_entry(_RECORD, "1")
     if not wanted:
         return []
-    from edge_runtime.devices.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
+    from edge_runtime.hardware.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
 
     filled = list(wanted)
     batch = max((provider.fixed_batch for provider in wanted), default=0)
@@ -270,7 +270,7 @@ def _with_shapes(provider: Provider, inputs: Any, max_batch: int) -> Provider:
             for value in inputs
         )
 
-    from edge_runtime.devices.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
+    from edge_runtime.hardware.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
 
     words = {MIN_SHAPES: shapes(1), MAX_SHAPES: shapes(max_batch)}
     options = dict(provider.options)

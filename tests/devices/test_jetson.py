@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from devices import jetson
-from edge_runtime.devices import Profile
+from edge_runtime.hardware import Profile
 from tests.devices import trees
 
 

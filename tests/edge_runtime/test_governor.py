@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.devices import Evidence, Flag, Gauge, Profile
 from edge_runtime.gate.gate import Budget, Gate, GateConfig
 from edge_runtime.governor import Governor, GovernorConfig, Judge, governor_of
+from edge_runtime.hardware import Evidence, Flag, Gauge, Profile
+from edge_runtime.hardware.readings import Board, Heat, Vitals
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
@@ -25,7 +26,6 @@ from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Float32, Reading
-from edge_runtime.vitals import Board, Heat, Vitals
 from edge_runtime.windowing.window import Window, Windower
 from tests.integration.running import PATIENCE_S, until
 

@@ -45,7 +45,7 @@ def test_an_application_loads_only_what_it_names() -> None:
 def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_rarely_needed_library() -> None:
     loaded = loaded_by("import edge_runtime.app, edge_runtime.engines.onnx, edge_runtime.engines.litert")
     # Nearest names are for mistakes; temporary folders, with all compressors, for profiles of old libraries.
-    assert not loaded & {"edge_runtime.devices", "difflib", "tempfile", "lzma", "bz2"}
+    assert not loaded & {"edge_runtime.hardware", "difflib", "tempfile", "lzma", "bz2"}
 
 
 def test_the_public_names_are_these() -> None:

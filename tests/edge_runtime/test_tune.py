@@ -25,8 +25,8 @@ from edge_runtime.bundle.sandbox import ProbeReport
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
-from edge_runtime.devices import EngineChoice, Evidence, Profile
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError
+from edge_runtime.hardware import EngineChoice, Evidence, Profile
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import load_model
 from edge_runtime.rungs import start

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from edge_runtime.cli import doctor, main
-from edge_runtime.devices import discovery
 from edge_runtime.engines import onnx
+from edge_runtime.hardware import discovery
 from tests.devices import trees
 
 

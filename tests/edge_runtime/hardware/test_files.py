@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.devices import files
-from edge_runtime.devices.profile import Battery, Counter, Flag, Gauge
+from edge_runtime.hardware import files
+from edge_runtime.hardware.profile import Battery, Counter, Flag, Gauge
 
 
 def test_texts_lose_the_nul_of_the_device_tree(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.devices import Evidence, Profile, discovery, find_devices
+from edge_runtime.hardware import Evidence, Profile, discovery, find_devices
 from tests.devices import trees
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,10 +76,10 @@ def test_an_entry_point_of_an_installed_package_is_asked(tmp_path: Path) -> None
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor-npu\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[edge_runtime.devices]\nvendor = vendor_npu:detect\nbroken = no_such_module:detect\n"
+        "[edge_runtime.hardware]\nvendor = vendor_npu:detect\nbroken = no_such_module:detect\n"
     )
     (site / "vendor_npu.py").write_text(
-        "from edge_runtime.devices import Evidence, Profile\n"
+        "from edge_runtime.hardware import Evidence, Profile\n"
         "def detect(root):\n"
         "    assert root.is_dir()\n"
         "    return Profile(family='vendor', model='Vendor NPU', accelerator=True,\n"
@@ -87,7 +87,7 @@ def test_an_entry_point_of_an_installed_package_is_asked(tmp_path: Path) -> None
     )
     code = (
         f"import sys; sys.path.insert(0, {str(site)!r})\n"
-        "from edge_runtime.devices import find_devices\n"
+        "from edge_runtime.hardware import find_devices\n"
         "found = find_devices()\n"
         "broken = [f'{p.name} {p.origin} {p.error}' for p in found.broken]\n"
         "print(*(a.model for a in found.accelerators), *broken, sep='|')"
@@ -122,7 +122,7 @@ def test_another_package_called_devices_is_not_taken_for_ours(tmp_path: Path) ->
     (tmp_path / "devices" / "cpu.py").write_text("def detect(root): raise SystemExit('not this one')\n")
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from edge_runtime.devices import find_devices\n"
+        "from edge_runtime.hardware import find_devices\n"
         "found = find_devices()\n"
         "print(found.profile.family, found.profile.choices); print(found.broken[0].error)"
     )

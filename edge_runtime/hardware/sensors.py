@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from edge_runtime.devices import files
-from edge_runtime.devices.profile import Battery, Counter, Flag, Gauge
+from edge_runtime.hardware import files
+from edge_runtime.hardware.profile import Battery, Counter, Flag, Gauge
 
 # A trip point that is switched off holds numbers like -274000 or 0.
 _PLAUSIBLE_MILLIDEGREES = range(1, 200_001)

@@ -1,6 +1,6 @@
 """Finding the device files: this package's own and those of vendors, none of which can stop the others.
 
-Every entry point of the group ``edge_runtime.devices`` names a function ``detect(root: Path) -> Profile | None``. One
+Every entry point of the group ``edge_runtime.hardware`` names a function ``detect(root: Path) -> Profile | None``. One
 that cannot be imported, raises, or answers with something else is reported and left out.
 
 This package's own are listed in `BUILT_IN` as well, since a copy of the source tree without installed metadata must
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import edge_runtime
-from edge_runtime.devices.files import ROOT
-from edge_runtime.devices.profile import Evidence, Profile, combined
+from edge_runtime.hardware.files import ROOT
+from edge_runtime.hardware.profile import Evidence, Profile, combined
 
-GROUP = "edge_runtime.devices"
+GROUP = "edge_runtime.hardware"
 
 BUILT_IN = (
     "cpu", "raspberry_pi", "jetson", "npu_coral", "npu_intel", "npu_qualcomm", "npu_rockchip", "npu_hailo", "npu_ethos",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from edge_runtime.devices.profile import Profile
 from edge_runtime.errors import EngineError
+from edge_runtime.hardware.profile import Profile
 
 
 def strong_cores(profile: Profile) -> tuple[int, ...]:

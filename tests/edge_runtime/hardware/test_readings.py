@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.devices import Battery, Counter, Evidence, Flag, Gauge, Profile, this_device
-from edge_runtime.vitals import Board
+from edge_runtime.hardware import Battery, Counter, Evidence, Flag, Gauge, Profile, this_device
+from edge_runtime.hardware.readings import Board
 
-TREES = Path(__file__).resolve().parents[1] / "data" / "devices"
+TREES = Path(__file__).resolve().parents[2] / "data" / "devices"
 RECORDED = sorted(path.stem for path in TREES.glob("*.json"))
 PI_ZONE = "sys/class/thermal/thermal_zone0/temp"
 PI_BITS = "sys/devices/platform/soc/soc:firmware/get_throttled"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.devices import Cluster, Evidence, Profile
-from edge_runtime.devices.pinning import pin, strong_cores
 from edge_runtime.errors import EngineError
+from edge_runtime.hardware import Cluster, Evidence, Profile
+from edge_runtime.hardware.pinning import pin, strong_cores
 
 
 def profile(*clusters: tuple[int, ...], allowed: tuple[int, ...]) -> Profile:

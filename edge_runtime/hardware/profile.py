@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from edge_runtime.devices import files
-from edge_runtime.devices.files import ROOT
+from edge_runtime.hardware import files
+from edge_runtime.hardware.files import ROOT
 
 CACHE = "{cache}"
 """Stands in a provider option's value for the folder where compiled models may be kept; see `EngineChoice.options`."""

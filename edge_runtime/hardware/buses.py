@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_runtime.devices import files
+from edge_runtime.hardware import files
 
 
 def usb(root: Path) -> tuple[tuple[int, int], ...]:

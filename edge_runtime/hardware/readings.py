@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.devices.files import ROOT
-from edge_runtime.devices.profile import Flag, Gauge, Profile
+from edge_runtime.hardware.files import ROOT
+from edge_runtime.hardware.profile import Flag, Gauge, Profile
 
 PLAUSIBLE_DEGC: Final = (-40.0, 150.0)
 """No silicon works outside of this; a sensor that says so is asleep or broken."""

@@ -16,9 +16,9 @@ from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
-from edge_runtime.http1 import compress, decompress
-from edge_runtime.http_client import Answer, Connections
-from edge_runtime.http_parser import Head
+from edge_runtime.http.client import Answer, Connections
+from edge_runtime.http.framing import compress, decompress
+from edge_runtime.http.parser import Head
 from edge_runtime.oip import (
     JSON_LENGTH_HEADER,
     Array,

@@ -16,8 +16,8 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, TypeAlias
 
 from edge_runtime.errors import InputError
-from edge_runtime.http1 import decompress
-from edge_runtime.http_parser import Head, Parser, Steps, T, declared_length
+from edge_runtime.http.framing import decompress
+from edge_runtime.http.parser import Head, Parser, Steps, T, declared_length
 from edge_runtime.oip import Buffer
 from edge_runtime.serve_batch import Call, Refused
 from edge_runtime.serve_routes import Inference, Reply

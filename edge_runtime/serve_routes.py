@@ -19,7 +19,7 @@ import orjson
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import InputError
-from edge_runtime.http_parser import Head
+from edge_runtime.http.parser import Head
 from edge_runtime.oip import (
     BINARY_EXTENSION,
     JSON_LENGTH_HEADER,

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import InputError
-from edge_runtime.http_client import Connections
-from edge_runtime.http_parser import Head
+from edge_runtime.http.client import Connections
+from edge_runtime.http.parser import Head
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop, Timer

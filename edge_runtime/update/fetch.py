@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConnectionFailed, InputError, UpdateRefused
-from edge_runtime.http1 import Head, Stream, handshake
+from edge_runtime.http.framing import Head, Stream, handshake
 from edge_runtime.oip import Buffer
 from edge_runtime.system import durable_file as durable
 from edge_runtime.system.secrets import ClientTls, SecretFile

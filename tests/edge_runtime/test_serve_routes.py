@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
-from edge_runtime.http_parser import Head
+from edge_runtime.http.parser import Head
 from edge_runtime.oip import JSON_LENGTH_HEADER, Body, TensorSpec, decode_response, encode_request
 from edge_runtime.serve_batch import Batcher, Refused
 from edge_runtime.serve_routes import Inference, Reply, Routes

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
-from edge_runtime.http1 import Stream, compress, decompress
+from edge_runtime.http.framing import Stream, compress, decompress
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;note=1\r\nabc\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError
-from edge_runtime.http1 import Stream, handshake
-from edge_runtime.http_parser import Head
+from edge_runtime.http.framing import Stream, handshake
+from edge_runtime.http.parser import Head
 from edge_runtime.oip import Buffer
 from edge_runtime.system.secrets import ClientTls
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import InputError
-from edge_runtime.http_parser import (
+from edge_runtime.http.parser import (
     MAX_HEAD_BYTES,
     MAX_START_LINE_BYTES,
     MAX_TRAILER_BYTES,

@@ -3,7 +3,7 @@
 Why not `http.client`: its time-outs are per `recv`, so a peer that sends one byte at a time holds it for ever, and its
 header parsing (the e-mail package) costs more than the rest of a small inference request.
 docs/decisions/0003-cloud-protocol.md has figures. What a message is, and how long its parts may be, says
-`edge_runtime.http_parser`.
+`edge_runtime.http.parser`.
 
 Errors: those of the parser; a deadline that passes, or silence, is `TimeoutError`.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError
-from edge_runtime.http_parser import Head, Parser, Steps, T
+from edge_runtime.http.parser import Head, Parser, Steps, T
 from edge_runtime.oip import Buffer
 
 __all__ = ["Head", "Stream", "compress", "decompress", "handshake"]

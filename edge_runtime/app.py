@@ -39,11 +39,11 @@ from edge_runtime.types import Correction, FinalAnswer
 from edge_runtime.windowing.window import Windower
 
 if TYPE_CHECKING:
+    from edge_runtime.cloud.escalator import Escalator
     from edge_runtime.durable.counters import LifetimeCounters
     from edge_runtime.durable.outbox import Outbox
     from edge_runtime.durable.reading_log import Journal
     from edge_runtime.durable.window_state import SavedWindows
-    from edge_runtime.escalate import Escalator
     from edge_runtime.governor import Governor
     from edge_runtime.mqtt.link import Link
     from edge_runtime.update.updates import Updates
@@ -218,8 +218,8 @@ class App:
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
             return None
-        from edge_runtime import cloud  # noqa: PLC0415 - and HTTP
-        from edge_runtime.escalate import EscalationConfig, Escalator  # noqa: PLC0415
+        from edge_runtime.cloud import client as cloud  # noqa: PLC0415 - and HTTP
+        from edge_runtime.cloud.escalator import EscalationConfig, Escalator  # noqa: PLC0415
 
         client = cloud.connect(self.config.cloud, self.clock)
         stack.callback(client.close)

@@ -174,7 +174,7 @@ def _accelerated(
     from edge_runtime import engines  # noqa: PLC0415
     from edge_runtime.accelerators import kept  # noqa: PLC0415
     from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
-    from edge_runtime.hardware.loading import choices_for  # noqa: PLC0415
+    from edge_runtime.devices.loading import choices_for  # noqa: PLC0415
 
     found: list[_Candidate] = []
     for variant in bundle.manifest.variants:

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 import orjson
 
-from edge_runtime.cloud_grpc import SERVICE, messages
+from edge_runtime.cloud.grpc import SERVICE, messages
 from edge_runtime.errors import InputError
 from edge_runtime.oip import Array, TensorSpec, array_from_bytes, tensor_bytes
 from edge_runtime.serve_batch import ServedModel

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_runtime.hardware.loading import choices_for, load, load_best, missing
 
 from edge_runtime import engines
+from edge_runtime.devices.loading import choices_for, load, load_best, missing
 from edge_runtime.engines import litert, onnx, providers
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError

@@ -16,9 +16,10 @@ import orjson
 import pytest
 
 from edge_runtime import app as app_module
-from edge_runtime import committer, escalate
 from edge_runtime.app import App, stopped_by_signals
 from edge_runtime.clock import Clock, SimulatedClock
+from edge_runtime.cloud import committer
+from edge_runtime.cloud import escalator as escalate
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite

@@ -34,7 +34,7 @@ def test_an_application_loads_only_what_it_names() -> None:
     assert not loaded & {
         "sqlite3",
         "edge_runtime.durable.outbox",
-        "edge_runtime.cloud",
+        "edge_runtime.cloud.client",
         "edge_runtime.mqtt.link",
         "edge_runtime.sinks.webhook",
         "edge_runtime.codecs.cbor",

@@ -187,7 +187,9 @@ def serve() -> None:
     """The fork server's side: a question a line, a number as answer."""
     import onnxruntime  # noqa: F401, PLC0415 - once, for all devices
 
-    from edge_runtime import app, cloud_http, escalate  # noqa: F401, PLC0415
+    from edge_runtime import app  # noqa: F401, PLC0415
+    from edge_runtime.cloud import escalator as escalate  # noqa: F401, PLC0415
+    from edge_runtime.cloud import http as cloud_http  # noqa: F401, PLC0415
     from edge_runtime.mqtt import link  # noqa: F401, PLC0415
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})

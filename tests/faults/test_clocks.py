@@ -20,7 +20,7 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Correction, Reading
 from edge_runtime.windowing.window import Windower
-from tests.edge_runtime.clouds import FakeCloud
+from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.faults.conftest import Note
 from tests.faults.oracle import missing
 from tests.faults.simulation import Device, outbox_config

@@ -17,7 +17,7 @@ from pathlib import Path
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.system.retry import RECONNECT
 from edge_runtime.types import Correction
-from tests.edge_runtime.clouds import FakeCloud
+from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
 from tests.faults.simulation import Device, outbox_config

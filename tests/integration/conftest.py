@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime import escalate, forwarder
+from edge_runtime.cloud import escalator as escalate
+from edge_runtime.cloud import forwarder
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt import link
 from edge_runtime.system.retry import Retry

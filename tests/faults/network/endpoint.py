@@ -19,11 +19,11 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud import CloudConfig
-from edge_runtime.cloud_http import HttpClient
+from edge_runtime.cloud.client import CloudConfig
+from edge_runtime.cloud.escalator import EscalationConfig, Escalator
+from edge_runtime.cloud.http import HttpClient
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.read_only_copy import Snapshot
-from edge_runtime.escalate import EscalationConfig, Escalator
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Hard
 from edge_runtime.system.loop import Loop

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.cloud import CloudConfig
+from edge_runtime.cloud.client import CloudConfig
 from edge_runtime.config import AppConfig, ModelConfig, parse
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.broker import BrokerConfig as EmbeddedBrokerConfig

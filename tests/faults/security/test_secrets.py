@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud import CloudConfig, connect
+from edge_runtime.cloud.client import CloudConfig, connect
 from edge_runtime.errors import EdgeError
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.config import BrokerConfig

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.committer import AGAIN_S, Committer
+from edge_runtime.cloud.committer import AGAIN_S, Committer
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
 from edge_runtime.errors import StoreError

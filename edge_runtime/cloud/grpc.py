@@ -20,7 +20,7 @@ import numpy as np
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import (
     WIRE_DTYPES,

@@ -365,9 +365,9 @@ def connect(config: CloudConfig, clock: Clock | None = None) -> CloudClient:
     """
     clock = clock or SystemClock()
     if config.scheme in ("grpc", "grpcs"):
-        from edge_runtime.cloud_grpc import GrpcClient  # noqa: PLC0415 - heavy, and an extra
+        from edge_runtime.cloud.grpc import GrpcClient  # noqa: PLC0415 - heavy, and an extra
 
         return GrpcClient(config, clock)
-    from edge_runtime.cloud_http import HttpClient  # noqa: PLC0415 - keeps ssl and zlib out of `import edge_runtime`
+    from edge_runtime.cloud.http import HttpClient  # noqa: PLC0415 - keeps ssl and zlib out of `import edge_runtime`
 
     return HttpClient(config, clock)

@@ -1,7 +1,7 @@
 """Forwarder: the thread that takes cases from the outbox, asks the cloud for many at once, and hands the answers over.
 
-What becomes of cases that the cloud refuses is decided by `edge_runtime.refusals`; when it is asked again at all, by a
-circuit breaker.
+What becomes of cases that the cloud refuses is decided by `edge_runtime.cloud.refusals`; when it is asked again at all,
+by a circuit breaker.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.cloud import CloudClient
-from edge_runtime.cloud_model import CloudModel
+from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.question import CloudModel
+from edge_runtime.cloud.refusals import Decision, Refusals, UnaskableCase, decide
 from edge_runtime.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.metrics import Metrics
-from edge_runtime.refusals import Decision, Refusals, UnaskableCase, decide
 from edge_runtime.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.types import Correction
 
 if TYPE_CHECKING:
-    from edge_runtime.escalate import EscalationConfig
+    from edge_runtime.cloud.escalator import EscalationConfig
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import cloud_grpc
-from edge_runtime.cloud import CloudClient, CloudConfig, connect
+from edge_runtime.cloud import grpc as cloud_grpc
+from edge_runtime.cloud.client import CloudClient, CloudConfig, connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError
 from tests.oip_servers import (
     CLASSES,

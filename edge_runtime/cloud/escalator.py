@@ -2,11 +2,11 @@
 
 Two threads that mostly wait. The *committer* writes down what the loop hands over: whatever has been offered
 meanwhile becomes one transaction (group commit), and only then does the loop hear that it is safe; while the disk
-does not take it, cases are counted as dropped instead (`edge_runtime.committer`). The *forwarder* takes cases from
-the outbox, asks the cloud for many at once, and passes the answers to the loop to publish (`edge_runtime.forwarder`).
-A case leaves the outbox when its correction is with the sinks, so a crash in between repeats the question, with the
-same id, and loses nothing. A case that leaves without a correction leaves a closing in its place, which goes the same
-way as a final message.
+does not take it, cases are counted as dropped instead (`edge_runtime.cloud.committer`). The *forwarder* takes cases
+from the outbox, asks the cloud for many at once, and passes the answers to the loop to publish
+(`edge_runtime.cloud.forwarder`). A case leaves the outbox when its correction is with the sinks, so a crash in between
+repeats the question, with the same id, and loses nothing. A case that leaves without a correction leaves a closing in
+its place, which goes the same way as a final message.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Literal, Protocol
 import orjson
 
 from edge_runtime.clock import Clock
-from edge_runtime.cloud import CloudClient
-from edge_runtime.cloud_model import CloudModel
-from edge_runtime.committer import Committer, Then
+from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.committer import Committer, Then
+from edge_runtime.cloud.forwarder import LOOK_AGAIN_S, Forwarder
+from edge_runtime.cloud.question import CloudModel
 from edge_runtime.durable.outbox import Closing, HardCase, Outbox
 from edge_runtime.durable.outbox import control as requests
 from edge_runtime.errors import StoreError
-from edge_runtime.forwarder import LOOK_AGAIN_S, Forwarder
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Done, Hard

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime.cloud.refusals import FINAL_STATUS, Decision, History, Refusals, UnaskableCase, decide
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError
-from edge_runtime.refusals import FINAL_STATUS, Decision, History, Refusals, UnaskableCase, decide
 
 AWAY = CloudUnavailable("connection refused")
 REFUSED = CloudRejected("no", 400)

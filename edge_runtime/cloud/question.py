@@ -11,17 +11,17 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import Clock
-from edge_runtime.cloud import CloudClient
+from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.refusals import UnaskableCase
 from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.refusals import UnaskableCase
 from edge_runtime.types import Correction, FinalAnswer, Float32
 
 if TYPE_CHECKING:
-    from edge_runtime.escalate import EscalationConfig
+    from edge_runtime.cloud.escalator import EscalationConfig
 
 _SHORT: Final = "context_short"
 _LOOK_S: Final = 30.0

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.cloud import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
 from edge_runtime.http.client import Answer, Connections
 from edge_runtime.http.framing import compress, decompress

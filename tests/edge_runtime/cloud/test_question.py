@@ -9,14 +9,14 @@ import orjson
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud_model import CloudModel
+from edge_runtime.cloud.escalator import LIVE, EscalationConfig
+from edge_runtime.cloud.question import CloudModel
+from edge_runtime.cloud.refusals import UnaskableCase
 from edge_runtime.durable.outbox import HardCase
 from edge_runtime.errors import CloudRejected, ConfigError
-from edge_runtime.escalate import LIVE, EscalationConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
-from edge_runtime.refusals import UnaskableCase
-from tests.edge_runtime.clouds import FakeCloud
+from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.test_pipeline import manifest
 
 META = {"start": 1.0, "end": 2.0, "label": "low", "confidence": 0.6, "hard": True}

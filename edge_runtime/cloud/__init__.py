@@ -1,0 +1,1 @@
+"""Asking the cloud about hard cases: protocol clients, the question, refusals, the forwarder."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_runtime.columns import is_empty, is_time
 from edge_runtime.errors import ConfigError
+from edge_runtime.recordings.columns import is_empty, is_time
 from export.auto.contents import Content, Kind, is_number
 from export.auto.names import LABEL_COLUMNS, group_columns, shown
 from export.auto.wishes import Wishes

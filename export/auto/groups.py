@@ -9,8 +9,8 @@ from typing import get_args
 
 import numpy as np
 
-from edge_runtime.columns import is_empty
 from edge_runtime.errors import ConfigError
+from edge_runtime.recordings.columns import is_empty
 from export.auto.contents import Content, Kind
 from export.auto.names import (
     CONDITIONS,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime.columns import is_empty
 from edge_runtime.errors import ConfigError
+from edge_runtime.recordings.columns import is_empty
 from export.auto.contents import Content, Kind, is_number, table_of
 from export.auto.names import (
     CONDITIONS,

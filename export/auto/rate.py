@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit
-from edge_runtime.columns import are_texts, seconds_of, time_positions, unit_in_name, unit_of_date
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.recordings.columns import are_texts, seconds_of, time_positions, unit_in_name, unit_of_date
 from export.auto.contents import Content, Kind
 from export.auto.wishes import Wishes
 from export.sets import UNALIKE

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.recordings import RecordingLayout, iter_readings
+from edge_runtime.recordings.reader import RecordingLayout, iter_readings
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import Windower
 from export.card.spec import Card

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.columns import is_empty, seconds_of
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.recordings.columns import is_empty, seconds_of
 from export.data import UNLABELLED, Channel, Float32, Float64, Int64, Recording
 from export.readers.files import columns_of_parquet, rows_of_csv
 from export.readers.meaning import class_of, find_in, named, physical

@@ -38,7 +38,7 @@ def test_an_application_loads_only_what_it_names() -> None:
         "edge_runtime.mqtt.link",
         "edge_runtime.sinks.webhook",
         "edge_runtime.codecs.cbor",
-        "edge_runtime.recordings",
+        "edge_runtime.recordings.reader",
     }
 
 

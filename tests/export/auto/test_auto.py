@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.columns import OTHER_TIME_COLUMNS, TIME_COLUMNS, unit_of
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings import iter_readings
+from edge_runtime.recordings.columns import OTHER_TIME_COLUMNS, TIME_COLUMNS, unit_of
+from edge_runtime.recordings.reader import iter_readings
 from export.auto import Wishes
 from export.auto.contents import content_of
 from export.auto.deal import deal

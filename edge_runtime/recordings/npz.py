@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
-from edge_runtime.columns import unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.recording_tables import ROWS, Block, find_channels, one_line, scale_of, to_float32
+from edge_runtime.recordings.columns import unit_of
+from edge_runtime.recordings.tables import ROWS, Block, find_channels, one_line, scale_of, to_float32
 from edge_runtime.types import Float32
 
 if TYPE_CHECKING:
-    from edge_runtime.recordings import RecordingLayout, Refused
+    from edge_runtime.recordings.reader import RecordingLayout, Refused
 
 _MAX_RECORDINGS = 1_000_000
 _MAX_COLUMNS = 4096

@@ -22,7 +22,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.types import Reading
 
 if TYPE_CHECKING:
-    from edge_runtime.recording_tables import Block
+    from edge_runtime.recordings.tables import Block
 
 Format = Literal["auto", "jsonl", "csv", "parquet", "npz"]
 Refused = Callable[[InputError], None]
@@ -48,8 +48,8 @@ class RecordingLayout:
     key_column: str = ""
     """Column with the key of each row; in an NPZ the array with the key of each recording."""
     time: str = ""
-    """Column with the stamps; empty: the one called as `edge_runtime.columns.TIME_COLUMNS` says, for example t, time,
-    timestamp or datetime. Without any, rows are `rate_hz` apart, counted from 0."""
+    """Column with the stamps; empty: the one called as `edge_runtime.recordings.columns.TIME_COLUMNS` says, for example
+    t, time, timestamp or datetime. Without any, rows are `rate_hz` apart, counted from 0."""
     time_unit: Literal["auto", "s", "ms", "us", "ns", "iso8601"] = "auto"
     """``auto``: texts are ISO 8601, Parquet's own time types are what they are, numbers are in the unit of the column's
     name (``time_ms``), or else seconds; of numbers too large for that, the unit in which they are dates."""
@@ -122,8 +122,8 @@ def iter_readings(
         yield from _jsonl(path, contract, layout, fallback, refuse)
         return
     # csv, zipfile and the rest only where such a file is read.
-    from edge_runtime.recording_npz import npz_blocks  # noqa: PLC0415
-    from edge_runtime.recording_tables import csv_blocks, parquet_blocks  # noqa: PLC0415
+    from edge_runtime.recordings.npz import npz_blocks  # noqa: PLC0415
+    from edge_runtime.recordings.tables import csv_blocks, parquet_blocks  # noqa: PLC0415
 
     readers = {"csv": csv_blocks, "parquet": parquet_blocks, "npz": npz_blocks}
     for block in readers[kind](path, contract, layout, fallback, refuse):

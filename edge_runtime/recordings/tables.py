@@ -1,4 +1,4 @@
-"""CSV and Parquet recordings, in blocks of rows. See `edge_runtime.recordings`."""
+"""CSV and Parquet recordings, in blocks of rows. See `edge_runtime.recordings.reader`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
-from edge_runtime.columns import TIME_COLUMNS, time_positions, unit_of
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
+from edge_runtime.recordings.columns import TIME_COLUMNS, time_positions, unit_of
 from edge_runtime.types import Float32, Float64
 
 if TYPE_CHECKING:
-    from edge_runtime.recordings import RecordingLayout, Refused
+    from edge_runtime.recordings.reader import RecordingLayout, Refused
 
 ROWS = 2048
 """Rows in a block: what is in memory at a time."""

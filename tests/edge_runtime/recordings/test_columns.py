@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S
-from edge_runtime.columns import (
+from edge_runtime.errors import InputError
+from edge_runtime.recordings.columns import (
     OTHER_TIME_COLUMNS,
     TIME_COLUMNS,
     are_texts,
@@ -22,7 +23,6 @@ from edge_runtime.columns import (
     unit_of,
     unit_of_date,
 )
-from edge_runtime.errors import InputError
 
 START = 1_700_000_000.25
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
     from edge_runtime.hardware import EngineChoice, Profile
     from edge_runtime.manifest import Variant
-    from edge_runtime.tuning import Figure, Setting, Tuning
+    from edge_runtime.tuning.results import Figure, Setting, Tuning
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def expected(config: ModelConfig) -> dict[str, dict[str, str]]:
         return config.accelerators or {}
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
-    from edge_runtime.tuning import file_for, recall  # noqa: PLC0415
+    from edge_runtime.tuning.results import file_for, recall  # noqa: PLC0415
 
     try:
         trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
@@ -162,7 +162,7 @@ def discard(place: Path) -> None:
 def compiled_of(folder: Path, bundle: Bundle) -> Path:
     """Where in a folder everything lies that was compiled of a bundle on this machine with these versions."""
     from edge_runtime.timing import this_machine  # noqa: PLC0415 - as in tuning
-    from edge_runtime.tuning import key_of  # noqa: PLC0415
+    from edge_runtime.tuning.results import key_of  # noqa: PLC0415
 
     return folder / key_of(bundle, this_machine())
 

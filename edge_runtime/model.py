@@ -23,7 +23,7 @@ from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
-    from edge_runtime.tuning import Setting, Tuning
+    from edge_runtime.tuning.results import Setting, Tuning
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
     The variant is the one that the configuration names, else the one measured to be the fastest on this machine
-    (`edge_runtime.tune`), else the first that runs here in the bundle's own order.
+    (`edge_runtime.tuning.benchmark`), else the first that runs here in the bundle's own order.
 
     Args:
         config: which bundle, and whose.
@@ -203,13 +203,13 @@ def _load_variant(
 
 def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Tuning | None:
     """What is remembered of this machine, or measured now where there is time for it and no variant is named."""
-    from edge_runtime.tuning import file_for, recall  # noqa: PLC0415 - not where no model is loaded
+    from edge_runtime.tuning.results import file_for, recall  # noqa: PLC0415 - not where no model is loaded
 
     path = config.tuned or file_for(config.bundle)
     found = recall(bundle, path)
     automatic = config.variant == "auto"
     if found is None and automatic and config.tune_at_start_s > 0:
-        from edge_runtime.tune import tune_at_start  # noqa: PLC0415 - once in the life of a device
+        from edge_runtime.tuning.benchmark import tune_at_start  # noqa: PLC0415 - once in the life of a device
 
         found = tune_at_start(bundle, path, max_threads=config.threads, within_s=config.tune_at_start_s, clock=clock)
     if found is not None and automatic:

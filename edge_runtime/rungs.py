@@ -20,7 +20,7 @@ from edge_runtime.model import LoadedVariant, Model, load_model
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
-    from edge_runtime.tuning import Setting, Tuning
+    from edge_runtime.tuning.results import Setting, Tuning
 
 _CHECKED: Final = 8
 """Golden vectors that one check replays: a few milliseconds. The next check takes the next ones."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from edge_runtime.config import AppConfig
 from edge_runtime.errors import ConfigError
-from edge_runtime.tuning import file_for
+from edge_runtime.tuning.results import file_for
 
 MARK: Final = "# Made by: edge-runtime install-service"
 """First line of every unit made here: one without it is somebody else's, and is not written over."""

@@ -16,7 +16,7 @@ import orjson
 from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
 
 if TYPE_CHECKING:
-    from edge_runtime.tuning import Figure, Gain, Tuning
+    from edge_runtime.tuning.results import Figure, Gain, Tuning
 
 _MOST_THREADS = 8
 """Sensor models are small: more threads than that only wait for each other."""
@@ -66,13 +66,13 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
     from edge_runtime import accelerators  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime import tuning as remembered  # noqa: PLC0415
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.hardware import this_device  # noqa: PLC0415
     from edge_runtime.timing.machine import this_machine  # noqa: PLC0415
-    from edge_runtime.tune import tune  # noqa: PLC0415
+    from edge_runtime.tuning import results as remembered  # noqa: PLC0415
+    from edge_runtime.tuning.benchmark import tune  # noqa: PLC0415
 
     path: Path = options.file or remembered.file_for(options.bundle)
     compiled: Path = options.compiled or accelerators.folder_for(options.bundle)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime import accelerators, tune
+from edge_runtime import accelerators
 from edge_runtime import hardware as devices
 from edge_runtime.accelerators import automatic, expected, folder_for, kept
 from edge_runtime.bundle.bundle import Bundle, open_bundle
@@ -26,7 +26,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, start
 from edge_runtime.timing import Plan
-from edge_runtime.tuning import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
+from edge_runtime.tuning import benchmark as tune
+from edge_runtime.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
 from tests import models
 
 pytestmark = pytest.mark.skipif(

@@ -30,7 +30,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, rungs_of, start
 from edge_runtime.system import subprocess_job as child_process
-from edge_runtime.tuning import Figure, Tuning, remember
+from edge_runtime.tuning.results import Figure, Tuning, remember
 from export.pack import VariantSource
 from tests.models import completed, tiny_bundle, usable, variant
 

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime import manifest, tune
-from edge_runtime import tuning as tuning_file
+from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.sandbox import ProbeReport
@@ -31,7 +30,9 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model import load_model
 from edge_runtime.rungs import start
 from edge_runtime.timing import Contender, Machine, Plan, Timing, child
-from edge_runtime.tuning import Figure, Tuning
+from edge_runtime.tuning import benchmark as tune
+from edge_runtime.tuning import results as tuning_file
+from edge_runtime.tuning.results import Figure, Tuning
 from tests import models
 
 BOTH = ("onnx-fp32", "tflite-int8")
@@ -373,7 +374,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("edge_runtime.tuning.os.fsync", full)
+    monkeypatch.setattr("edge_runtime.tuning.results.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         remembered(path, bundle, figure(p50_us=1.0), machine=HERE)
     assert recall(path, bundle) == before

@@ -3,10 +3,10 @@
 What is fastest flips from network to network and from board to board, so it is timed where it is to run: every variant
 in every engine that is installed, and on every accelerator that the board's profile names, each first made to reproduce
 its golden vectors, then all by turns in a child process (`edge_runtime.timing`). The figures are kept in a small JSON
-file (`edge_runtime.tuning`), under a key made of the machine, the versions of all that computes, and the bundle's
-contents: another board, an upgraded engine or a new bundle finds nothing there and is measured anew. The file only ever
-chooses among what the bundle holds, what is installed and what the machine's own profile names, and what it chooses
-proves itself again at load, so whoever may write it can make a device slower, and nothing worse.
+file (`edge_runtime.tuning.results`), under a key made of the machine, the versions of all that computes, and the
+bundle's contents: another board, an upgraded engine or a new bundle finds nothing there and is measured anew. The file
+only ever chooses among what the bundle holds, what is installed and what the machine's own profile names, and what it
+chooses proves itself again at load, so whoever may write it can make a device slower, and nothing worse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.tuning import Figure, Tuning, remember
+from edge_runtime.tuning.results import Figure, Tuning, remember
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
@@ -174,7 +174,7 @@ def _accelerated(
     from edge_runtime import engines  # noqa: PLC0415
     from edge_runtime.accelerators import kept  # noqa: PLC0415
     from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
-    from edge_runtime.devices.loading import choices_for  # noqa: PLC0415
+    from edge_runtime.tuning.engine_choices import choices_for  # noqa: PLC0415
 
     found: list[_Candidate] = []
     for variant in bundle.manifest.variants:

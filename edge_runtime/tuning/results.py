@@ -1,6 +1,6 @@
 """What was measured of a bundle on a machine, what follows from it, and the file that remembers it.
 
-See `edge_runtime.tune`, which measures.
+See `edge_runtime.tuning.benchmark`, which measures.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Which variant and engine answers fastest on this machine: measured, remembered."""

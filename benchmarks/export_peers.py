@@ -3,9 +3,9 @@
     python -m benchmarks.export_peers [kws ad ic vww] [--json FILE] [--markdown FILE] [--no-install]
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
-then timed in one race on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.timing`), and asked
-about inputs that nobody calibrated on. The search (`export.search`) sees our candidates only; what it chose is set
-against the fastest file of any peer in a race of two.
+then timed in one race on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
+asked about inputs that nobody calibrated on. The search (`export.search`) sees our candidates only; what it chose is
+set against the fastest file of any peer in a race of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
 """
@@ -33,7 +33,7 @@ from benchmarks.report import Goal, Report, machine
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EdgeError
-from edge_runtime.timing import Contender, Plan, Timing, measure, race
+from edge_runtime.tuning.timing import Contender, Plan, Timing, measure, race
 from export.clean import clean
 from export.judge import Judged, judge
 from export.pack import VariantSource

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import Cell, Goal, Report
 from edge_runtime.cli import main as edge_runtime
-from edge_runtime.timing import this_machine
+from edge_runtime.tuning.timing import this_machine
 from export.cli import main as edge_export
 from export.cli.build import named_folder
 from export.evaluation import LABELS, RECORDINGS, accuracy_of

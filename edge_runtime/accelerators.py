@@ -161,8 +161,8 @@ def discard(place: Path) -> None:
 
 def compiled_of(folder: Path, bundle: Bundle) -> Path:
     """Where in a folder everything lies that was compiled of a bundle on this machine with these versions."""
-    from edge_runtime.timing import this_machine  # noqa: PLC0415 - as in tuning
     from edge_runtime.tuning.results import key_of  # noqa: PLC0415
+    from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415 - as in tuning
 
     return folder / key_of(bundle, this_machine())
 

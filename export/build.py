@@ -24,7 +24,7 @@ import orjson
 
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.timing import this_machine
+from edge_runtime.tuning.timing import this_machine
 from export.bundles import Shipment, write_bundles
 from export.calibrate import fit_temperature
 from export.choice import choose_files

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.timing import Measurement, Timing, this_machine
+from edge_runtime.tuning.timing import Measurement, Timing, this_machine
 from export.data import Float32, Windows
 from export.judge import REFERENCE, Judged, judge
 from export.measure import answers, measure_candidates

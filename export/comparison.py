@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edge_runtime.timing import Contender, measure
+from edge_runtime.tuning.timing import Contender, measure
 from export.bundles import TEACHER
 from export.data import Float32, Windows, spread
 from export.judge import REFERENCE

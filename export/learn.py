@@ -20,7 +20,7 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.timing.machine import available_cores
+from edge_runtime.tuning.timing.machine import available_cores
 from export.augment import Sampler
 from export.clean import clean
 from export.data import Dataset, Float32, Int64, Windows, spread

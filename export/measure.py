@@ -1,7 +1,7 @@
 """Candidates timed and asked on the device's own engines.
 
-The timing is that of a device (`edge_runtime.timing`): children try each candidate before anything else in this process
-touches it, so one that kills its process costs only itself.
+The timing is that of a device (`edge_runtime.tuning.timing`): children try each candidate before anything else in this
+process touches it, so one that kills its process costs only itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, InputError
-from edge_runtime.timing import Contender, Measurement, Plan, measure
+from edge_runtime.tuning.timing import Contender, Measurement, Plan, measure
 from export.data import spread
 from export.judge import REFERENCE
 from export.pack import VariantSource

@@ -20,7 +20,7 @@ from edge_runtime.bundle import archive
 from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
 from edge_runtime.manifest import Variant
-from edge_runtime.timing import Measurement, Plan
+from edge_runtime.tuning.timing import Measurement, Plan
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """Never asks for a password: a build that waits for one in the background would wait for ever."""
@@ -86,7 +86,7 @@ def measure_on(
 def _program(python: str, plan: Plan) -> str:
     """The one shell command: any POSIX shell, no temporary file left behind, the exit code of the measurement."""
     measure = (
-        f'{shlex.quote(python)} -m edge_runtime.timing "$d/bundle.edge" --json '
+        f'{shlex.quote(python)} -m edge_runtime.tuning.timing "$d/bundle.edge" --json '
         f"--rounds {plan.rounds} --block-ms {plan.block_s * 1e3:g}"
     )
     return (
@@ -131,7 +131,7 @@ def record(
 
     Args:
         bundle: the ``.edge`` file that was measured.
-        measurement: of `measure_on`, or of `edge_runtime.timing.measure_bundle` here.
+        measurement: of `measure_on`, or of `edge_runtime.tuning.timing.measure_bundle` here.
         machine: the name under which the figures stand; empty takes that of the board or processor.
         signer: makes the signature.
         out: where to write; None replaces the bundle in one step.

@@ -16,7 +16,7 @@ from typing import Literal
 from edge_runtime.bundle.bundle import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
-from edge_runtime.timing import Timing
+from edge_runtime.tuning.timing import Timing
 from export.judge import REFERENCE, Judged
 from export.pack import VariantSource
 

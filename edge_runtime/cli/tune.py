@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.hardware import this_device  # noqa: PLC0415
-    from edge_runtime.timing.machine import this_machine  # noqa: PLC0415
     from edge_runtime.tuning import results as remembered  # noqa: PLC0415
     from edge_runtime.tuning.benchmark import tune  # noqa: PLC0415
+    from edge_runtime.tuning.timing.machine import this_machine  # noqa: PLC0415
 
     path: Path = options.file or remembered.file_for(options.bundle)
     compiled: Path = options.compiled or accelerators.folder_for(options.bundle)

@@ -2,8 +2,8 @@
 
 What is fastest flips from network to network and from board to board, so it is timed where it is to run: every variant
 in every engine that is installed, and on every accelerator that the board's profile names, each first made to reproduce
-its golden vectors, then all by turns in a child process (`edge_runtime.timing`). The figures are kept in a small JSON
-file (`edge_runtime.tuning.results`), under a key made of the machine, the versions of all that computes, and the
+its golden vectors, then all by turns in a child process (`edge_runtime.tuning.timing`). The figures are kept in a small
+JSON file (`edge_runtime.tuning.results`), under a key made of the machine, the versions of all that computes, and the
 bundle's contents: another board, an upgraded engine or a new bundle finds nothing there and is measured anew. The file
 only ever chooses among what the bundle holds, what is installed and what the machine's own profile names, and what it
 chooses proves itself again at load, so whoever may write it can make a device slower, and nothing worse.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from edge_runtime.bundle.sandbox import ProbeReport
     from edge_runtime.hardware import Profile
     from edge_runtime.manifest import Variant
-    from edge_runtime.timing import Contender, Machine, Plan, Timing
+    from edge_runtime.tuning.timing import Contender, Machine, Plan, Timing
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ COMPILE_TIMEOUT_S: Final = 600.0
 _FEWEST_ROUNDS: Final = 9
 """Turns of each below which measuring is not worth its time: the interval of a ratio needs six."""
 _CALLS_PER_TURN: Final = 5
-"""The shortest turn: three timed calls after two that warm up (`edge_runtime.timing.race`)."""
+"""The shortest turn: three timed calls after two that warm up (`edge_runtime.tuning.timing.race`)."""
 _ROUND_TRIPS: Final = 300
 """A tenth of a second, and a median that a busy machine moves little."""
 
@@ -92,7 +92,7 @@ def tune(
         IncompatibleError: nothing of the bundle runs here; says why for each.
         EngineError: there is not enough time, or no child process can be started.
     """
-    from edge_runtime.timing import this_machine  # noqa: PLC0415 - engines, numpy: not to look into a file
+    from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415 - engines, numpy: not to look into a file
 
     clock = clock or SystemClock()
     machine = machine or this_machine()
@@ -264,14 +264,14 @@ def _require_time(
 
 def _turn_s(reports: Sequence[ProbeReport]) -> float:
     """How long a turn of the slowest lasts, after the time that it took to answer the golden vectors."""
-    from edge_runtime.timing import Plan  # noqa: PLC0415
+    from edge_runtime.tuning.timing import Plan  # noqa: PLC0415
 
     # Replaying gives the model each golden vector once among others, and a few once more alone: a call or more.
     return max(Plan().block_s, max(report.replay_s for report in reports) * _CALLS_PER_TURN / 2)
 
 
 def _plan(reports: Sequence[ProbeReport], passes: int, left_s: float) -> Plan:
-    from edge_runtime.timing import Plan  # noqa: PLC0415
+    from edge_runtime.tuning.timing import Plan  # noqa: PLC0415
 
     usual = Plan()
     if left_s == math.inf:
@@ -283,7 +283,7 @@ def _plan(reports: Sequence[ProbeReport], passes: int, left_s: float) -> Plan:
 
 def _contender(bundle: Bundle, candidate: _Candidate) -> Contender:
     from edge_runtime.bundle.bundle import arrange  # noqa: PLC0415
-    from edge_runtime.timing import Contender  # noqa: PLC0415
+    from edge_runtime.tuning.timing import Contender  # noqa: PLC0415
 
     windows, _ = bundle.golden(candidate.variant.name)
     return Contender(
@@ -299,7 +299,7 @@ def _race(
     contenders: Sequence[Contender], threads: int, plan: Plan, left: Callable[[], float], refused: dict[str, str]
 ) -> list[Timing]:
     """All by turns in one child; where one of them takes it down, each beside the first that lives alone."""
-    from edge_runtime.timing.child import race_in_child  # noqa: PLC0415
+    from edge_runtime.tuning.timing.child import race_in_child  # noqa: PLC0415
 
     def timed(some: Sequence[Contender]) -> tuple[Timing, ...]:
         # Loading and sizing of each, and rounds in which a slow model's shortest block takes far longer than asked.

@@ -20,7 +20,7 @@ from edge_runtime import schema
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.config import Isolate
-    from edge_runtime.timing import Machine
+    from edge_runtime.tuning.timing import Machine
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ def recall(bundle: Bundle, path: Path, machine: Machine | None = None) -> Tuning
     records = _read(path)
     if not records:
         return None
-    from edge_runtime.timing import this_machine  # noqa: PLC0415
+    from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415
 
     record = records.get(key_of(bundle, machine or this_machine()))
     if record is None:
@@ -270,7 +270,7 @@ def remember(tuning: Tuning, bundle: Bundle, path: Path, machine: Machine | None
     Raises:
         OSError: it cannot be written: a read-only disk, a full one, a folder that is not there.
     """
-    from edge_runtime.timing import this_machine  # noqa: PLC0415
+    from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415
 
     records = _read(path) or {}
     key = key_of(bundle, machine or this_machine())
@@ -290,7 +290,7 @@ def forget(bundle: Bundle, path: Path, machine: Machine | None = None) -> bool:
     Raises:
         OSError: the file cannot be changed.
     """
-    from edge_runtime.timing import this_machine  # noqa: PLC0415
+    from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415
 
     records = _read(path)
     if records is None:  # damaged: it tells nobody anything

@@ -14,8 +14,8 @@ import onnx
 from edge_runtime import engines
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest
-from edge_runtime.timing.child import trial
-from edge_runtime.timing.race import Contender
+from edge_runtime.tuning.timing.child import trial
+from edge_runtime.tuning.timing.race import Contender
 from export.card.onnx_edges import Fitted, fit_onnx
 from export.card.spec import NO_CLASSES, Card
 from export.clean import clean

@@ -46,8 +46,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, print, and write the figures down."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.timing import Plan, measure_bundle  # noqa: PLC0415
-    from edge_runtime.timing.measure import table  # noqa: PLC0415
+    from edge_runtime.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
+    from edge_runtime.tuning.timing.measure import table  # noqa: PLC0415
     from export.remote import measure_on, record  # noqa: PLC0415
 
     key = signing_key(options)

@@ -31,7 +31,7 @@ class Candidate:
         format: ``onnx`` or ``tflite``; empty where unknown.
         size: bytes on disk.
         zlib_size: bytes compressed.
-        timing: with one thread, as `edge_runtime.timing.Timing`; empty where it was not timed.
+        timing: with one thread, as `edge_runtime.tuning.timing.Timing`; empty where it was not timed.
         threaded: with more threads.
         validation: score on validation groups, which the choice was made by.
         drop: of that score against the reference.

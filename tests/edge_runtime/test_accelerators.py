@@ -25,9 +25,9 @@ from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import Model
 from edge_runtime.rungs import ProvenVariant, start
-from edge_runtime.timing import Plan
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
+from edge_runtime.tuning.timing import Plan
 from tests import models
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError
-from edge_runtime.timing import Plan
+from edge_runtime.tuning.timing import Plan
 from export.measure import answers, measure_candidates
 from tests import models
 

@@ -12,7 +12,7 @@ import pytest
 from edge_runtime.bundle import archive
 from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
-from edge_runtime.timing import Measurement, Plan, Timing, this_machine
+from edge_runtime.tuning.timing import Measurement, Plan, Timing, this_machine
 from export.remote import measure_on, record
 from tests import models
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.timing import Timing
+from edge_runtime.tuning.timing import Timing
 from export.judge import Judged
 from export.pack import VariantSource
 from export.search import SLOWER, Choice, Limits, choose, compressed_size, targets_for

@@ -19,9 +19,9 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.hardware import CACHE, EngineChoice, this_device
-from edge_runtime.timing import Plan
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning.results import Figure, Tuning
+from edge_runtime.tuning.timing import Plan
 from tests import models
 
 pytestmark = pytest.mark.skipif(

@@ -29,10 +29,10 @@ from edge_runtime.hardware import EngineChoice, Evidence, Profile
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import load_model
 from edge_runtime.rungs import start
-from edge_runtime.timing import Contender, Machine, Plan, Timing, child
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import results as tuning_file
 from edge_runtime.tuning.results import Figure, Tuning
+from edge_runtime.tuning.timing import Contender, Machine, Plan, Timing, child
 from tests import models
 
 BOTH = ("onnx-fp32", "tflite-int8")

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.errors import BundleError, ConfigError, EngineError
-from edge_runtime.timing.child import Trial
+from edge_runtime.tuning.timing.child import Trial
 from edge_runtime.windowing.window import cut_recording
 from export.card import pack_models, recorded_windows, seeded_windows
 from export.cli import main

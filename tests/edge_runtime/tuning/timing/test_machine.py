@@ -6,7 +6,7 @@ import getpass
 import platform
 from pathlib import Path
 
-from edge_runtime.timing import this_machine
+from edge_runtime.tuning.timing import this_machine
 
 PI = """processor\t: 0
 BogoMIPS\t: 108.00

@@ -15,9 +15,9 @@ from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.engines import null
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.timing import Contender, Measurement, Plan, measure, measure_bundle
-from edge_runtime.timing.__main__ import main
-from edge_runtime.timing.child import trial
+from edge_runtime.tuning.timing import Contender, Measurement, Plan, measure, measure_bundle
+from edge_runtime.tuning.timing.__main__ import main
+from edge_runtime.tuning.timing.child import trial
 from export.pack import VariantSource
 from tests import models
 

@@ -16,7 +16,7 @@ import numpy as np
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EngineError
 from edge_runtime.system import subprocess_job as child_process
-from edge_runtime.timing.race import Contender, Plan, Timing, race
+from edge_runtime.tuning.timing.race import Contender, Plan, Timing, race
 
 _TRIAL = Plan(rounds=1, block_s=0.001, warm_up=0)
 
@@ -47,7 +47,7 @@ def trial(contender: Contender, *, threads: int = 1, timeout_s: float = 60.0) ->
 def race_in_child(
     contenders: Sequence[Contender], *, reference: str, threads: int, plan: Plan, timeout_s: float
 ) -> tuple[Timing, ...]:
-    """What `edge_runtime.timing.race` does, in a child process.
+    """What `edge_runtime.tuning.timing.race` does, in a child process.
 
     Raises:
         EngineError: an engine refused a model, or the child died or did not end in time.
@@ -75,7 +75,7 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
     boundless = any(contender.providers for contender in contenders)
     try:
         return child_process.ask(
-            "from edge_runtime.timing import child; child.main()",
+            "from edge_runtime.tuning.timing import child; child.main()",
             {**job, "contenders": entries},
             blobs,
             what="it",

@@ -1,4 +1,4 @@
-"""``python -m edge_runtime.timing BUNDLE [--json]``: time a bundle's variants on this machine.
+"""``python -m edge_runtime.tuning.timing BUNDLE [--json]``: time a bundle's variants on this machine.
 
 What ``edge-export measure`` starts on another machine. Exit code 1 with one line on standard error when it fails.
 """
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import EdgeError
-from edge_runtime.timing.measure import measure_bundle, table
-from edge_runtime.timing.race import Plan
+from edge_runtime.tuning.timing.measure import measure_bundle, table
+from edge_runtime.tuning.timing.race import Plan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(
-        prog="python -m edge_runtime.timing",
+        prog="python -m edge_runtime.tuning.timing",
         description="Time every variant of a bundle that runs on this machine, in turns, on the bundle's windows.",
     )
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the .edge file")
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open_bundle(options.bundle) as bundle:
             found = measure_bundle(bundle, threads=options.threads, plan=plan)
     except EdgeError as error:
-        print(f"edge_runtime.timing: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"edge_runtime.tuning.timing: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     print(found.to_json() if options.json else table(found))
     return 0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from edge_runtime import schema
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.timing.child import Trial, race_in_child, trial
-from edge_runtime.timing.machine import Machine, available_cores, this_machine
-from edge_runtime.timing.race import Contender, Plan, Timing
+from edge_runtime.tuning.timing.child import Trial, race_in_child, trial
+from edge_runtime.tuning.timing.machine import Machine, available_cores, this_machine
+from edge_runtime.tuning.timing.race import Contender, Plan, Timing
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle

@@ -14,8 +14,8 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines import null
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError
-from edge_runtime.timing import Contender, Plan, race
-from edge_runtime.timing.race import median_interval
+from edge_runtime.tuning.timing import Contender, Plan, race
+from edge_runtime.tuning.timing.race import median_interval
 
 WINDOWS = np.arange(24, dtype=np.float32).reshape(4, 6)
 

@@ -5,7 +5,7 @@ late. Stepping down first, by doing less, keeps the answers that are still given
 at a time in the order that the configuration states:
 
 - ``rate``: every second, then every fourth window is answered; the others are counted as ``rate_reduced``.
-- ``variant``: the line-up's next lighter variant answers (`edge_runtime.lineup`).
+- ``variant``: the line-up's next lighter variant answers (`edge_runtime.model.failover`).
 - ``cloud``: half, then none of the share of windows that may go to the cloud: a radio draws watts.
 
 When to step (`Judge`):
@@ -42,8 +42,8 @@ from edge_runtime.clock import Clock
 from edge_runtime.gate.gate import Budget
 from edge_runtime.hardware.readings import Board, Vitals
 from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
-from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.failover import Lineup
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
 

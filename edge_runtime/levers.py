@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, Protocol
 
 from edge_runtime.gate.gate import Budget
-from edge_runtime.lineup import Lineup
+from edge_runtime.model.failover import Lineup
 from edge_runtime.pipeline import Pipeline
 
 LeverName = Literal["rate", "variant", "cloud"]

@@ -30,7 +30,7 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.gate import Budget, Gate, audited
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Predictor
+from edge_runtime.model.loading import Predictor
 from edge_runtime.sinks import Sink
 from edge_runtime.types import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
 from edge_runtime.windowing.window import Window, WindowConfig, Windower

@@ -38,7 +38,7 @@ from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.engines.base import Engine
 from edge_runtime.errors import ConnectionFailed
 from edge_runtime.manifest import Manifest
-from edge_runtime.model import Model, load_model
+from edge_runtime.model.loading import Model, load_model
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import encode_publish
 from edge_runtime.sinks.mqtt import MqttSinkConfig

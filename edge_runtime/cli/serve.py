@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.app import stopped_by_signals  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.config import ModelConfig  # noqa: PLC0415
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
-    from edge_runtime.model import load_model  # noqa: PLC0415
+    from edge_runtime.model.loading import load_model  # noqa: PLC0415
     from edge_runtime.offer import offer  # noqa: PLC0415
     from edge_runtime.serve import ServeConfig, Server  # noqa: PLC0415
 

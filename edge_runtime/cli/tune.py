@@ -65,11 +65,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
-    from edge_runtime import accelerators  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.hardware import this_device  # noqa: PLC0415
+    from edge_runtime.model import accelerator_choice as accelerators  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.tuning import results as remembered  # noqa: PLC0415
     from edge_runtime.tuning.benchmark import tune  # noqa: PLC0415
     from edge_runtime.tuning.timing.machine import this_machine  # noqa: PLC0415

@@ -30,7 +30,7 @@ from edge_runtime.demo.view import View
 from edge_runtime.durable.outbox import Outbox
 from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Model, load_model
+from edge_runtime.model.loading import Model, load_model
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import cut_recording
 

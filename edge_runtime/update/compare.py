@@ -18,12 +18,12 @@ import numpy.typing as npt
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.model import Predictor
+from edge_runtime.model.loading import Predictor
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
-    from edge_runtime.lineup import Lineup
+    from edge_runtime.model.failover import Lineup
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""

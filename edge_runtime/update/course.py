@@ -19,7 +19,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Predictor
+from edge_runtime.model.loading import Predictor
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.barrier import Scheduler
 from edge_runtime.update import check

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import BundleError, EdgeError, StoreError
-from edge_runtime.model import Model, Predictor
+from edge_runtime.model.loading import Model, Predictor
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update.compare import Steady
 from edge_runtime.update.depot import Depot
@@ -26,7 +26,7 @@ from edge_runtime.update.state import Installed, State, rolled_back, started_aga
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
-    from edge_runtime.lineup import Lineup
+    from edge_runtime.model.failover import Lineup
 
 log = logging.getLogger(__name__)
 

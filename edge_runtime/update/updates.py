@@ -19,7 +19,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, UpdateRefused
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Model
+from edge_runtime.model.loading import Model
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Message
 from edge_runtime.pipeline import Pipeline
@@ -39,7 +39,7 @@ from edge_runtime.update.state import Installed, State
 
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
-    from edge_runtime.lineup import Lineup
+    from edge_runtime.model.failover import Lineup
     from edge_runtime.mqtt.link import Link
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from edge_runtime.bundle.bundle import engine_for, open_bundle
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import ConfigError
-from edge_runtime.model import load_model
+from edge_runtime.model.loading import load_model
 from edge_runtime.mqtt.packets import V311, Parser
 from edge_runtime.windowing.window import Windower
 from tests.models import tiny_bundle

@@ -10,7 +10,7 @@ import pytest
 from edge_runtime.cloud.client import CloudConfig, connect
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import CloudRejected
-from edge_runtime.model import load_model
+from edge_runtime.model.loading import load_model
 from edge_runtime.offer import INPUT, offer
 from edge_runtime.serve import ServeConfig, Server
 from edge_runtime.windowing.batch import fill_first

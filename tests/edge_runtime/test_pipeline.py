@@ -16,7 +16,7 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.gate import Budget, Gate, GateConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import LoadedVariant
+from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Hard, Pipeline
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Prediction, Reading

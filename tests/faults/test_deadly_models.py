@@ -18,7 +18,7 @@ from ai_edge_litert import schema_py_generated as tfl
 
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import EngineError
-from edge_runtime.model import load_model
+from edge_runtime.model.loading import load_model
 from edge_runtime.windowing.window import Window
 from export.pack import VariantSource
 from export.sign import SigningKey, new_key

@@ -27,7 +27,7 @@ from edge_runtime.app import App
 from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.engines.base import EngineOptions
-from edge_runtime.model import Model
+from edge_runtime.model.loading import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0

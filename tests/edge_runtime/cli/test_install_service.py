@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime import accelerators
 from edge_runtime.cli import main
+from edge_runtime.model import accelerator_choice as accelerators
 from edge_runtime.service import MARK
 
 APP = """

@@ -13,7 +13,7 @@ from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import BundleError, SignatureError
-from edge_runtime.model import load_model
+from edge_runtime.model.loading import load_model
 from export.sign import SigningKey, new_key, sign_bundle
 from tests import models
 from tests.integration.running import Process, answers, streams, write_recording
@@ -128,7 +128,7 @@ def test_run_refuses_everything_else_before_a_model_library_is_touched(
 
     for place, name in ((engines, "load"), (probe, "probe")):
         monkeypatch.setattr(place, name, reached)
-    monkeypatch.setattr("edge_runtime.model.probe", reached)
+    monkeypatch.setattr("edge_runtime.model.loading.probe", reached)
     write_recording(made / "recording.jsonl", streams(1, 100))
     (made / "app.toml").write_text(APP.format(bundle=bundle, trust=trust))
     assert main(arguments(made, "run", *["--check"][:check], "app.toml")) == 1

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 import pytest
 
-from edge_runtime import accelerators
 from edge_runtime import hardware as devices
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.hardware import CACHE, EngineChoice, this_device
+from edge_runtime.model import accelerator_choice as accelerators
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning.results import Figure, Tuning
 from edge_runtime.tuning.timing import Plan

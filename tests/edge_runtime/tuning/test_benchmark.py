@@ -27,8 +27,8 @@ from edge_runtime.config import ModelConfig
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError
 from edge_runtime.hardware import EngineChoice, Evidence, Profile
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import load_model
-from edge_runtime.rungs import start
+from edge_runtime.model.fallback_chain import start
+from edge_runtime.model.loading import load_model
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import results as tuning_file
 from edge_runtime.tuning.results import Figure, Tuning

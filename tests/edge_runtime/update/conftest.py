@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edge_runtime import model
 from edge_runtime.bundle.sandbox import ProbeReport
+from edge_runtime.model import loading as model
 from tests.edge_runtime.update.devices import Factory
 
 

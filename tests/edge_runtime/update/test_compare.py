@@ -13,7 +13,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.gate import Budget, Gate, GateConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import LoadedVariant
+from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.types import Float32, Reading
 from edge_runtime.update.compare import Pair, Steady, Tally

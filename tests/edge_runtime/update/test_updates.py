@@ -12,7 +12,7 @@ import pytest
 from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError, EngineError, InputError
-from edge_runtime.model import LoadedVariant
+from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.update import course, inbox
 from edge_runtime.update.depot import Depot
 from edge_runtime.update.inbox import Request

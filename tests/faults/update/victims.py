@@ -157,7 +157,7 @@ def _watch_all(points: Points, folder: Path) -> None:
 
 
 def _die(order: Order) -> None:
-    from edge_runtime.model import LoadedVariant  # noqa: PLC0415
+    from edge_runtime.model.loading import LoadedVariant  # noqa: PLC0415
     from edge_runtime.update.compare import Pair  # noqa: PLC0415
 
     answer = LoadedVariant.predict
@@ -198,9 +198,9 @@ def live(order: Order) -> NoReturn:
 
 
 def _run(order: Order, folder: Path, journal: Journal) -> None:
-    from edge_runtime import model  # noqa: PLC0415
     from edge_runtime.app import App  # noqa: PLC0415
     from edge_runtime.bundle.sandbox import ProbeReport  # noqa: PLC0415
+    from edge_runtime.model import loading as model  # noqa: PLC0415
     from edge_runtime.system.retry import Retry  # noqa: PLC0415
     from edge_runtime.update import course, intake  # noqa: PLC0415
     from tests.edge_runtime.update.devices import Answers, Ticker, configured  # noqa: PLC0415

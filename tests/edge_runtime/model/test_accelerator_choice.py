@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime import accelerators
 from edge_runtime import hardware as devices
-from edge_runtime.accelerators import automatic, expected, folder_for, kept
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import Isolate, ModelConfig
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError
 from edge_runtime.hardware import CACHE, EngineChoice, Evidence, Profile
-from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Model
-from edge_runtime.rungs import ProvenVariant, start
+from edge_runtime.model import accelerator_choice as accelerators
+from edge_runtime.model.accelerator_choice import automatic, expected, folder_for, kept
+from edge_runtime.model.failover import Lineup
+from edge_runtime.model.fallback_chain import ProvenVariant, start
+from edge_runtime.model.loading import Model
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
 from edge_runtime.tuning.timing import Plan

@@ -28,7 +28,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Predictor, trouble
+from edge_runtime.model.loading import Predictor, trouble
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Float32
@@ -130,7 +130,7 @@ class _Place:
 
 
 class Lineup:
-    """A predictor made of rungs; see the module and `edge_runtime.model.Predictor`.
+    """A predictor made of rungs; see the module and `edge_runtime.model.loading.Predictor`.
 
     Args:
         manifest: of the bundle.

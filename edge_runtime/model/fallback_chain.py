@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from edge_runtime.accelerators import automatic
 from edge_runtime.bundle.bundle import Bundle, Floats, engine_for, load_engine, refusals, replay, verify_golden
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.clock import Clock
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError
-from edge_runtime.lineup import Lineup, Loaded, Rung
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import LoadedVariant, Model, load_model
+from edge_runtime.model.accelerator_choice import automatic
+from edge_runtime.model.failover import Lineup, Loaded, Rung
+from edge_runtime.model.loading import LoadedVariant, Model, load_model
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
@@ -45,7 +45,7 @@ class ProvenVariant(LoadedVariant):
         self._next = 0
 
     def check(self) -> None:
-        """See `edge_runtime.lineup.Loaded`."""
+        """See `edge_runtime.model.failover.Loaded`."""
         at, self._next = self._next, self._next + _CHECKED
         if self._next >= len(self._inputs):
             self._next = 0
@@ -58,10 +58,10 @@ def rungs_of(
     """The line-up of a bundle on this machine.
 
     The accelerators that are configured with the first variant, or the one that has won here with the variant that it
-    won with (`edge_runtime.accelerators`); then the first variant on the CPU; then the others that run here, in the
-    order that this machine's own figures give. What failed when they were taken comes last, and not never: it has to
-    prove itself again before it answers, and an answer that is late is better than none. Where nothing was measured,
-    the ones that cost no more than the first come in the manifest's order of preference, the rest by cost.
+    won with (`edge_runtime.model.accelerator_choice`); then the first variant on the CPU; then the others that run
+    here, in the order that this machine's own figures give. What failed when they were taken comes last, and not never:
+    it has to prove itself again before it answers, and an answer that is late is better than none. Where nothing was
+    measured, the ones that cost no more than the first come in the manifest's order of preference, the rest by cost.
 
     Args:
         bundle: an open bundle.
@@ -140,7 +140,7 @@ def start(
         handed_over: what `Lineup.hand_over` of the process before this one said.
 
     Raises:
-        ConfigError, BundleError, EngineError: as `edge_runtime.model.load_model`.
+        ConfigError, BundleError, EngineError: as `edge_runtime.model.loading.load_model`.
     """
     handed_over = handed_over or {}
     failed = dict(handed_over.get("failed", {}))

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import rungs
 from edge_runtime.bundle import sandbox as probe
 from edge_runtime.bundle.bundle import load_engine, open_bundle
 from edge_runtime.cli import main
@@ -25,10 +24,11 @@ from edge_runtime.engines.base import EngineOptions
 from edge_runtime.engines.providers import Placement
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import BundleError, ConfigError, EngineError
-from edge_runtime.lineup import Lineup
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import Model
-from edge_runtime.rungs import ProvenVariant, rungs_of, start
+from edge_runtime.model import fallback_chain as rungs
+from edge_runtime.model.failover import Lineup
+from edge_runtime.model.fallback_chain import ProvenVariant, rungs_of, start
+from edge_runtime.model.loading import Model
 from edge_runtime.system import subprocess_job as child_process
 from edge_runtime.tuning.results import Figure, Tuning, remember
 from export.pack import VariantSource
@@ -293,7 +293,7 @@ def test_if_nothing_starts_the_last_reason_is_given(begin: Start, monkeypatch: p
     def refuse(*_: object, **__: object) -> probe.ProbeReport:
         return probe.ProbeReport(variant="x", outcome="refused", reason="the board is on fire")
 
-    monkeypatch.setattr("edge_runtime.model.probe", refuse)
+    monkeypatch.setattr("edge_runtime.model.loading.probe", refuse)
     with pytest.raises(EngineError, match="the board is on fire"):
         begin()
 

@@ -22,7 +22,7 @@ import orjson
 from edge_runtime.cloud.grpc import SERVICE, messages
 from edge_runtime.errors import InputError
 from edge_runtime.oip import Array, TensorSpec, array_from_bytes, tensor_bytes
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
 
 CHANNELS, SAMPLES, CLASSES = 3, 8, 4
 WEIGHTS = np.linspace(-1, 1, CHANNELS * SAMPLES * CLASSES, dtype=np.float32).reshape(CHANNELS * SAMPLES, CLASSES)

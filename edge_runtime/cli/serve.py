@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.config import ModelConfig  # noqa: PLC0415
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
-    from edge_runtime.offer import offer  # noqa: PLC0415
-    from edge_runtime.serve import ServeConfig, Server  # noqa: PLC0415
+    from edge_runtime.server.bundle_model import offer  # noqa: PLC0415
+    from edge_runtime.server.server import ServeConfig, Server  # noqa: PLC0415
 
     try:
         config = ServeConfig(

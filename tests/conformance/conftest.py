@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve import ServeConfig, Server
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
+from edge_runtime.server.server import ServeConfig, Server
 from tests.conformance import environments
 from tests.conformance.servers import known_models as known
 

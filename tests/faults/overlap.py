@@ -29,8 +29,8 @@ from edge_runtime.durable.outbox.schema import Ledger
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import GateSpec
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve import ServeConfig, Server
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
+from edge_runtime.server.server import ServeConfig, Server
 from tests.faults.device import Device, Devices
 from tests.integration.running import PATIENCE_S, Answer, Message, Publisher, payload, until
 from tests.models import tiny_bundle

@@ -24,8 +24,8 @@ from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.broker_session import Session
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve import ServeConfig, Server
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
+from edge_runtime.server.server import ServeConfig, Server
 from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
 from tests.integration.running import Message, Publisher, payload, until

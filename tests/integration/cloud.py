@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve import ServeConfig, Server
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
+from edge_runtime.server.server import ServeConfig, Server
 from tests.integration.running import Answer, Floats, Stream
 
 CHANNELS, LABELS = 3, ("rest", "walk", "run")

@@ -15,8 +15,8 @@ import pytest
 
 from edge_runtime.manifest import GateSpec
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve import ServeConfig, Server
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
+from edge_runtime.server.server import ServeConfig, Server
 from tests.integration.running import (
     PATIENCE_S,
     Answer,

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from edge_runtime.cli import COMMANDS, main, serve
-from edge_runtime.serve import ServeConfig
+from edge_runtime.server.server import ServeConfig
 from tests import models
 from tests.integration.running import Process, answers, command, streams, write_recording
 

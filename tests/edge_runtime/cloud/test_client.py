@@ -18,7 +18,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata, connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
-from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.server.server import ServeConfig, Server
 from tests.oip_servers import CLASSES, WINDOW, GrpcServer, Moody, echo_model, linear_model, scores, windows
 
 TRANSPORTS = ["http-binary", "http-json", "http-gzip", "grpc"]

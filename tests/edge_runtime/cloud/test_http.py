@@ -24,7 +24,7 @@ from edge_runtime.cloud.client import CloudConfig
 from edge_runtime.cloud.http import HttpClient
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable
 from edge_runtime.oip import Array, encode_response
-from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.server.server import ServeConfig, Server
 from tests.oip_servers import (
     CLASSES,
     Certificates,

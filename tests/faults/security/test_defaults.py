@@ -23,7 +23,7 @@ from edge_runtime.config import AppConfig, ModelConfig, parse
 from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.broker import BrokerConfig as EmbeddedBrokerConfig
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.serve import ServeConfig
+from edge_runtime.server.server import ServeConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig
 from tests.faults.conftest import Note
 from tests.integration.running import Process, command

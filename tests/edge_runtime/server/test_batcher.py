@@ -11,7 +11,7 @@ import pytest
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve_batch import Batcher, Call, Refused, ServedModel
+from edge_runtime.server.batcher import Batcher, Call, Refused, ServedModel
 
 ANY = (-1, -1)
 PATIENCE_S = 60.0

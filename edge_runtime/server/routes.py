@@ -1,6 +1,6 @@
 """Routes of the server: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
 
-No socket is touched and no model run here: `edge_runtime.serve_connection` reads requests, runs inferences and sends
+No socket is touched and no model run here: `edge_runtime.server.connection` reads requests, runs inferences and sends
 replies.
 """
 
@@ -33,7 +33,7 @@ from edge_runtime.oip import (
     encode_response,
     json_length,
 )
-from edge_runtime.serve_batch import Batcher, Refused, ServedModel
+from edge_runtime.server.batcher import Batcher, Refused, ServedModel
 from edge_runtime.system.secrets import SecretFile
 
 _SMALL_BODY_BYTES = 64 * 1024  # of a request that takes none; and names, shapes and parameters of one that does

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.oip import JSON_LENGTH_HEADER, Array, Body, TensorSpec, decode_response, encode_request
-from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.server.server import ServeConfig, Server
 from tests.oip_servers import CLASSES, WINDOW, Moody, echo_model, linear_model, make_certificates, scores, windows
 
 PATIENCE_S = 60.0

@@ -21,9 +21,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from edge_runtime.serve_batch import Call
-from edge_runtime.serve_connection import Connection, Phase
-from edge_runtime.serve_routes import Routes
+from edge_runtime.server.batcher import Call
+from edge_runtime.server.connection import Connection, Phase
+from edge_runtime.server.routes import Routes
 from edge_runtime.system.loop import Loop, Timer
 
 LINGER_S = 1.0

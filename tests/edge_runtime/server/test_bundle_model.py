@@ -11,8 +11,8 @@ from edge_runtime.cloud.client import CloudConfig, connect
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import CloudRejected
 from edge_runtime.model.loading import load_model
-from edge_runtime.offer import INPUT, offer
-from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.server.bundle_model import INPUT, offer
+from edge_runtime.server.server import ServeConfig, Server
 from edge_runtime.windowing.batch import fill_first
 from tests.models import tiny_bundle
 

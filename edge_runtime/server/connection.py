@@ -1,6 +1,6 @@
 """A connection of the server: its conversation as a generator, which yields what it waits for.
 
-A connection that waits is in a phase with a longest time; `edge_runtime.serve_front` keeps the phases, and resumes the
+A connection that waits is in a phase with a longest time; `edge_runtime.server.front` keeps the phases, and resumes the
 connection with a `TimeoutError` when one is over.
 """
 
@@ -19,11 +19,11 @@ from edge_runtime.errors import InputError
 from edge_runtime.http.framing import decompress
 from edge_runtime.http.parser import Head, Parser, Steps, T, declared_length
 from edge_runtime.oip import Buffer
-from edge_runtime.serve_batch import Call, Refused
-from edge_runtime.serve_routes import Inference, Reply
+from edge_runtime.server.batcher import Call, Refused
+from edge_runtime.server.routes import Inference, Reply
 
 if TYPE_CHECKING:
-    from edge_runtime.serve_front import Front
+    from edge_runtime.server.front import Front
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.http.parser import Head
 from edge_runtime.oip import JSON_LENGTH_HEADER, Body, TensorSpec, decode_response, encode_request
-from edge_runtime.serve_batch import Batcher, Refused
-from edge_runtime.serve_routes import Inference, Reply, Routes
+from edge_runtime.server.batcher import Batcher, Refused
+from edge_runtime.server.routes import Inference, Reply, Routes
 from edge_runtime.system.secrets import SecretFile
 from tests.oip_servers import linear_model, scores, windows
 

@@ -8,7 +8,7 @@ from edge_runtime.bundle.bundle import arrange
 from edge_runtime.errors import InputError
 from edge_runtime.model.loading import Model
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.serve_batch import ServedModel
+from edge_runtime.server.batcher import ServedModel
 from edge_runtime.windowing.batch import fill_first
 
 INPUT, OUTPUT = "window", "probabilities"

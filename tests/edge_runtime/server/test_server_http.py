@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edge_runtime.serve import ServeConfig, Server
+from edge_runtime.server.server import ServeConfig, Server
 from tests.oip_servers import linear_model
 
 PATIENCE_S = 60.0

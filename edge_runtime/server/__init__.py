@@ -1,0 +1,1 @@
+"""Serves a bundle by the Open Inference Protocol."""

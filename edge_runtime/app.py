@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from edge_runtime.durable.outbox import Outbox
     from edge_runtime.durable.reading_log import Journal
     from edge_runtime.durable.window_state import SavedWindows
-    from edge_runtime.governor import Governor
+    from edge_runtime.governor.governor import Governor
     from edge_runtime.mqtt.link import Link
     from edge_runtime.update.updates import Updates
 
@@ -239,7 +239,7 @@ class App:
         config = self.config.governor
         if config is None:
             return None
-        from edge_runtime.governor import governor_of  # noqa: PLC0415 - and what is known of boards
+        from edge_runtime.governor.governor import governor_of  # noqa: PLC0415 - and what is known of boards
 
         governor = governor_of(
             config,

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from edge_runtime.cloud.escalator import EscalationConfig
     from edge_runtime.durable.outbox import OutboxConfig
     from edge_runtime.durable.reading_log import JournalConfig
-    from edge_runtime.governor import GovernorConfig
+    from edge_runtime.governor.governor import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application without a cloud does not pay for SQLite and HTTP
     CloudConfig = schema.Deferred("edge_runtime.cloud.client:CloudConfig")
     EscalationConfig = schema.Deferred("edge_runtime.cloud.escalator:EscalationConfig")
     JournalConfig = schema.Deferred("edge_runtime.durable.reading_log:JournalConfig")
-    GovernorConfig = schema.Deferred("edge_runtime.governor:GovernorConfig")
+    GovernorConfig = schema.Deferred("edge_runtime.governor.governor:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
     OutboxConfig = schema.Deferred("edge_runtime.durable.outbox:OutboxConfig")
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")

@@ -40,8 +40,8 @@ from typing import Any, Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.gate.gate import Budget
+from edge_runtime.governor.actuators import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.hardware.readings import Board, Vitals
-from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.failover import Lineup
 from edge_runtime.pipeline import Pipeline

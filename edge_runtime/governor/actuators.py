@@ -1,4 +1,4 @@
-"""What can be done less of when the board is hot: see `edge_runtime.governor`, which pulls these."""
+"""What can be done less of when the board is hot: see `edge_runtime.governor.governor`, which pulls these."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.gate.gate import Budget, Gate, GateConfig
-from edge_runtime.governor import Governor, GovernorConfig, Judge, governor_of
+from edge_runtime.governor.actuators import CloudLever, Lever, LeverName, RateLever, VariantLever
+from edge_runtime.governor.governor import Governor, GovernorConfig, Judge, governor_of
 from edge_runtime.hardware import Evidence, Flag, Gauge, Profile
 from edge_runtime.hardware.readings import Board, Heat, Vitals
-from edge_runtime.levers import CloudLever, Lever, LeverName, RateLever, VariantLever
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline

@@ -1,0 +1,1 @@
+"""Does less before the board must: thermal policy and actuators."""

@@ -19,15 +19,15 @@ import orjson
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.config import AppConfig, ModelConfig
-from edge_runtime.drops import DropReporter
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate.gate import Budget, Gate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as rungs
 from edge_runtime.model.failover import Lineup
 from edge_runtime.model.loading import Model, load_model
+from edge_runtime.observe.drops import DropReporter
+from edge_runtime.observe.silence import SilenceReporter
 from edge_runtime.pipeline import Done, Pipeline
-from edge_runtime.silence import SilenceReporter
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source

@@ -22,7 +22,7 @@ def finished(*, drained: bool, lost: str) -> int:
 
     Args:
         drained: everything was handed over in time.
-        lost: `edge_runtime.drops.DropReporter.lost`.
+        lost: `edge_runtime.observe.drops.DropReporter.lost`.
     """
     if lost:
         log.error("ended with losses: %s", lost)

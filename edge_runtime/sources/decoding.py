@@ -1,7 +1,7 @@
 """From received messages to readings, for every source of bytes: what cannot be decoded is counted and left out.
 
 The only place where a refused message is dealt with, so that a source cannot forget to count one. The log is written
-from the counters (`edge_runtime.drops`), so a flood of bad messages cannot flood it.
+from the counters (`edge_runtime.observe.drops`), so a flood of bad messages cannot flood it.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime import drops
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.drops import EVERY_S, LONGEST_S, DropReporter, reason_of
 from edge_runtime.metrics import Metrics
+from edge_runtime.observe import drops
+from edge_runtime.observe.drops import EVERY_S, LONGEST_S, DropReporter, reason_of
 from edge_runtime.system.loop import Loop
 
 PACKAGE = Path(drops.__file__).parent
@@ -96,7 +96,7 @@ def test_every_reason_in_the_code_has_advice() -> None:
             known = reason_of(name) is not drops.UNKNOWN
         if not known:
             missing.add(name)
-    assert not missing, "add rows to edge_runtime.drops.REASONS"
+    assert not missing, "add rows to edge_runtime.observe.drops.REASONS"
 
 
 def test_no_advice_is_left_for_what_nothing_counts() -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.drops import EVERY_S, reason_of
 from edge_runtime.metrics import Metrics
+from edge_runtime.observe.drops import EVERY_S, reason_of
 from edge_runtime.sources import Deliver, Done
 from edge_runtime.sources.build import SourceConfig
 from edge_runtime.system.loop import Loop

@@ -10,7 +10,7 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.metrics import Metrics
-from edge_runtime.silence import LONGEST_S, SilenceReporter
+from edge_runtime.observe.silence import LONGEST_S, SilenceReporter
 from edge_runtime.sources import Done
 from edge_runtime.sources.mqtt import MqttSourceConfig
 from edge_runtime.sources.recording import RecordingConfig

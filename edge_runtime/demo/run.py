@@ -252,7 +252,7 @@ def _first_url(process: subprocess.Popen[str], what: str) -> str:
 
 @contextlib.contextmanager
 def _broker(out: TextIO) -> Iterator[str]:
-    with _ended(_spawn("edge_runtime.mqtt.broker", "--port", "0")) as process:
+    with _ended(_spawn("edge_runtime.demo.broker.broker", "--port", "0")) as process:
         url = _first_url(process, "the embedded broker")
         _say(out, f"embedded broker on {url} (for demo and tests; a real one: BROKER=mqtt://host:1883 make demo)")
         yield url

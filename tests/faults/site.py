@@ -18,11 +18,11 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.demo.broker.session import Session
 from edge_runtime.durable.outbox import Counts, HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.manifest import GateSpec
-from edge_runtime.mqtt.broker import Broker
-from edge_runtime.mqtt.broker_session import Session
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.server.batcher import ServedModel
 from edge_runtime.server.server import ServeConfig, Server

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.governor.actuators import RateLever
 from edge_runtime.governor.governor import Governor
 from edge_runtime.hardware import Evidence, Gauge, Profile
 from edge_runtime.hardware.readings import Board
-from edge_runtime.mqtt.broker import Broker
 from edge_runtime.types import Prediction
 from edge_runtime.windowing.window import cut_recording
 from tests.edge_runtime.governor.test_governor import CONFIG, Bench

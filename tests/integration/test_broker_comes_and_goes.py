@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from edge_runtime.mqtt.broker import Broker, BrokerConfig
+from edge_runtime.demo.broker.broker import Broker, BrokerConfig
 from tests.edge_runtime.mqtt.users import User
 from tests.integration.running import (
     Answer,

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.errors import EngineError
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.mqtt.broker import Broker
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (
     Answer,

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from edge_runtime.mqtt.broker import Broker
+from edge_runtime.demo.broker.broker import Broker
 from tests.integration.running import (
     PATIENCE_S,
     Publisher,

@@ -17,7 +17,7 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.cli import main
 from edge_runtime.config import AppConfig
-from edge_runtime.mqtt.broker import Broker
+from edge_runtime.demo.broker.broker import Broker
 from tests.integration.running import ROOT, Message, Process, Publisher, listening, payload, streams, until
 
 _HEADER = re.compile(r"^(?:# )?\[\[?([\w.\"]+)\]\]?")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.mqtt import connection
-from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.packets import (
     PUBREC,
     V5,

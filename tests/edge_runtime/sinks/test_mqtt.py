@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import schema
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic_name
 from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig

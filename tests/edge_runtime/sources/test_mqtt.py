@@ -10,8 +10,8 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.manifest import Channel
-from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.session import Message
 from edge_runtime.sources import Source

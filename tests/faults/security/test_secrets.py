@@ -23,8 +23,8 @@ import pytest
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.client import CloudConfig, connect
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.errors import EdgeError
-from edge_runtime.mqtt.broker import Broker
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.system.secrets import ClientTls, SecretFile
 from tests.edge_runtime.mqtt.certificates import Authority

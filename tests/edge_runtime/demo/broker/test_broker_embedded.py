@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime.demo.broker.broker import Broker, BrokerConfig
+from edge_runtime.demo.broker.protocol import BrokerProtocol, Client
 from edge_runtime.errors import ConnectionFailed
-from edge_runtime.mqtt.broker import Broker, BrokerConfig
-from edge_runtime.mqtt.broker_protocol import BrokerProtocol, Client
 from edge_runtime.mqtt.packets import (
     CONNACK,
     DISCONNECT,
@@ -361,7 +361,7 @@ def test_no_bytes_of_a_client_raise_or_hurt_others(data: bytes, version: int) ->
 
 
 def test_the_command_serves_until_it_is_told_to_end() -> None:
-    command = [sys.executable, "-m", "edge_runtime.mqtt.broker"]
+    command = [sys.executable, "-m", "edge_runtime.demo.broker.broker"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().strip()
@@ -377,7 +377,7 @@ def test_the_command_serves_until_it_is_told_to_end() -> None:
 
 def test_the_command_says_in_one_line_why_it_cannot_listen() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [sys.executable, "-m", "edge_runtime.mqtt.broker", "--port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-m", "edge_runtime.demo.broker.broker", "--port", str(taken.getsockname()[1])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: cannot listen on")

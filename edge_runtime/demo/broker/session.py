@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from edge_runtime.demo.broker.subscriptions import Grant
 from edge_runtime.mqtt.packets import (
     PUBACK,
     PUBCOMP,
@@ -20,7 +21,6 @@ from edge_runtime.mqtt.packets import (
     encode_negative_ack,
     encode_publish,
 )
-from edge_runtime.mqtt.subscriptions import Grant
 from edge_runtime.mqtt.wire import encode_variable
 
 _PACKET_ID_NOT_FOUND: Final = 0x92

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from edge_runtime.mqtt.broker import Broker
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.mqtt.packets import (
     PUBACK,
     PUBREC,

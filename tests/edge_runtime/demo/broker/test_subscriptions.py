@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.mqtt import subscriptions
+from edge_runtime.demo.broker import subscriptions
+from edge_runtime.demo.broker.subscriptions import Grant, SubscriptionTree
 from edge_runtime.mqtt.packets import parse_shared_subscription, topic_matches
-from edge_runtime.mqtt.subscriptions import Grant, SubscriptionTree
 
 fuzz = partial(settings, deadline=None, derandomize=True)
 levels = st.sampled_from(["", "a", "b", "$c"])

@@ -1,6 +1,6 @@
 """What the embedded broker does with packets; no sockets here, so that a test can drive it byte by byte.
 
-Known limits, all of them stated in `edge_runtime.mqtt.broker`.
+Known limits, all of them stated in `edge_runtime.demo.broker.broker`.
 
 Source: OASIS MQTT 3.1.1 and 5.0, sections 3 and 4.
 """
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_runtime.mqtt.broker_session import Counters, Message, Outlet, Session
+from edge_runtime.demo.broker.session import Counters, Message, Outlet, Session
+from edge_runtime.demo.broker.subscriptions import Grant, SubscriptionTree
 from edge_runtime.mqtt.packets import (
     CONNECT,
     DISCONNECT,
@@ -54,7 +55,6 @@ from edge_runtime.mqtt.packets import (
     encode_unsuback,
     parse_shared_subscription,
 )
-from edge_runtime.mqtt.subscriptions import Grant, SubscriptionTree
 from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER, PROTOCOL_ERROR
 
 # Reason codes of MQTT 5 (table 2-6).

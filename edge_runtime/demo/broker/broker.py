@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.demo.broker.protocol import BrokerConfig, BrokerProtocol, Client
 from edge_runtime.errors import ConnectionFailed
-from edge_runtime.mqtt.broker_protocol import BrokerConfig, BrokerProtocol, Client
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -277,9 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import sys  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(
-        prog="python -m edge_runtime.mqtt.broker",
+        prog="python -m edge_runtime.demo.broker.broker",
         description="Embedded MQTT broker, for demo and tests only.",
-        epilog="example: python -m edge_runtime.mqtt.broker --port 1883",
+        epilog="example: python -m edge_runtime.demo.broker.broker --port 1883",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")

@@ -1,0 +1,1 @@
+"""The embedded MQTT broker, for the demo and for tests only."""

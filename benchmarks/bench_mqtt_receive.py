@@ -110,8 +110,8 @@ def run_paho(port: int, version: int, qos: int, count: int) -> tuple[float, floa
 def run_link(port: int, version: int, qos: int, count: int, *, source: bool = False) -> tuple[float, float, int]:
     """The same with this package."""
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
+    from edge_runtime.mqtt.client import Link  # noqa: PLC0415
     from edge_runtime.mqtt.config import BrokerConfig  # noqa: PLC0415
-    from edge_runtime.mqtt.link import Link  # noqa: PLC0415
     from edge_runtime.system.loop import Loop  # noqa: PLC0415
 
     metrics = Metrics()

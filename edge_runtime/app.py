@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import Journal
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.governor.governor import Governor
-    from edge_runtime.mqtt.link import Link
+    from edge_runtime.mqtt.client import Link
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -490,7 +490,7 @@ def _links(config: AppConfig, metrics: Metrics) -> dict[str, Link]:
     """A link to each broker; MQTT is not imported where there is none."""
     if not config.broker:
         return {}
-    from edge_runtime.mqtt.link import Link  # noqa: PLC0415
+    from edge_runtime.mqtt.client import Link  # noqa: PLC0415
 
     return {name: Link(broker, name, metrics, application=config.name) for name, broker in config.broker.items()}
 

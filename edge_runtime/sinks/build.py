@@ -11,7 +11,7 @@ from edge_runtime.schema import OneOf
 from edge_runtime.sinks import Sink
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.link import Link
+    from edge_runtime.mqtt.client import Link
     from edge_runtime.sinks.jsonl import JsonlSinkConfig
     from edge_runtime.sinks.mqtt import MqttSinkConfig
     from edge_runtime.sinks.stdout import StdoutSinkConfig

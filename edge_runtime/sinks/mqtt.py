@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.link import Link
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.packets import V5, encode_message_properties
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Done, Message

@@ -14,7 +14,7 @@ from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.link import Link
+    from edge_runtime.mqtt.client import Link
     from edge_runtime.sources.alsa import AlsaConfig
     from edge_runtime.sources.iio import IioConfig
     from edge_runtime.sources.mqtt import MqttSourceConfig

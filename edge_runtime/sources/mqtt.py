@@ -11,7 +11,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs.config import CodecConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.link import Link
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.packets import Publish, parse_shared_subscription, topic_matches, validate_topic_filter
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Done

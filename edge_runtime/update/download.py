@@ -22,7 +22,7 @@ from edge_runtime.update.depot import Depot
 from edge_runtime.update.job import Jobs
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.link import Link
+    from edge_runtime.mqtt.client import Link
     from edge_runtime.mqtt.routing import Subscription
 
 

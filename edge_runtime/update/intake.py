@@ -31,7 +31,7 @@ from edge_runtime.update.freshness import FloorClock
 from edge_runtime.update.job import Jobs, Line
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.link import Link
+    from edge_runtime.mqtt.client import Link
 
 log = logging.getLogger(__name__)
 

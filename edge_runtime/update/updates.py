@@ -40,7 +40,7 @@ from edge_runtime.update.state import Installed, State
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
     from edge_runtime.model.failover import Lineup
-    from edge_runtime.mqtt.link import Link
+    from edge_runtime.mqtt.client import Link
 
 log = logging.getLogger(__name__)
 

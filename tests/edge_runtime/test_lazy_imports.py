@@ -35,7 +35,7 @@ def test_an_application_loads_only_what_it_names() -> None:
         "sqlite3",
         "edge_runtime.durable.outbox",
         "edge_runtime.cloud.client",
-        "edge_runtime.mqtt.link",
+        "edge_runtime.mqtt.client",
         "edge_runtime.sinks.webhook",
         "edge_runtime.codecs.cbor",
         "edge_runtime.recordings.reader",

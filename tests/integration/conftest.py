@@ -9,7 +9,7 @@ import pytest
 from edge_runtime.cloud import escalator as escalate
 from edge_runtime.cloud import forwarder
 from edge_runtime.manifest import GateSpec
-from edge_runtime.mqtt import link
+from edge_runtime.mqtt import client as link
 from edge_runtime.system.retry import Retry
 from tests.models import tiny_bundle
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.edge_runtime.mqtt.links import Bench
+from tests.edge_runtime.mqtt.clients import Bench
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
 from edge_runtime.mqtt.config import Address, BrokerConfig
-from tests.edge_runtime.mqtt.links import Bench
+from tests.edge_runtime.mqtt.clients import Bench
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic
 from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
 from edge_runtime.types import Answer, Correction, FinalAnswer, Prediction
-from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, unique
+from tests.edge_runtime.mqtt.clients import Bench, Inbox, ScriptedBroker, unique
 
 PREDICTION = Prediction(
     id="0123456789abcdef",

@@ -12,13 +12,13 @@ from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.manifest import Channel
-from edge_runtime.mqtt.link import Link
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.session import Message
 from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.mqtt import MqttSource, MqttSourceConfig, key_of
 from edge_runtime.types import Reading
-from tests.edge_runtime.mqtt.links import Bench, messages, unique
+from tests.edge_runtime.mqtt.clients import Bench, messages, unique
 
 
 @pytest.fixture(scope="module")

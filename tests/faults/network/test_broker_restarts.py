@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.link import Link
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from tests.faults.conftest import Note, Tier

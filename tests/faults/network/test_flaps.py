@@ -20,9 +20,9 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.dialler import Dialler
-from edge_runtime.mqtt.link import Link
+from edge_runtime.mqtt.connector import Dialler
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry
 from tests.faults.conftest import Note, Tier

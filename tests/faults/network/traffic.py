@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
-from tests.edge_runtime.mqtt.links import Inbox
+from tests.edge_runtime.mqtt.clients import Inbox
 from tests.faults.oracle import History
 
 

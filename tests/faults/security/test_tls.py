@@ -31,7 +31,7 @@ from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig
 from edge_runtime.system.secrets import ClientTls
 from tests.edge_runtime.mqtt.certificates import Authority
-from tests.edge_runtime.mqtt.links import Bench
+from tests.edge_runtime.mqtt.clients import Bench
 from tests.faults.conftest import Note
 from tests.faults.security.certificates import self_signed
 

@@ -13,7 +13,7 @@ import pytest
 
 from edge_runtime.mqtt import transport
 from tests.edge_runtime.mqtt.certificates import Authority
-from tests.edge_runtime.mqtt.links import Bench, Inbox, messages, numbers, unique
+from tests.edge_runtime.mqtt.clients import Bench, Inbox, messages, numbers, unique
 from tests.mosquitto import Mosquitto, needs_mosquitto
 
 pytestmark = needs_mosquitto

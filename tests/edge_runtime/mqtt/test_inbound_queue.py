@@ -8,10 +8,10 @@ import pytest
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.inbound_queue import Reception
 from edge_runtime.mqtt.packets import Publish
-from edge_runtime.mqtt.reception import Reception
 from edge_runtime.mqtt.routing import Router, Subscription
-from tests.edge_runtime.mqtt.links import Inbox
+from tests.edge_runtime.mqtt.clients import Inbox
 
 
 def burst(first: int, count: int, qos: int = 1, payload: bytes = b"p") -> list[Publish]:

@@ -39,7 +39,7 @@ from edge_runtime.mqtt.packets import (
 )
 from edge_runtime.mqtt.session import FIRST_PACKET_ID, Message
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
-from tests.edge_runtime.mqtt.links import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug
+from tests.edge_runtime.mqtt.clients import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug
 from tests.mosquitto import free_port
 
 versions = pytest.mark.parametrize(("protocol", "version"), [("3.1.1", V311), ("5", V5)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.broker_window import Pace
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.pace import Pace
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
 from edge_runtime.mqtt.session import Incoming

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.client import Link
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.link import Link
 from edge_runtime.mqtt.packets import (
     CONNECT,
     SUBSCRIBE,

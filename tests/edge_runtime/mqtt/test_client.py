@@ -26,7 +26,7 @@ from edge_runtime.mqtt.packets import (
 )
 from edge_runtime.mqtt.parser import Parser
 from edge_runtime.mqtt.session import FIRST_PACKET_ID, Message
-from tests.edge_runtime.mqtt.links import (
+from tests.edge_runtime.mqtt.clients import (
     WAIT_S,
     Bench,
     Inbox,

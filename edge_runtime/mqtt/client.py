@@ -23,9 +23,9 @@ from edge_runtime._version import __version__
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import SUSPICIOUS, VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.dialler import Dialler
+from edge_runtime.mqtt.connector import Dialler
+from edge_runtime.mqtt.inbound_queue import Reception
 from edge_runtime.mqtt.packets import PUBREL, Publish
-from edge_runtime.mqtt.reception import Reception
 from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
 from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
 from edge_runtime.system.barrier import Barrier

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from edge_runtime.mqtt.pace import Pace
+from edge_runtime.mqtt.broker_window import Pace
 
 BUDGET_S = 0.005
 

@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the unit, write or print it, and say what to do next."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime import service  # noqa: PLC0415
+    from edge_runtime.cli import systemd_unit as service  # noqa: PLC0415
     from edge_runtime.model.accelerator_choice import expected  # noqa: PLC0415
 
     file = options.config.absolute()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.cli import main
+from edge_runtime.cli.systemd_unit import MARK
 from edge_runtime.model import accelerator_choice as accelerators
-from edge_runtime.service import MARK
 
 APP = """
 [model]

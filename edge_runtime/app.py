@@ -433,7 +433,7 @@ class App:
     def _settled(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
 
-    # -- models that come and go (`edge_runtime.update.starting.Host`) -------------------------------------------------
+    # -- models that come and go (`edge_runtime.update.boot.Host`) -------------------------------------------------
 
     def load(self, config: ModelConfig) -> Model:
         """Verify a bundle, try it in a child process, load it: this variant or none."""

@@ -13,8 +13,8 @@ from edge_runtime.errors import ConfigError, EdgeError
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
     from edge_runtime.update.config import UpdateConfig
-    from edge_runtime.update.depot import Depot
     from edge_runtime.update.state import State
+    from edge_runtime.update.update_store import Depot
 
 _ACTIONS = {
     "status": "which bundle runs, which one is tried, what is held back",
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show, or leave a request."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.update.depot import Depot  # noqa: PLC0415
+    from edge_runtime.update.update_store import Depot  # noqa: PLC0415
 
     config = configuration.load(options.config)
     if config.update is None:

@@ -18,8 +18,8 @@ from edge_runtime.update import fetch
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.chunks import Chunks
 from edge_runtime.update.config import UpdateConfig
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.job import Jobs
+from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import Link

@@ -16,8 +16,8 @@ from dataclasses import replace
 from edge_runtime.clock import Clock
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.update.announcement import Announcement, Signed, seconds
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import Floor, State
+from edge_runtime.update.update_store import Depot
 
 MAX_NAMES = 64
 """Names of bundles whose floor is kept."""

@@ -16,8 +16,8 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.system import durable_file as durable
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import State, forgiven, paused, withdrawn
+from edge_runtime.update.update_store import Depot
 
 log = logging.getLogger(__name__)
 

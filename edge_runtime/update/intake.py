@@ -25,10 +25,10 @@ from edge_runtime.system.retry import Retry
 from edge_runtime.update import announcement, check, freshness, inbox
 from edge_runtime.update.announcement import Announcement, in_canary
 from edge_runtime.update.config import UpdateConfig
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.download import Downloader
 from edge_runtime.update.freshness import FloorClock
 from edge_runtime.update.job import Jobs, Line
+from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import Link

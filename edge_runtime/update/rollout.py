@@ -22,16 +22,16 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Predictor
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.barrier import Scheduler
+from edge_runtime.update import acceptance as rules_of
 from edge_runtime.update import check
-from edge_runtime.update import health as rules_of
 from edge_runtime.update import state as states
-from edge_runtime.update.compare import Alone, Pair
+from edge_runtime.update.acceptance import Elapsed, Rules
+from edge_runtime.update.boot import Host, Served, Starter
 from edge_runtime.update.config import UpdateConfig
-from edge_runtime.update.depot import Depot
-from edge_runtime.update.health import Elapsed, Rules
 from edge_runtime.update.job import Jobs
-from edge_runtime.update.starting import Host, Served, Starter
+from edge_runtime.update.shadow import Alone, Pair
 from edge_runtime.update.state import Installed, Phase, State
+from edge_runtime.update.update_store import Depot
 from edge_runtime.windowing.window import WindowConfig, Windower
 
 log = logging.getLogger(__name__)

@@ -28,14 +28,14 @@ from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.system.loop import Loop
 from edge_runtime.update import check, freshness, inbox
 from edge_runtime.update import state as states
-from edge_runtime.update.course import Course, Surroundings
-from edge_runtime.update.depot import Depot
+from edge_runtime.update.boot import Host, Served, Started, Starter
 from edge_runtime.update.freshness import FloorClock
 from edge_runtime.update.intake import Arrived, Intake
 from edge_runtime.update.job import Jobs, Line
 from edge_runtime.update.keys import KeyChain
-from edge_runtime.update.starting import Host, Served, Started, Starter
+from edge_runtime.update.rollout import Course, Surroundings
 from edge_runtime.update.state import Installed, State
+from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig

@@ -10,8 +10,8 @@ import pytest
 from edge_runtime.cli import main
 from edge_runtime.update import inbox, state
 from edge_runtime.update.config import UpdateConfig
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import HeldBack, Installed, State
+from edge_runtime.update.update_store import Depot
 from tests.edge_runtime.update.devices import APP, Factory
 
 

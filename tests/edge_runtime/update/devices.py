@@ -19,8 +19,8 @@ from edge_runtime.sources import Deliver
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Prediction, Reading
 from edge_runtime.update.announcement import PAYLOAD_TYPE
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import State
+from edge_runtime.update.update_store import Depot
 from export.sign import SigningKey, envelope, new_key, sign_bundle
 from tests.integration.running import PATIENCE_S, until
 from tests.models import tiny_bundle

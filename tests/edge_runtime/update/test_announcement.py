@@ -19,9 +19,9 @@ from edge_runtime.errors import UpdateRefused
 from edge_runtime.update import announcement, freshness
 from edge_runtime.update import keys as key_sets
 from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, Signed, in_canary, seconds
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.freshness import FloorClock, admitted
 from edge_runtime.update.state import State, forgiven
+from edge_runtime.update.update_store import Depot
 from export.sign import SigningKey, envelope, new_key
 
 GOOD: dict[str, Any] = {

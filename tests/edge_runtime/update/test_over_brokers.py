@@ -19,10 +19,10 @@ from edge_runtime.system.retry import Retry
 from edge_runtime.update import announcement as announcements
 from edge_runtime.update import check, fetch, inbox, intake
 from edge_runtime.update.chunks import Chunks
-from edge_runtime.update.course import Course
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.inbox import Request
 from edge_runtime.update.intake import Intake
+from edge_runtime.update.rollout import Course
+from edge_runtime.update.update_store import Depot
 from export.keys import key_set
 from tests.edge_runtime.update.devices import (
     HOP,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update import state
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.state import Floor, HeldBack, Installed, State
+from edge_runtime.update.update_store import Depot
 
 INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
 FULL = State(

@@ -13,9 +13,10 @@ from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.update import course, inbox
-from edge_runtime.update.depot import Depot
+from edge_runtime.update import inbox
+from edge_runtime.update import rollout as course
 from edge_runtime.update.inbox import Request
+from edge_runtime.update.update_store import Depot
 from tests.edge_runtime.update.devices import (
     Device,
     Factory,

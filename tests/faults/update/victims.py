@@ -158,7 +158,7 @@ def _watch_all(points: Points, folder: Path) -> None:
 
 def _die(order: Order) -> None:
     from edge_runtime.model.loading import LoadedVariant  # noqa: PLC0415
-    from edge_runtime.update.compare import Pair  # noqa: PLC0415
+    from edge_runtime.update.shadow import Pair  # noqa: PLC0415
 
     answer = LoadedVariant.predict
     leading = [order.dies_in_shadow]
@@ -202,7 +202,8 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
     from edge_runtime.bundle.sandbox import ProbeReport  # noqa: PLC0415
     from edge_runtime.model import loading as model  # noqa: PLC0415
     from edge_runtime.system.retry import Retry  # noqa: PLC0415
-    from edge_runtime.update import course, intake  # noqa: PLC0415
+    from edge_runtime.update import intake  # noqa: PLC0415
+    from edge_runtime.update import rollout as course  # noqa: PLC0415
     from tests.edge_runtime.update.devices import Answers, Ticker, configured  # noqa: PLC0415
 
     def unprobed(_bundle: Any, variant: str, *_: Any, **__: Any) -> ProbeReport:

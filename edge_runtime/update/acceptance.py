@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_runtime.update.compare import Tally
+from edge_runtime.update.shadow import Tally
 
 _EARLY = 50
 """Compared windows after which too little agreement ends a run before its time."""

@@ -16,8 +16,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.types import Float32, Reading
-from edge_runtime.update.compare import Pair, Steady, Tally
-from edge_runtime.update.health import Elapsed, Rules, fault, passed
+from edge_runtime.update.acceptance import Elapsed, Rules, fault, passed
+from edge_runtime.update.shadow import Pair, Steady, Tally
 from edge_runtime.windowing.window import Window, Windower
 from tests.edge_runtime.update.devices import HOP, Answers, Factory
 from tests.integration.running import load_model

@@ -18,11 +18,11 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import BundleError, EdgeError, StoreError
 from edge_runtime.model.loading import Model, Predictor
 from edge_runtime.system import durable_file as durable
-from edge_runtime.update.compare import Steady
-from edge_runtime.update.depot import Depot
 from edge_runtime.update.inbox import requests
 from edge_runtime.update.keys import KeyChain
+from edge_runtime.update.shadow import Steady
 from edge_runtime.update.state import Installed, State, rolled_back, started_again
+from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig

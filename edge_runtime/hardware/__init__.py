@@ -1,7 +1,7 @@
-"""What machine this is: profiles, where they come from, and loading a model on the best of what a profile offers.
+"""Profiles of the machine: what it is, and where that knowledge comes from.
 
-The knowledge of single boards lies outside, in ``devices/`` and in packages of vendors, and comes in through the entry-
-point group ``edge_runtime.hardware``.
+The knowledge of single boards lies outside, in ``edge_devices`` and in packages of vendors, and comes in through the
+entry-point group ``edge_runtime.devices``.
 """
 
 from __future__ import annotations

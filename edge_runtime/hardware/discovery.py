@@ -1,6 +1,6 @@
 """Finding the device files: this package's own and those of vendors, none of which can stop the others.
 
-Every entry point of the group ``edge_runtime.hardware`` names a function ``detect(root: Path) -> Profile | None``. One
+Every entry point of the group ``edge_runtime.devices`` names a function ``detect(root: Path) -> Profile | None``. One
 that cannot be imported, raises, or answers with something else is reported and left out.
 
 This package's own are listed in `BUILT_IN` as well, since a copy of the source tree without installed metadata must
@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import edge_runtime
 from edge_runtime.hardware.files import ROOT
 from edge_runtime.hardware.profile import Evidence, Profile, combined
 
-GROUP = "edge_runtime.hardware"
+GROUP = "edge_runtime.devices"
 
 BUILT_IN = (
     "cpu", "raspberry_pi", "jetson", "npu_coral", "npu_intel", "npu_qualcomm", "npu_rockchip", "npu_hailo", "npu_ethos",
@@ -125,9 +124,9 @@ def _entries() -> Iterable[Entry]:
     """Name, origin, reference and loader of every device file, this package's own first."""
     import importlib.metadata  # noqa: PLC0415 - 20 ms, which who only wants the types need not pay
 
-    ours = {f"devices.{name}:detect" for name in BUILT_IN}
+    ours = {f"edge_devices.{name}:detect" for name in BUILT_IN}
     for name in BUILT_IN:
-        yield name, _OURS, f"devices.{name}:detect", functools.partial(_own, name)
+        yield name, _OURS, f"edge_devices.{name}:detect", functools.partial(_own, name)
     try:
         installed = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
     except Exception as error:  # noqa: BLE001 - any package's metadata may be broken in any way
@@ -144,12 +143,8 @@ def _fail(error: Exception) -> Any:
 
 
 def _own(name: str) -> Any:
-    """``detect`` of one of this package's own files, and of no other package that happens to be called devices."""
-    module = importlib.import_module(f"devices.{name}")
-    place = Path(module.__file__ or "").resolve().parent.parent
-    if place != Path(edge_runtime.__file__).resolve().parent.parent:
-        raise ImportError(f"{place / 'devices'} stands before edge-runtime's own; rename it or start somewhere else")
-    return module.detect
+    """``detect`` of one of this package's own files."""
+    return importlib.import_module(f"edge_devices.{name}").detect
 
 
 def _ask(name: str, origin: str, reference: str, load: Callable[[], Any], root: Path) -> Plugin:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from edge_runtime import engines
 from edge_runtime.hardware import Profile, find_devices, this_device
 from edge_runtime.hardware.discovery import BUILT_IN
-from tests.devices import trees
+from tests.edge_devices import trees
 
 Detect = Callable[[Path], Profile | None]
 
@@ -136,7 +136,7 @@ MACHINES = {
 
 
 def detector(name: str) -> Detect:
-    function: Detect = importlib.import_module(f"devices.{name}").detect
+    function: Detect = importlib.import_module(f"edge_devices.{name}").detect
     return function
 
 
@@ -153,11 +153,11 @@ def test_every_recorded_tree_has_an_expectation_and_a_source() -> None:
 
 
 def test_every_device_file_is_listed_and_registered() -> None:
-    folder = Path(importlib.import_module("devices").__file__ or "").parent
+    folder = Path(importlib.import_module("edge_devices").__file__ or "").parent
     assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(BUILT_IN)
-    project = (folder.parent / "pyproject.toml").read_text("utf-8")
+    project = (folder.parents[1] / "pyproject.toml").read_text("utf-8")
     for name in BUILT_IN:
-        assert f'{name} = "devices.{name}:detect"' in project
+        assert f'{name} = "edge_devices.{name}:detect"' in project
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -214,7 +214,7 @@ def test_every_choice_can_be_made_and_the_processor_stands_at_the_end(name: str,
 
 @pytest.mark.parametrize("family", BUILT_IN)
 def test_a_device_file_says_what_backs_it(family: str) -> None:
-    evidence = importlib.import_module(f"devices.{family}").EVIDENCE
+    evidence = importlib.import_module(f"edge_devices.{family}").EVIDENCE
     assert evidence.tier in {"simulated", "emulated", "measured"}
     assert len(evidence.detail) > 20
     # Of what is listed here, only this x86 processor was ever at hand.

@@ -20,7 +20,7 @@ from edge_runtime.hardware import EngineChoice, find_devices, this_device
 from edge_runtime.hardware.discovery import BUILT_IN
 from edge_runtime.tuning.engine_choices import choices_for, load, load_best, missing
 from tests import models
-from tests.devices import fakes, trees
+from tests.edge_devices import fakes, trees
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("ai_edge_litert")

@@ -14,7 +14,7 @@ import pytest
 from edge_runtime.cli import doctor, main
 from edge_runtime.engines import onnx
 from edge_runtime.hardware import discovery
-from tests.devices import trees
+from tests.edge_devices import trees
 
 
 def report(root: Path, capsys: pytest.CaptureFixture[str]) -> Any:

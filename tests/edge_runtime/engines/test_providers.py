@@ -15,7 +15,7 @@ from edge_runtime.engines import onnx, providers
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError
 from tests import models
-from tests.devices import fakes
+from tests.edge_devices import fakes
 
 ort = pytest.importorskip("onnxruntime")
 

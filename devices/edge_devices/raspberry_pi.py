@@ -22,7 +22,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from devices import cpu
+from edge_devices import cpu
 from edge_runtime.hardware import files
 from edge_runtime.hardware.profile import EngineChoice, Evidence, Flag, Profile
 

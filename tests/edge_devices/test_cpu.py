@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_devices import cpu
 
-from devices import cpu
-from tests.devices import trees
+from tests.edge_devices import trees
 
 V1 = "fpu lm sse sse2"
 V2 = f"{V1} pni cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3"

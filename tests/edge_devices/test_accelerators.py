@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from edge_devices import npu_android, npu_apple, npu_coral, npu_ethos, npu_hailo, npu_intel, npu_rockchip
 
-from devices import npu_android, npu_apple, npu_coral, npu_ethos, npu_hailo, npu_intel, npu_rockchip
-from tests.devices import trees
+from tests.edge_devices import trees
 
 PLIST = "/System/Library/CoreServices/SystemVersion.plist"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from edge_devices import jetson
 
-from devices import jetson
 from edge_runtime.hardware import Profile
-from tests.devices import trees
+from tests.edge_devices import trees
 
 
 def found(root: Path, name: str) -> Profile:

@@ -32,7 +32,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices import cpu
+from edge_devices import cpu
 from edge_runtime.hardware import files, sensors
 from edge_runtime.hardware.profile import CACHE, MAX_SHAPES, MIN_SHAPES, EngineChoice, Evidence, Flag, Gauge, Profile
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devices import raspberry_pi
-from tests.devices import trees
+from edge_devices import raspberry_pi
+
+from tests.edge_devices import trees
 
 
 def test_the_bits_are_read_as_hexadecimal_without_a_prefix(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ test: $(VENV)/.test tools
 
 # What of the export toolchain needs torch, in an environment of its own.
 test-export: $(EXPORT)/.ready
-	$(EXPORT)/bin/python -m pytest $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn)"' tests/export) $(ARGS)
+	$(EXPORT)/bin/python -m pytest $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn)"' tests/edge_export) $(ARGS)
 
 # The package of old boards, for numpy 1 and Python 3.11 alone; the tests of the TensorFlow Lite writer take it where it is.
 tflite-runtime: $(RETIRED)/.ready
@@ -98,18 +98,21 @@ clean:
 # -- the environments ------------------------------------------------------------------------------------------------
 
 # $(call new,PYTHON): pip itself, and what builds this package.
-# $(call install,PYTHON,EXTRAS,GROUP): what the extras and the group need, and this checkout if there are extras.
+# $(call install,PYTHON,EXTRAS,GROUP): what the extras and the group need, and edge-runtime if there are extras.
+# $(call workstation,PYTHON,EXTRAS): edge-export, and what its extras need.
 pip = $(1) -m pip --disable-pip-version-check --quiet install
 ifeq ($(LOCKED),no)
 comma := ,
 extras = $(subst $() ,$(comma),$(strip $(1)))
 new = $(pip) --upgrade "pip>=25.1"
 install = $(pip) $(if $(2),--editable ".[$(call extras,$(2))]") $(addprefix --group ,$(3))
+workstation = $(pip) $(if $(2),--editable "./export[$(call extras,$(2))]",--no-deps --no-build-isolation --editable ./export)
 else
 locked = $(pip) --require-hashes $(patsubst %,-r locks/%.txt,$(2)) || \
 	{ echo "if the package index lacks what locks/ names: make LOCKED=no $(MAKECMDGOALS)"; exit 2; }
 new = $(call locked,$(1),build)
 install = { $(call locked,$(1),$(2) $(3)); } $(if $(2),&& $(pip) --no-deps --no-build-isolation --editable .)
+workstation = $(if $(2),$(call locked,$(1),export) &&) $(pip) --no-deps --no-build-isolation --editable ./export
 endif
 
 $(BIN)/python:
@@ -132,18 +135,20 @@ $(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
 
 # What the tests need besides.
 TESTED := $(DEVICE) codecs parquet grpc serial
-$(VENV)/.test: pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt $(VENV)/.build
+$(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt $(VENV)/.build
 	@echo "installing what the tests need (once)"
 	@$(call install,$(BIN)/python,$(TESTED),test)
+	@$(call workstation,$(BIN)/python)
 	@touch $@ $(VENV)/.device
 
 # What the export toolchain needs. torch goes first and exactly: left to the resolver, it may come a second time.
-$(EXPORT)/.ready: pyproject.toml locks/build.txt locks/export.txt locks/test.txt
+$(EXPORT)/.ready: pyproject.toml export/pyproject.toml locks/build.txt locks/export.txt locks/test.txt
 	@echo "installing the export toolchain (once)"
 	@$(PYTHON) -m venv $(EXPORT)
 	@$(call new,$(EXPORT)/bin/python)
 	@$(call pip,$(EXPORT)/bin/python) $(TORCH)
-	@$(call install,$(EXPORT)/bin/python,$(DEVICE) export,test)
+	@$(call install,$(EXPORT)/bin/python,$(DEVICE),test)
+	@$(call workstation,$(EXPORT)/bin/python,train)
 	@touch $@
 
 $(RETIRED)/.ready: locks/build.txt locks/tflite-runtime.txt

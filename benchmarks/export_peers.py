@@ -4,8 +4,8 @@
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
 then timed in one race on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
-asked about inputs that nobody calibrated on. The search (`export.search`) sees our candidates only; what it chose is
-set against the fastest file of any peer in a race of two.
+asked about inputs that nobody calibrated on. The search (`edge_export.search`) sees our candidates only; what it chose
+is set against the fastest file of any peer in a race of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
 """
@@ -25,6 +25,17 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import orjson
+from edge_export.clean import clean
+from edge_export.judge import Judged, judge
+from edge_export.pack import VariantSource
+from edge_export.quantize import Scheme
+from edge_export.quantize.bias import correct
+from edge_export.quantize.isa import detect
+from edge_export.quantize.ranges import calibrate
+from edge_export.quantize.write import prepare, write
+from edge_export.search import SLOWER, Limits, choose, compressed_size
+from edge_export.slim import slim
+from edge_export.to_tflite import convert
 
 from benchmarks.anomaly import anomaly
 from benchmarks.mlperf_tiny import NETWORKS, Array, Inputs, Network, inputs_for, to_onnx
@@ -34,17 +45,6 @@ from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EdgeError
 from edge_runtime.tuning.timing import Contender, Plan, Timing, measure, race
-from export.clean import clean
-from export.judge import Judged, judge
-from export.pack import VariantSource
-from export.quantize import Scheme
-from export.quantize.bias import correct
-from export.quantize.isa import detect
-from export.quantize.ranges import calibrate
-from export.quantize.write import prepare, write
-from export.search import SLOWER, Limits, choose, compressed_size
-from export.slim import slim
-from export.to_tflite import convert
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LIMITS = Limits(max_accuracy_drop=0.01)

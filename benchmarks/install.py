@@ -37,7 +37,7 @@ import importlib.metadata as m, json, os
 sizes = {}
 for d in m.distributions():
     for f in d.files or ():
-        name = "edge-runtime: export/" if f.parts[0] == "export" else d.metadata["Name"]
+        name = d.metadata["Name"]
         path = d.locate_file(f)
         sizes.setdefault(name, 0)
         if os.path.exists(path) and f.suffix != ".pyc":

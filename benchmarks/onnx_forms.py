@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
+from edge_export.clean import clean
+from edge_export.conv2d import as_conv2d
+from edge_export.quantize import Scheme, quantize
+from edge_export.quantize.write import prepare
 from onnxruntime import quantization
 
 from benchmarks import stateful_models
 from benchmarks.report import Report
-from export.clean import clean
-from export.conv2d import as_conv2d
-from export.quantize import Scheme, quantize
-from export.quantize.write import prepare
 
 NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "separable, 16-32-32-48, 6 x 128": stateful_models.separable,

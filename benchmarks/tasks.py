@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge_export.cli import main as edge_export
+from edge_export.cli.build import named_folder
+from edge_export.evaluation import LABELS, RECORDINGS, accuracy_of
+
 from benchmarks.report import Cell, Goal, Report
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.tuning.timing import this_machine
-from export.cli import main as edge_export
-from export.cli.build import named_folder
-from export.evaluation import LABELS, RECORDINGS, accuracy_of
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 15.0

@@ -47,21 +47,37 @@ SYSTEM = {"tflite-runtime": "numpy"}
 
 _PIN = re.compile(r"^([a-z0-9]+(?:-[a-z0-9]+)*)==([^\s;\\]+)(?: *; *([^\n\\]+?))? *\\?$", re.MULTILINE)
 """Name, version and marker, as uv writes them."""
+_OURS = re.compile(r"edge-runtime\[([a-z,-]+)\]")
+"""How edge-export asks for edge-runtime."""
 
 
-def wanted(project: Mapping[str, object]) -> dict[str, list[str]]:
+def projects() -> tuple[Mapping[str, object], Mapping[str, object]]:
+    """The two pyproject.toml: the device's and the workstation's."""
+    device, workstation = (CHECKOUT / place / "pyproject.toml" for place in (".", "export"))
+    return tomllib.loads(device.read_text("utf-8")), tomllib.loads(workstation.read_text("utf-8"))
+
+
+def wanted(device: Mapping[str, object], workstation: Mapping[str, object]) -> dict[str, list[str]]:
     """The requirements that each lock answers.
 
     Args:
-        project: pyproject.toml as read.
+        device: pyproject.toml of edge-runtime as read.
+        workstation: pyproject.toml of edge-export as read. What it needs in order to train is the lock `export`.
 
     Returns:
         Name of the lock -> requirements as pyproject.toml writes them.
     """
-    table = _table(project["project"])
+    table = _table(device["project"])
     extras = {name: _strings(needs) for name, needs in _table(table["optional-dependencies"]).items()}
-    groups = {name: _strings(needs) for name, needs in _table(project["dependency-groups"]).items()}
-    groups["build"] += _strings(_table(project["build-system"])["requires"])
+    groups = {name: _strings(needs) for name, needs in _table(device["dependency-groups"]).items()}
+    groups["build"] += _strings(_table(device["build-system"])["requires"])
+    own = _table(workstation["project"])
+    workshop = {name: _strings(needs) for name, needs in _table(own["optional-dependencies"]).items()}
+    workshop["export"] = workshop.pop("train")
+    for need in _strings(own["dependencies"]):
+        ours = _OURS.fullmatch(need)
+        workshop["export"] += [one for extra in ours[1].split(",") for one in extras[extra]] if ours else [need]
+    extras |= workshop
     for name in COMPLETE:
         extras[name] = [*_strings(table["dependencies"]), *extras[name]]
     return {**extras, **groups}
@@ -95,8 +111,7 @@ def write(options: list[str]) -> int:
     """Write every lock anew; versions stay as they are where they still fit, unless the options say ``--upgrade``."""
     fixed, options = _split(options)
     fixed += TOO_NEW
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))
-    locks = wanted(project)
+    locks = wanted(*projects())
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.glob("*.txt"):
         if path.stem not in locks:

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from ai_edge_litert import schema_py_generated as tfl
+from edge_export.pack import VariantSource, pack
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
 from edge_runtime.windowing.window import Window
-from export.pack import VariantSource, pack
 
 Floats = npt.NDArray[np.float32]
 
@@ -265,7 +265,7 @@ def tiny_bundle(
         path: file to write, or an existing folder in which ``tiny.edge`` is written.
         variants: names from `VARIANTS`, or sources of the caller's own.
         input_contract: more fields of `InputContract` (``context``, ``resample``, ``max_gap_s``, ...).
-        more: further arguments of `export.pack.pack`, for example ``expires``.
+        more: further arguments of `edge_export.pack.pack`, for example ``expires``.
     """
     contract = InputContract(
         channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(channels)),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKSTATION = {"export", "torch", "onnx", "sklearn", "optimum", "transformers", "tests", "benchmarks"}
-DEVICE = sorted([*ROOT.glob("edge_runtime/**/*.py"), *ROOT.glob("devices/**/*.py")])
+WORKSTATION = {"edge_export", "torch", "onnx", "sklearn", "optimum", "transformers", "tests", "benchmarks"}
+DEVICE = sorted([*ROOT.glob("edge_runtime/**/*.py"), *ROOT.glob("devices/edge_devices/**/*.py")])
 
 
 def imported(path: Path) -> set[str]:

@@ -9,8 +9,7 @@ import copy
 import functools
 import itertools
 import re
-import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from packaging.version import Version
 from scripts import locks
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT, WORKSTATION = locks.projects()
 FILES = {path.stem: path.read_text("utf-8") for path in sorted(locks.FOLDER.glob("*.txt"))}
 
 MACHINES = list(itertools.product(locks.PYTHONS, ("x86_64", "aarch64", "armv7l")))
@@ -56,9 +55,9 @@ def installed(text: str, python: str, processor: str) -> dict[str, list[Version]
     return found
 
 
-def disagreements(project: dict[str, Any], files: dict[str, str]) -> list[str]:
+def disagreements(project: Mapping[str, Any], files: dict[str, str]) -> list[str]:
     """Everything that a lock does not say of what the project wants; nothing if all is well."""
-    wanted = locks.wanted(project)
+    wanted = locks.wanted(project, WORKSTATION)
     said = [f"locks/{name}.txt is missing" for name in wanted if name not in files]
     said += [f"locks/{name}.txt is nobody's" for name in files if name not in wanted]
     for name, text in files.items():
@@ -127,7 +126,7 @@ CHANGES: dict[str, tuple[str, Callable[[list[str]], list[str] | None], str]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_requirement_without_new_locks_is_found(change: str) -> None:
     where, edit, problem = CHANGES[change]
-    project = copy.deepcopy(PROJECT)
+    project: dict[str, Any] = copy.deepcopy(dict(PROJECT))
     *path, last = where.split(".")
     table = project["project"] if path[:1] not in (["dependency-groups"], ["build-system"]) else project
     for key in path:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from edge_export.sign import SigningKey, new_key
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock
@@ -27,7 +28,6 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
 from edge_runtime.windowing.window import WindowConfig, Windower
-from export.sign import SigningKey, new_key
 from tests.models import tiny_bundle
 
 CONTRACT = InputContract(

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_export.sign import SigningKey, new_key
 
 from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive
 from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError
-from export.sign import SigningKey, new_key
 from tests.edge_runtime.bundle.test_bundle import files_of
 from tests.faults.conftest import Note, Tier
 from tests.models import tiny_bundle

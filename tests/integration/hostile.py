@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import orjson
+from edge_export.keys import key_set
+from edge_export.sign import SigningKey, envelope, new_key, sign_bundle
 
 from edge_runtime.update import announcement as announcements
 from edge_runtime.update import keys as key_sets
-from export.keys import key_set
-from export.sign import SigningKey, envelope, new_key, sign_bundle
 from tests.integration.running import Answer, Process, Publisher, payload, predictions, until
 from tests.models import tiny_bundle
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_export.sign import SigningKey, new_key
 
 from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive, signature
 from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, SignatureError
-from export.sign import SigningKey, new_key
 from tests import models
 from tests.edge_runtime.bundle.test_bundle import files_of, rewritten
 

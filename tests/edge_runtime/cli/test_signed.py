@@ -6,6 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from edge_export.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime import engines
 from edge_runtime.bundle import sandbox as probe
@@ -14,7 +15,6 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import BundleError, SignatureError
 from edge_runtime.model.loading import load_model
-from export.sign import SigningKey, new_key, sign_bundle
 from tests import models
 from tests.integration.running import Process, answers, streams, write_recording
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_export.pack import VariantSource
 
 from edge_runtime.bundle import sandbox as probe
 from edge_runtime.bundle.bundle import load_engine, open_bundle
@@ -31,7 +32,6 @@ from edge_runtime.model.fallback_chain import ProvenVariant, rungs_of, start
 from edge_runtime.model.loading import Model
 from edge_runtime.system import subprocess_job as child_process
 from edge_runtime.tuning.results import Figure, Tuning, remember
-from export.pack import VariantSource
 from tests.models import completed, tiny_bundle, usable, variant
 
 pytestmark = pytest.mark.skipif(not usable("litert"), reason="LiteRT is not installed")
@@ -260,7 +260,7 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
 
     Mutation that this finds: `start` without the `failed` that lets `load_model` go on.
     """
-    from export import pack  # noqa: PLC0415 - patched below
+    from edge_export import pack  # noqa: PLC0415 - patched below
 
     real = pack.golden_outputs
 
@@ -268,7 +268,7 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
         answer = real(source, *rest)
         return answer[:, ::-1].copy() if source.name == "tflite-int8" else answer
 
-    monkeypatch.setattr("export.pack.golden_outputs", golden)
+    monkeypatch.setattr("edge_export.pack.golden_outputs", golden)
     drifted = tiny_bundle(tmp_path / "drifted.edge", variants=[variant(name) for name in VARIANTS])
     for how in ("auto", "tflite-int8"):
         caplog.clear()

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import orjson
+from edge_export.sign import SigningKey, envelope, new_key, sign_bundle
 
 from edge_runtime.app import App
 from edge_runtime.config import AppConfig, parse
@@ -21,7 +22,6 @@ from edge_runtime.types import Prediction, Reading
 from edge_runtime.update.announcement import PAYLOAD_TYPE
 from edge_runtime.update.state import State
 from edge_runtime.update.update_store import Depot
-from export.sign import SigningKey, envelope, new_key, sign_bundle
 from tests.integration.running import PATIENCE_S, until
 from tests.models import tiny_bundle
 

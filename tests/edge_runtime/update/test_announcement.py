@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from edge_export.sign import SigningKey, envelope, new_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, Signed,
 from edge_runtime.update.freshness import FloorClock, admitted
 from edge_runtime.update.state import State, forgiven
 from edge_runtime.update.update_store import Depot
-from export.sign import SigningKey, envelope, new_key
 
 GOOD: dict[str, Any] = {
     "type": "announcement", "name": "watch", "version": 2, "sha256": "0" * 64, "size": 1000,

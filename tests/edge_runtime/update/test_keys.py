@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_export import keys as tool
+from edge_export.cli import main
+from edge_export.sign import SigningKey, envelope, new_key
 
 from edge_runtime.bundle import signature
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.errors import ConfigError, StoreError, UpdateRefused
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update.keys import MAX_BYTES, PAYLOAD_TYPE, KeyChain, successor
-from export import keys as tool
-from export.cli import main
-from export.sign import SigningKey, envelope, new_key
 
 
 @pytest.fixture(scope="module")

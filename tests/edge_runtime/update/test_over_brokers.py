@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from edge_export.keys import key_set
 
 from edge_runtime.app import App
 from edge_runtime.cli import main
@@ -23,7 +24,6 @@ from edge_runtime.update.inbox import Request
 from edge_runtime.update.intake import Intake
 from edge_runtime.update.rollout import Course
 from edge_runtime.update.update_store import Depot
-from export.keys import key_set
 from tests.edge_runtime.update.devices import (
     HOP,
     Device,

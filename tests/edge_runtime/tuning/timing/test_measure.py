@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edge_export.pack import VariantSource
 
 from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy
@@ -18,7 +19,6 @@ from edge_runtime.errors import EngineError, IncompatibleError
 from edge_runtime.tuning.timing import Contender, Measurement, Plan, measure, measure_bundle
 from edge_runtime.tuning.timing.__main__ import main
 from edge_runtime.tuning.timing.child import trial
-from export.pack import VariantSource
 from tests import models
 
 DIES = "import os, signal, sys\nprint('last words', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)"

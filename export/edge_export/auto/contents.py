@@ -1,0 +1,104 @@
+"""Contents of each file of a folder, as far as a recipe depends on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edge_export.readers.files import arrays_of, columns_of_parquet, pcm_of, rows_of_csv
+from edge_runtime.errors import ConfigError
+
+Kind = Literal["wav", "table", "npz"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """One file.
+
+    Attributes:
+        name: path within the folder.
+        columns: of a table, or arrays of an NPZ, by name; none of a WAV. A single number or text has no dimension.
+        samples: of the longest column.
+        rate_hz: that a WAV states; 0 where a file states none.
+        digest: SHA-256 of the file.
+    """
+
+    name: str
+    columns: Mapping[str, Any]
+    samples: int
+    rate_hz: float = 0.0
+    digest: str = ""
+
+
+def content_of(kind: Kind, path: Path, name: str) -> Content:
+    """Read one file.
+
+    Args:
+        kind: of the file.
+        path: where it lies.
+        name: its path within the folder.
+
+    Raises:
+        ConfigError: it is damaged or holds nothing; names the file.
+    """
+    if kind == "wav":
+        with pcm_of(path, name) as file:
+            return Content(
+                name=name, columns={}, samples=file.getnframes(), rate_hz=file.getframerate(), digest=_digest(path)
+            )
+    columns = arrays_of(path, name) if kind == "npz" else table_of(path, name)
+    samples = max((len(column) for column in columns.values() if kind == "table" or column.ndim), default=0)
+    if not samples:
+        raise ConfigError(f"{name}: holds nothing")
+    return Content(name=name, columns=columns, samples=samples, digest=_digest(path))
+
+
+def table_of(path: Path, name: str) -> dict[str, Any]:
+    """Columns of a CSV or Parquet file by name.
+
+    Raises:
+        ConfigError: it cannot be read, has no header, or rows of other lengths.
+    """
+    if path.suffix.lower() == ".parquet":
+        return dict(columns_of_parquet(path, name))
+    header, *rows = rows_of_csv(path, name)
+    names = [column.strip() for column in header]
+    if not rows or any(len(row) != len(names) for row in rows):
+        raise ConfigError(f"{name}: needs a header and rows of as many columns")
+    if all(is_number(column) for column in names):
+        raise ConfigError(f"{name}: begins with numbers; give its columns names in a first line")
+    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+
+
+def is_number(text: object) -> bool:
+    """Return whether a cell, as a text, is a number."""
+    try:
+        float(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def refuse_copies(files: Sequence[Content]) -> None:
+    """The same recording in two groups would be trained on and asked for.
+
+    Raises:
+        ConfigError: names two files that are the same.
+    """
+    seen: dict[str, str] = {}
+    for file in files:
+        if (first := seen.setdefault(file.digest, file.name)) != file.name:
+            raise ConfigError(
+                f"{file.name} and {first} are the same recording; what one teaches would be asked of the other: "
+                "delete one of them"
+            )

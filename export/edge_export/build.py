@@ -1,0 +1,151 @@
+"""From a recipe and recordings to bundles: every long step cached, every choice made on validation groups.
+
+1. *read* (`edge_export.sets`): recordings and labels; groups dealt to training, validation, test; windows cut by the
+   runtime's own code.
+2. *learn* (`edge_export.models`): teachers trained on training groups, of which validation groups choose the smallest
+good
+   one; a student trained on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
+3. *choose* (`edge_export.choice`): every candidate timed on this machine and judged on validation groups; the recipe's
+   limits decide.
+4. *gate* (`edge_export.gate_fit`): temperature after quantisation, then the threshold, both on validation groups.
+5. *judge* (`edge_export.unseen`): test groups answer once, by the files that ship; nothing follows from what they say.
+6. *pack* (`edge_export.bundles`): a bundle per architecture, the teacher's bundle, the test recordings, and all
+figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import onnx
+import orjson
+
+from edge_export.bundles import Shipment, write_bundles
+from edge_export.calibrate import fit_temperature
+from edge_export.choice import choose_files
+from edge_export.comparison import against_teacher
+from edge_export.evaluation import write_evaluation
+from edge_export.gate_fit import fit_gate
+from edge_export.judge import REFERENCE
+from edge_export.measure import answers
+from edge_export.models import Models, make_models
+from edge_export.recipe import Recipe
+from edge_export.report import write_report
+from edge_export.sets import Sets, read_sets
+from edge_export.sign import SigningKey
+from edge_export.steps import Say, Steps, code_digest
+from edge_export.stream_student import stream_student
+from edge_export.unseen import figures_on_test
+from edge_runtime import __version__
+from edge_runtime.clock import Clock
+from edge_runtime.tuning.timing import this_machine
+
+PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
+
+
+def build(
+    recipe: Recipe,
+    folders: Mapping[str, Path],
+    out: Path,
+    *,
+    say: Say,
+    clock: Clock,
+    teacher: Path | None = None,
+    signer: SigningKey | None = None,
+) -> dict[str, Any]:
+    """Do everything the recipe says.
+
+    Args:
+        recipe: what to build.
+        folders: where the data lies, by the keys of the recipe's ``[[data]]``.
+        out: folder to write into, made if missing. Finished steps are kept in its folder ``cache``.
+        say: told what happens, a line at a time.
+        clock: measures how long steps take.
+        teacher: ONNX file, where the recipe's ``[teacher]`` is given.
+        signer: signs the bundles; None leaves them unsigned.
+
+    Returns:
+        The figures, as written to ``report.json``.
+
+    Raises:
+        EdgeError: the data does not fit the recipe, or nothing is within its limits; a sentence that says where.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    began = clock.monotonic()
+    versions = {"edge-runtime": __version__, **{name: version(name) for name in PACKAGES}}
+    # Another version of ours, or an edit, may compute something else by the same recipe.
+    steps = Steps(out / "cache", {**versions, "code": code_digest()}, say, clock)
+
+    sets = read_sets(recipe, folders, say)
+    models = make_models(recipe, sets, steps, say, teacher)
+    chosen = choose_files(recipe, models.candidates.sources(1.0), sets.validation, steps, say)
+
+    device = chosen.device.name
+    temperature = fit_temperature(answers(chosen.device, sets.validation.x), sets.validation.y)
+    shipped = {source.name: source for source in models.candidates.sources(temperature)}
+    local, remote = answers(shipped[device], sets.validation.x), answers(models.cloud, sets.validation.contexts)
+    gate = fit_gate(recipe.gate, local, remote, sets.validation, metric=recipe.metric)
+    say(f"temperature {temperature:g}")
+    for line in gate.said:
+        say(line)
+
+    tested = figures_on_test(
+        sets.test, sets.train, shipped, models.cloud, gate.spec, device=device, reference=REFERENCE, seed=recipe.seed
+    )
+    figures: dict[str, Any] = {
+        **_recipe_figures(recipe),
+        **sets.figures(),
+        **models.figures(),
+        **chosen.figures(),
+        "temperature": temperature,
+        "gate": gate.figures(),
+        "test": tested,
+        "against_teacher": against_teacher(models.cloud, shipped, device, sets.validation),
+        "streaming": _stream(recipe, models, sets, out),
+        "machine": this_machine().label,
+        "versions": versions,
+    }
+    shipment = Shipment(
+        variants={
+            target: [shipped[source.name] for source in chosen.packed(target, recipe.variants)]
+            for target in chosen.targets
+        },
+        cloud=models.cloud,
+        gate=gate.spec,
+        accuracy={name: judgement["accuracy"] for name, judgement in tested["judged"].items()},
+        groups=sets.recordings.groups,
+        versions=versions,
+    )
+    figures["bundles"] = write_bundles(recipe, shipment, sets.validation, out, signer)
+    write_evaluation(out, sets.recordings.test, sets.test)
+    say(f"built in {clock.monotonic() - began:.0f} s")
+    (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    write_report(orjson.loads((out / "report.json").read_bytes()), out)
+    return figures
+
+
+def _recipe_figures(recipe: Recipe) -> dict[str, Any]:
+    """What the report says of the recipe."""
+    return {
+        "recipe": recipe.name,
+        "description": recipe.description,
+        "data": [asdict(reader.origin) for reader in recipe.data],
+        "classes": list(recipe.classes),
+        "metric": recipe.metric,
+        "limits": asdict(recipe.limits),
+    }
+
+
+def _stream(recipe: Recipe, models: Models, sets: Sets, out: Path) -> dict[str, Any] | None:
+    """Write the stateful student; its figures, None where the recipe asks for none."""
+    if not recipe.stream_hop:
+        return None
+    streaming, figures = stream_student(
+        models.student, recipe.stream_hop, recipe.window.contract(), sets.recordings.validation, seed=recipe.seed
+    )
+    onnx.save(streaming.model, str(out / f"{recipe.name}-streaming.onnx"))
+    return figures

@@ -1,0 +1,46 @@
+"""The command ``edge-export``. A file for each subcommand; this one parses, and turns errors into one line each.
+
+Exit codes as those of ``edge-runtime``: 0 done; 1 the work failed; 2 wrong use of the command line or a recipe that
+cannot be followed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from edge_runtime._version import __version__
+from edge_runtime.errors import ConfigError, EdgeError
+
+COMMANDS = ("build", "auto", "teacher", "pack", "measure", "report", "keys", "announce")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="edge-export",
+        description="From labelled recordings to a small, proven model for edge-runtime.",
+        epilog="example: edge-export build recipe.toml --data har=recordings/ -o out/",
+    )
+    parser.add_argument("--version", action="version", version=f"edge-export {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        importlib.import_module(f"edge_export.cli.{name}").add(commands)
+    options = parser.parse_args(argv)
+    try:
+        code = options.run(options)
+    except ConfigError as error:
+        return _fail(error, 2)
+    except EdgeError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return 130
+    assert isinstance(code, int)
+    return code
+
+
+def _fail(error: EdgeError, code: int) -> int:
+    print(f"edge-export: {' '.join(str(error).split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,83 @@
+"""``edge-export measure``: variants timed here or on another machine, and the figures put into their bundle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from edge_export.cli.signing import add_key, signing_key
+from edge_runtime.cli.arguments import count, existing_file, output_file, seconds
+from edge_runtime.errors import ConfigError
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "measure",
+        help="time a bundle's variants, here or on another machine",
+        description=(
+            "Time every variant of a bundle that runs on this machine, or over ssh on another one, in turns and on one "
+            "thread and all; and write the figures into the bundle under the name of the machine. The other machine "
+            "needs Python and edge-runtime with an engine. A signed bundle is signed again, so it needs its key."
+        ),
+        epilog="example: edge-export measure watch.edge --device pi@kitchen --key release.pem",
+    )
+    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    parser.add_argument(
+        "--device", default="", metavar="HOST", help="as ssh takes it, for example pi@kitchen (default: this machine)"
+    )
+    parser.add_argument(
+        "--python", default="python3", help="interpreter on the other machine that has edge-runtime (default: python3)"
+    )
+    parser.add_argument(
+        "-o", "--out", type=output_file, metavar="OUT.edge", help="write another bundle (default: replace this one)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the figures and leave the bundle as it is")
+    parser.add_argument("--name", default="", help="name of the machine in the bundle (default: the board's own)")
+    parser.add_argument("--rounds", type=count, default=61, help="turns of every variant (default: 61)")
+    parser.add_argument(
+        "--timeout", type=seconds, default=600.0, metavar="S", help="after which the other machine is given up"
+    )
+    add_key(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print, and write the figures down."""
+    from edge_export.remote import measure_on, record  # noqa: PLC0415
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
+    from edge_runtime.tuning.timing.measure import table  # noqa: PLC0415
+
+    key = signing_key(options)
+    with open_bundle(options.bundle) as bundle:
+        signed = bundle.signature != "unsigned"
+    if signed and key is None and not options.dry_run:
+        raise ConfigError(
+            f"{options.bundle} is signed, and figures in it break the signature: give --key KEY.pem, or --dry-run to "
+            "leave the bundle as it is"
+        )
+    if signed and key is not None:
+        # Whoever signs again vouches for all of it, so it must be what was signed before, and by the same key.
+        open_bundle(options.bundle, trusted=[key.public]).close()
+    plan = Plan(rounds=options.rounds)
+    if options.device:
+        found = measure_on(options.device, options.bundle, python=options.python, plan=plan, timeout_s=options.timeout)
+    else:
+        with open_bundle(options.bundle) as bundle:
+            found = measure_bundle(bundle, plan=plan)
+    print(table(found))
+    if options.dry_run:
+        return 0
+
+    def sign(path: Path) -> None:
+        from edge_export.sign import sign_bundle  # noqa: PLC0415
+
+        assert key is not None
+        sign_bundle(path, key)
+
+    written = record(options.bundle, found, machine=options.name, signer=None if key is None else sign, out=options.out)
+    how = f"signed by {key.public}" if key is not None else "unsigned"
+    print(f"{written}: holds these figures as {(options.name or found.machine.label)!r}; {how}")
+    return 0

@@ -1,0 +1,113 @@
+"""From a family and a front end to a network that can be trained."""
+
+from __future__ import annotations
+
+import torch  # noqa: TID251 - this is the export toolchain
+from torch import nn  # noqa: TID251 - this is the export toolchain
+
+from edge_export.family import Family, Gru, InceptionTime, Mlp, ResNet1d, ResNet2d, SeparableCnn1d, SeparableCnn2d, Tcn
+from edge_export.frontend import build_front_end
+from edge_export.frontend_spec import FeatureShape, FrontEnd
+from edge_export.networks import students, teachers
+from edge_export.networks.blocks import Classifier, stretched
+from edge_runtime.errors import ConfigError
+
+
+def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples: int, classes: int) -> Classifier:
+    """A network with random weights (from torch's generator: seed it with `edge_export.train.start`).
+
+    Args:
+        family: which and how large.
+        front_end: what its body sees.
+        channels: of the window.
+        samples: of the window.
+        classes: number of labels.
+
+    Returns:
+        (batch, channels, samples) in physical units to (batch, classes) logits.
+
+    Raises:
+        ConfigError: the window is too short for the front end or for the body's convolutions; says for which.
+    """
+    front, shape = build_front_end(front_end, channels=channels, samples=samples)
+    body, width = _body(family, shape)
+    try:
+        with torch.no_grad():
+            features = body.eval()(torch.zeros(1, shape.rows, shape.frames))
+    except RuntimeError as error:
+        raise ConfigError(_too_short(family, shape)) from error
+    finally:
+        body.train()
+    sizes = tuple(int(size) for size in features.shape[2:])
+    if 0 in sizes:
+        raise ConfigError(_too_short(family, shape))
+    stride, memory = _reach(family, shape)
+    return Classifier(
+        front=front,
+        body=body,
+        pool="mean" if isinstance(family, Mlp) else family.pool,
+        width=width,
+        sizes=sizes,
+        classes=classes,
+        dropout=family.dropout,
+        stride=stride * shape.hop,
+        memory=memory and (memory - 1) * shape.hop + 1,
+    )
+
+
+def _too_short(family: Family, shape: FeatureShape) -> str:
+    return (
+        f"{type(family).__name__} with this depth, kernel and reduction needs more than the {shape.frames} frames of "
+        f"{shape.rows} rows it is given; lengthen the window, shorten the hop of the front end, or take less of them"
+    )
+
+
+def _body(family: Family, shape: FeatureShape) -> tuple[nn.Module, int]:
+    match family:
+        case SeparableCnn1d():
+            return students.separable_1d(family, shape)
+        case SeparableCnn2d():
+            return students.separable_2d(family, shape)
+        case Tcn():
+            return students.tcn(family, shape)
+        case Gru():
+            return students.gru(family, shape)
+        case Mlp():
+            return students.mlp(family, shape)
+        case ResNet1d():
+            return teachers.resnet_1d(family, shape)
+        case InceptionTime():
+            return teachers.inception_time(family, shape)
+        case ResNet2d():
+            return teachers.resnet_2d(family, shape)
+
+
+def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
+    """Frames between features, and frames that one feature depends on (0: all of them, or more than can be said)."""
+    match family:
+        case SeparableCnn1d():
+            stride = memory = 1
+            halvings = family.reduction.bit_length() - 1
+            for layer in range(family.depth + 1):
+                step = 2 if layer < halvings else 1
+                memory += (stretched(family.kernel, step) - 1) * stride
+                stride *= step
+            return stride, memory
+        case SeparableCnn2d():
+            stride, memory = family.reduction, stretched(family.kernel[1], family.reduction)
+            for block in range(family.depth):
+                step = 2 if block < family.halvings else 1
+                memory += (stretched(3, step) - 1) * stride
+                stride *= step
+            return stride, memory
+        case Tcn():
+            stem = max(family.kernel, family.reduction)
+            return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)
+        case Gru():
+            return family.reduction, 0
+        case Mlp():
+            return shape.frames, shape.frames
+        case ResNet1d() | InceptionTime():
+            return family.reduction, 0
+        case ResNet2d():
+            return 2 ** (family.depth - 1), 0

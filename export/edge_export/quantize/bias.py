@@ -1,0 +1,104 @@
+"""Bias correction: quantised layers answer with another mean than float ones, and a bias can take it back.
+
+Source: Nagel et al. 2019 (arXiv:1906.04721), section 4.2 and appendix D, the empirical form: the shift is measured on
+windows, layer by layer in the graph's order, so that each correction already knows those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx.utils import Extractor
+
+from edge_export.data import Float32
+from edge_export.quantize.checks import check_windows
+from edge_export.quantize.graph import Net, observe
+from edge_export.quantize.layers import Layer, layers
+from edge_export.quantize.ranges import Ranges
+from edge_export.quantize.scheme import Scheme
+from edge_export.quantize.write import WeightSteps, write
+
+
+def correct(
+    model: onnx.ModelProto,
+    ranges: Ranges,
+    scheme: Scheme,
+    windows: Float32,
+    *,
+    reference: onnx.ModelProto | None = None,
+    steps: WeightSteps | None = None,
+) -> onnx.ModelProto:
+    """Shift the biases of a model so that its quantised form answers with the float form's means.
+
+    Args:
+        model: what `edge_export.quantize.write.write` will be given.
+        ranges: of its activations.
+        scheme: what it will be written as.
+        windows: (n, ...) inputs, from training groups.
+        reference: the float model whose means are right, with the same node names; default: `model` itself. Give the
+            model before `edge_export.quantize.adaround` rounded its weights.
+        steps: of its weights, as for `write`.
+
+    Returns:
+        The float model with corrected biases; convolutions and Gemms without a bias gained one.
+    """
+    check_windows(windows)
+    net = Net(model)
+    # Products of MatMul have no bias to correct.
+    found = [layer for layer in layers(net) if layer.operator != "MatMul" and layer.name not in scheme.exclude]
+    expected = _means(model if reference is None else reference, found, windows)
+    scheme = replace(scheme, form="qdq")
+    for layer in found:
+        written = write(net.model, ranges, scheme, steps=steps)
+        shift = expected[layer.name] - _means(_up_to(written, layer.name), [layer], windows)[layer.name]
+        _add_bias(net, layer, shift)
+    return net.model
+
+
+def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) -> dict[str, npt.NDArray[np.float64]]:
+    """Mean of each layer's answer per channel, before any activation, by the node's name.
+
+    In a quantised graph, too: what a layer writes there is not rounded or clipped yet.
+    """
+    results = {node.name: node.output[0] for node in model.graph.node}
+    names = {layer.name: results[layer.name] for layer in wanted}
+    sums: dict[str, npt.NDArray[np.float64]] = {}
+    count = 0
+    for values in observe(model, names.values(), windows):
+        for name, tensor in names.items():
+            array = values[tensor].astype(np.float64)
+            mean = array.mean(axis=tuple(range(2, array.ndim))) if array.ndim > 2 else array
+            sums[name] = sums.get(name, 0.0) + mean.sum(axis=0)
+        count += len(array)
+    return {name: total / count for name, total in sums.items()}
+
+
+def _up_to(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The part of a model that this node's answer needs."""
+    (node,) = [node for node in model.graph.node if node.name == name]
+    source = Net(model).source.name
+    result = node.output[0]
+    cut = onnx.ModelProto()
+    cut.CopyFrom(model)
+    infos = {info.name for info in (*cut.graph.value_info, *cut.graph.output)}
+    if result not in infos:
+        cut.graph.value_info.append(onnx.helper.make_tensor_value_info(result, onnx.TensorProto.FLOAT, None))
+    return Extractor(cut).extract_model([source], [result])
+
+
+def _add_bias(net: Net, layer: Layer, shift: npt.NDArray[np.float64]) -> None:
+    (node,) = [node for node in net.graph.node if node.name == layer.name]
+    bias = node.input[2] if len(node.input) > 2 else ""
+    before = net.constant(bias) if bias else np.zeros(shift.shape, np.float32)
+    after = (before.astype(np.float64) + shift).astype(np.float32)
+    if bias and len(net.readers(bias)) == 1:
+        net.change(bias, after)
+        return
+    name = net.store(f"{layer.name}_bias", after)
+    del node.input[2:]
+    node.input.append(name)
+    net.index()

@@ -1,0 +1,66 @@
+"""What must hold before calibration: an hour of search on windows that cannot set ranges is an hour lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from edge_export.data import Float32
+from edge_export.quantize.graph import Net, shape_of
+from edge_runtime.errors import ConfigError
+
+
+def check_windows(windows: Float32, *, at_least: int = 1, channels: Sequence[str] | None = None) -> None:
+    """Refuse windows that cannot set ranges.
+
+    Args:
+        windows: (n, channels, samples) float32.
+        at_least: how many there must be. A few dozen windows of each class are the usual advice; ranges from fewer
+            clip what the device will meet.
+        channels: names for the message.
+
+    Raises:
+        ConfigError: none, too few, or one with a value that is not finite; it names the window and the channel.
+    """
+    if not len(windows):
+        raise ConfigError("calibration needs windows, and there are none; give some of the training groups'")
+    if not np.isfinite(windows).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(windows))[0])
+        where = f" in channel {_name(place[1], channels)}" if windows.ndim > 2 else ""
+        raise ConfigError(f"calibration needs windows of finite values; window {place[0]} holds one that is not{where}")
+    if len(windows) < at_least:
+        raise ConfigError(f"calibration needs windows, at least {at_least}, and there are {len(windows)}; give more")
+
+
+def check_model(model: onnx.ModelProto, windows: Float32 | None = None) -> None:
+    """Refuse a model that no calibration can help.
+
+    Args:
+        model: float ONNX model.
+        windows: what it will be calibrated on, to compare shapes.
+
+    Raises:
+        ConfigError: a constant is not finite (named), or the windows have another shape than the input.
+    """
+    net = Net(model)
+    for tensor in net.graph.initializer:
+        array = net.constant(tensor.name)
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            count = int((~np.isfinite(array)).sum())
+            readers = ", ".join(node.name or node.op_type for node in net.readers(tensor.name)) or "nothing"
+            raise ConfigError(f"{count} values of {tensor.name!r} (read by {readers}) are not finite; train it again")
+    if windows is None:
+        return
+    expected = shape_of(net.source)[1:]
+    if len(expected) != windows.ndim - 1 or any(
+        size is not None and size != real for size, real in zip(expected, windows.shape[1:], strict=True)
+    ):
+        asked = " x ".join("any" if size is None else str(size) for size in expected)
+        given = " x ".join(str(size) for size in windows.shape[1:])
+        raise ConfigError(f"the model takes windows of {asked}, and those for calibration are {given}")
+
+
+def _name(channel: int, channels: Sequence[str] | None) -> str:
+    return repr(channels[channel]) if channels is not None else str(channel)

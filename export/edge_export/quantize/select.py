@@ -1,0 +1,79 @@
+"""Selection of the nodes that are quantised, and the reasons of those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import onnx
+
+from edge_export.quantize.graph import Net
+from edge_export.quantize.scheme import OPERATORS
+
+BETWEEN = ("HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Sigmoid")
+"""Quantised between quantised nodes only, where each saves conversions. At a model's ends they would
+cost what float ends are there for: channels of different ranges, and more than 256 confidences."""
+
+_MOVES = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_LAYERS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN"})
+_SETTLES = frozenset({"Cast", "Identity", "Shape", "DequantizeLinear", "QuantizeLinear"})
+
+
+def quantised(net: Net, exclude: Collection[str] = ()) -> frozenset[str]:
+    """Names of the nodes that are quantised.
+
+    1. Nodes of `OPERATORS` are.
+    2. Nodes of `BETWEEN` are if every operand is computed by a quantised node, and a quantised node reads the result;
+       constants and products of a tensor with itself are none of them, since their ranges are those of a front end.
+    3. Nodes to exclude are not, and with them go those of rule 2 that have them as neighbours.
+
+    Args:
+        net: a prepared model (`edge_export.quantize.write.prepare`).
+        exclude: names of nodes that stay in float.
+    """
+    chosen = {node.name: node for node in net.graph.node if node.op_type in (*OPERATORS, *BETWEEN)}
+    for name in exclude:  # rule 3
+        chosen.pop(name, None)
+    while True:
+        gone = [name for name, node in chosen.items() if node.op_type in BETWEEN and not _enclosed(net, node, chosen)]
+        if not gone:
+            return frozenset(chosen)
+        for name in gone:
+            del chosen[name]
+
+
+def _enclosed(net: Net, node: onnx.NodeProto, chosen: Mapping[str, onnx.NodeProto]) -> bool:
+    """Rule 2."""
+    operands = list(node.input) if node.op_type == "Mul" else [node.input[0]]
+    if len(set(operands)) < len(operands) or not all(_computed(net, name, chosen) for name in operands):
+        return False
+    return any(reader.name in chosen for reader in net.readers(node.output[0])) and node.output[0] not in net.outputs
+
+
+def _computed(net: Net, name: str, chosen: Mapping[str, onnx.NodeProto]) -> bool:
+    """Whether a quantised node computes a tensor, maybe behind others that move its numbers."""
+    producer = net.producers.get(name)
+    while producer is not None and producer.name in chosen and producer.op_type in _MOVES:
+        producer = net.producers.get(producer.input[0])
+    return producer is not None and producer.name in chosen
+
+
+def left_in_float(net: Net, exclude: Collection[str] = ()) -> Mapping[str, str]:
+    """Reasons by operator of nodes that stay in float; what is excluded by name has its own.
+
+    Args:
+        net: a prepared model.
+        exclude: names of nodes that stay in float.
+    """
+    chosen = quantised(net, exclude)
+    reasons: dict[str, str] = {}
+    for node in net.graph.node:
+        kind = node.op_type
+        if node.name in chosen or node.name in exclude or kind in _SETTLES or kind in reasons:
+            continue
+        if kind in BETWEEN:
+            reasons[kind] = "it is at an end of the model, where eight bits hold neither channels nor confidences"
+        elif kind in _LAYERS:
+            reasons[kind] = "onnxruntime has no integer kernel for it"
+        else:
+            reasons[kind] = "integers gain nothing there"
+    return reasons

@@ -1,0 +1,86 @@
+"""SmoothQuant: move outliers of activations behind a layer normalisation into the weights that read them.
+
+A transformer's few loud channels leave all others few steps. The normalisation's own scale and offset per channel can
+divide them down, and the weights of the products behind multiply them up again: the network computes the same.
+
+Source: Xiao et al. 2022, "SmoothQuant" (arXiv:2211.10438), eq. 4, folded into the normalisation as in their section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from edge_export.data import Float32
+from edge_export.quantize.checks import check_windows
+from edge_export.quantize.graph import Net, attributes, observe
+from edge_export.quantize.layers import Layer, layers
+from edge_runtime.errors import ConfigError
+
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoothed:
+    """A model with smoothed activations.
+
+    Attributes:
+        model: computes what the model before did, up to rounding of float32.
+        normalisations: names of the nodes that were folded into, with the products that read each.
+    """
+
+    model: onnx.ModelProto
+    normalisations: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def smooth(model: onnx.ModelProto, windows: Float32, *, alpha: float = 0.5) -> Smoothed:
+    """Smooth every LayerNormalization that nothing but products with constant weights reads.
+
+    Args:
+        model: as `edge_export.quantize.write.prepare` gives it.
+        windows: (n, ...) inputs, from training groups.
+        alpha: how much of the difficulty moves into the weights, 0 to 1 (theirs: 0.5 for most, more for loud models).
+
+    Raises:
+        ConfigError: alpha is out of bounds.
+    """
+    if not 0 <= alpha <= 1:
+        raise ConfigError(f"alpha must lie within 0 and 1, not at {alpha}")
+    check_windows(windows)
+    net = Net(model)
+    by_name = {layer.name: layer for layer in layers(net) if layer.operator != "Conv"}
+    found: list[tuple[onnx.NodeProto, list[Layer]]] = []
+    for node in net.graph.node:
+        if node.op_type != "LayerNormalization" or attributes(node).get("axis", -1) != -1:
+            continue
+        readers = net.readers(node.output[0])
+        own = [name for name in node.input[1:3] if name]
+        alone = all(net.is_constant(name) and len(net.readers(name)) == 1 for name in own)
+        products = [by_name[r.name] for r in readers if r.name in by_name and r.input[0] == node.output[0]]
+        if alone and readers and len(products) == len(readers) and node.output[0] not in net.outputs:
+            found.append((node, products))
+    loudest: dict[str, Float64] = {}
+    for values in observe(model, [node.output[0] for node, _ in found], windows) if found else ():
+        for name, array in values.items():
+            peak = np.abs(array.astype(np.float64)).reshape(-1, array.shape[-1]).max(axis=0)
+            loudest[name] = np.maximum(loudest.get(name, peak), peak)
+    for node, products in found:
+        reach = np.max([np.abs(product.matrix(net.constant(product.weight))[0]).max(axis=0) for product in products], 0)
+        activation = loudest[node.output[0]]
+        alive = (activation > 0) & (reach > 0)
+        factors = np.ones(len(reach))
+        factors[alive] = activation[alive] ** alpha / reach[alive].astype(np.float64) ** (1 - alpha)
+        for name in node.input[1:3]:
+            if name:
+                net.change(name, (net.constant(name) / factors).astype(np.float32))
+        for product in products:
+            weights = net.constant(product.weight)
+            shape = (1, -1) if product.outputs_first else (-1, 1)
+            net.change(product.weight, (weights * factors.reshape(shape)).astype(np.float32))
+    return Smoothed(
+        model=net.model,
+        normalisations=tuple((node.name, tuple(product.name for product in products)) for node, products in found),
+    )

@@ -1,0 +1,206 @@
+"""From a float model and ranges to an integer one.
+
+onnxruntime's writer does it (which operators take integers, which share their input's scale, how biases are stored):
+it is the reader's own, and is handed every range and weight step as an override, so nothing is calibrated there. One
+thing is checked first: it drops a Relu or Clip in front of a quantisation and trusts the integers' limits to clip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnxruntime import quantization as ort_quantization
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from edge_export.data import Float32
+from edge_export.normalise import normalise
+from edge_export.quantize.graph import Array, Net, session, shape_of
+from edge_export.quantize.layers import layers
+from edge_export.quantize.ranges import Ranges, affine, calibrate
+from edge_export.quantize.scheme import OPERATORS, Scheme
+from edge_export.quantize.select import BETWEEN, quantised
+from edge_runtime.errors import ConfigError
+
+WeightSteps = Mapping[str, Array]
+"""Step between a layer's stored weights by the weights' name: (outputs,), or () for all outputs together.
+
+Where a layer is not in it, its largest weight decides."""
+
+
+def quantize(model: onnx.ModelProto, windows: Float32, scheme: Scheme) -> onnx.ModelProto:
+    """Quantise a model after training (post-training quantisation, static).
+
+    Args:
+        model: float ONNX model with one input; batch normalisation already folded into convolutions.
+        windows: (n, ...) float32 inputs, from training groups, that span what the model will meet.
+        scheme: types and ranges.
+
+    Returns:
+        A model that computes in integers; its input and output stay float32.
+
+    Raises:
+        ConfigError: no windows, not finite ones, weights that are not finite, or a node to exclude that is not there.
+    """
+    prepared = prepare(model)
+    ranges = calibrate(prepared, windows, scheme.calibration, percentile=scheme.percentile, symmetric=scheme.symmetric)
+    return write(prepared, ranges, scheme)
+
+
+def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Fold constants and normalisations, infer shapes, and name what has no name: the form every step works on.
+
+    Steps of weights by channel need operator set 13, to which `edge_export.normalise` raises older models.
+
+    Returns:
+        A new model that computes the same; preparing it again changes no node and no tensor.
+
+    Raises:
+        ConfigError: its operator set is too old to be raised.
+    """
+    with tempfile.TemporaryDirectory() as folder, _without_advice():
+        given, prepared = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared"))
+        onnx.save(normalise(model), str(given))
+        # Symbolic shape inference would need sympy, and only matters for transformers.
+        quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
+        result = onnx.load(str(prepared))
+    # Names may be places already (`edge_export.clean`), and functions such as HardSwish, which are written out, moved
+    # those.
+    taken = {node.name for node in result.graph.node}
+    for position, node in enumerate(result.graph.node):
+        if not node.name:
+            bare = f"{node.op_type}_{position}"
+            free = itertools.chain([bare], (f"{bare}_{count}" for count in itertools.count(1)))
+            node.name = next(name for name in free if name not in taken)
+            taken.add(node.name)
+    return result
+
+
+def write(
+    model: onnx.ModelProto, ranges: Ranges, scheme: Scheme, *, steps: WeightSteps | None = None
+) -> onnx.ModelProto:
+    """Write a prepared model in integers. Ranges are found once, and written for every scheme.
+
+    Args:
+        model: what `prepare` gave, maybe with equalised, rounded or corrected weights.
+        ranges: of its activations (`edge_export.quantize.ranges.calibrate`).
+        scheme: types; its method of calibration is not used here.
+        steps: of weights that something else than their largest value decided (`edge_export.quantize.adaround`).
+
+    Returns:
+        A model that computes in integers, and that onnxruntime loads; its input and output stay float32.
+
+    Raises:
+        ConfigError: a node to exclude that is not there, or onnxruntime does not load what was written.
+    """
+    net = Net(model)
+    names = {node.name for node in net.graph.node}
+    if missing := [name for name in scheme.exclude if name not in names]:
+        raise ConfigError(f"cannot keep node {missing[0]!r} in float: the prepared model has no such node")
+    signed = scheme.activations == "int8"
+    extra: dict[str, Any] = {"WeightSymmetric": True, "ActivationSymmetric": scheme.symmetric}
+    extra["TensorQuantOverrides"] = {**_activations(net, ranges), **_weights(net, scheme, steps or {})}
+    if not _limits_clip(net, ranges):
+        extra["QDQKeepRemovableActivations"] = True
+    with tempfile.TemporaryDirectory() as folder, _without_advice():
+        given, written = (Path(folder) / f"{name}.onnx" for name in ("given", "int8"))
+        onnx.save(model, str(given))
+        ort_quantization.quantize_static(
+            str(given),
+            str(written),
+            _OneWindow(net),
+            quant_format=ort_quantization.QuantFormat.QDQ
+            if scheme.form == "qdq"
+            else ort_quantization.QuantFormat.QOperator,
+            op_types_to_quantize=[*OPERATORS, *BETWEEN],
+            nodes_to_exclude=sorted(names - quantised(net, scheme.exclude)),
+            per_channel=scheme.per_channel,
+            reduce_range=scheme.weight_bits == 7,
+            activation_type=ort_quantization.QuantType.QInt8 if signed else ort_quantization.QuantType.QUInt8,
+            weight_type=ort_quantization.QuantType.QInt8,
+            calibrate_method=ort_quantization.CalibrationMethod.MinMax,
+            extra_options=extra,
+        )
+        result = onnx.load(str(written))
+    session(result)
+    return result
+
+
+class _OneWindow(ort_quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime ships no types
+    """The least that onnxruntime's writer calibrates on; every range it finds is overridden."""
+
+    def __init__(self, net: Net) -> None:
+        source = net.source
+        shape = [size or 1 for size in shape_of(source)]
+        self._windows = iter([{source.name: np.zeros(shape, np.float32)}])
+
+    def get_next(self) -> dict[str, Float32] | None:
+        return next(self._windows, None)
+
+
+def _activations(net: Net, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
+    """Ranges as overrides. What only a Relu or Clip reads needs no more than what passes it."""
+    overrides = {}
+    for name, (low, high) in ranges.items():
+        if name not in net.producers and name != net.source.name:
+            continue
+        reader = net.sole_reader(name)
+        if reader is not None and reader.op_type in {"Relu", "Clip"} and reader.output[0] in ranges:
+            low, high = ranges[reader.output[0]]  # noqa: PLW2901 - the range that is written
+        overrides[name] = [{"rmin": np.array(low, np.float32), "rmax": np.array(high, np.float32)}]
+    return overrides
+
+
+def _weights(net: Net, scheme: Scheme, steps: WeightSteps) -> dict[str, list[dict[str, Any]]]:
+    """Steps as the ranges that give them."""
+    overrides = {}
+    for layer in layers(net):
+        if layer.weight not in steps or layer.name in scheme.exclude:
+            continue
+        step = np.atleast_1d(steps[layer.weight])
+        if not scheme.per_channel and step.size > 1:
+            raise ConfigError(f"layer {layer.name!r} has a weight step per output, and the scheme asks for one for all")
+        ends: list[dict[str, Any]] = [
+            {"rmin": np.float32(-scheme.weight_max * s), "rmax": np.float32(scheme.weight_max * s)} for s in step
+        ]
+        if scheme.per_channel:
+            outputs = net.constant(layer.weight).shape[layer.output_axis]
+            ends = [{"axis": layer.output_axis, **end} for end in (ends * outputs if step.size == 1 else ends)]
+        overrides[layer.weight] = ends
+    return overrides
+
+
+def _limits_clip(net: Net, ranges: Ranges) -> bool:
+    """Whether the integers' limits do what every Relu and Clip does, within half a step."""
+    for node in net.graph.node:
+        if node.op_type not in {"Relu", "Clip"} or node.output[0] not in ranges:
+            continue
+        low, high = ranges[node.output[0]]
+        bounds = [-np.inf, np.inf]
+        if node.op_type == "Relu":
+            bounds[0] = 0.0
+        for place, name in enumerate(node.input[1:3]):
+            if name and net.is_constant(name):
+                bounds[place] = float(net.constant(name))
+        slack = affine(low, high)[0] / 2
+        if low < bounds[0] - slack or high > bounds[1] + slack:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Hold back the quantiser's advice on the root logger; it repeats what this module already does."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

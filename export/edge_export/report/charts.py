@@ -1,0 +1,368 @@
+"""The drawings of the report, each from the figures it shows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from edge_export.report.figures import BASELINE, TEACHER, Candidate, Interval, front
+from edge_export.report.markup import NONE, Markup, digits3, joined, micros, percent, points, size, tag, thousands
+from edge_export.report.plot import Frame, Scale, dot, drawing, line, path, scale_for, spread, text
+
+_WIDE = 940.0
+_HALF = 460.0
+
+
+def _room(names: Iterable[str]) -> float:
+    """Pixels that the longest of some names takes, bold."""
+    return min(230.0, 20 + 7.4 * max((len(name) for name in names), default=0))
+
+
+def intervals(scores: Mapping[str, Interval], device: str, metric: str) -> Markup:
+    """Scores as dots with their 95 % intervals, one row each."""
+    height = 26.0 * len(scores) + 62
+    left = _room(scores)
+    x = scale_for([end for score in scores.values() for end in (score.low, score.high)], left, _WIDE - 90, most=1.0)
+    frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
+    parts = [_vertical(frame, metric)]
+    for row, (name, score) in enumerate(scores.items()):
+        y = 20.0 + 26 * row
+        kind = _kind(name, device)
+        parts += [
+            text(left - 8, y, name, anchor="end", class_="strong" if name == device else ""),
+            line(x(score.low), y, x(score.high), y, f"whisker {kind}"),
+            dot(x(score.value), y, f"mark {kind}", _spoken(name, score)),
+            text(_WIDE - 74, y, percent(score.value, 2), class_="strong" if name == device else ""),
+        ]
+    return drawing(_WIDE, height, f"{metric} on test groups with 95 % intervals", *parts)
+
+
+def latencies(candidates: Sequence[Candidate]) -> Markup:
+    """Median time per window as bars, with a line to the 95th percentile."""
+    timed = [each for each in candidates if each.p50_us is not None]
+    timed.sort(key=lambda each: (float(each.timing["ratio"]), each.name))
+    height = 26.0 * len(timed) + 62
+    left = _room(each.name for each in timed)
+    x = scale_for([float(each.timing["p95_us"]) for each in timed], left, _WIDE - 200, zero=True)
+    frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
+    parts = [_vertical(frame, "time per window, one thread: median, and the line to the 95th percentile", micros)]
+    for row, each in enumerate(timed):
+        y, p50, p95 = 20.0 + 26 * row, float(each.timing["p50_us"]), float(each.timing["p95_us"])
+        ratio = f"{digits3(each.timing['ratio'])} × the reference"  # noqa: RUF001 - a factor
+        parts += [
+            text(left - 8, y, each.name, anchor="end", class_="strong" if each.shipped else ""),
+            tag(
+                "rect",
+                tag("title", f"{each.name}: median {micros(p50)}, 95th percentile {micros(p95)}"),
+                x=x(0),
+                y=y - 7,
+                width=max(1.0, x(p50) - x(0)),
+                height=14.0,
+                rx=2,
+                class_=f"bar {each.format}{'' if each.shipped else ' lost'}",
+            ),
+            line(x(p50), y, x(p95), y, "whisker faint"),
+            text(_WIDE - 192, y, micros(p50)),
+            text(_WIDE - 130, y, ratio, class_="tick"),
+        ]
+    return drawing(_WIDE, height, "time per window of each candidate", *parts)
+
+
+def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
+    """Score against cost; the line joins what nothing else beats.
+
+    Args:
+        candidates: those without the cost or the score are left out.
+        by: ``latency`` or ``bytes``.
+        metric: what the score is.
+    """
+    shown = [
+        (float(cost), each.validation, each)
+        for each in candidates
+        if (cost := each.p50_us if by == "latency" else each.size) is not None and each.validation is not None
+    ]
+    if not shown:
+        return Markup("")
+    height = max(250.0, 15.0 * len(shown) + 90)
+    right = _HALF - _room(each.name for _, _, each in shown)
+    x = scale_for([value for value, _, _ in shown], 56, right)
+    y = scale_for([score.value for _, score, _ in shown], height - 48, 34, most=1.0)
+    frame = Frame(x=x, y=y)
+    spoken = micros if by == "latency" else size
+    parts = [
+        frame.axes(
+            x_label="median time per window" if by == "latency" else "bytes on disk",
+            y_label=f"{metric}, validation groups",
+            x_text=spoken,
+            y_text=_tick_share(y),
+        )
+    ]
+    best = front([(value, score.value) for value, score, _ in shown])
+    steps: list[tuple[float, float]] = []
+    for i in best:
+        place = x(shown[i][0]), y(shown[i][1].value)
+        steps += [(place[0], steps[-1][1]), place] if steps else [place]
+    parts.append(path([*steps, (x.end, steps[-1][1])], "front"))
+    order = sorted(range(len(shown)), key=lambda i: (y(shown[i][1].value), -x(shown[i][0])))
+    labels = spread([y(shown[i][1].value) for i in order], 30, height - 52)
+    for i, at in zip(order, labels, strict=True):
+        value, score, each = shown[i]
+        px, py = x(value), y(score.value)
+        parts += [
+            path([(px, py), (right + 8, at), (right + 14, at)], "leader"),
+            text(right + 18, at, each.name, class_="small" + (" strong" if i in best else "")),
+        ]
+    for i in order:
+        value, score, each = shown[i]
+        state = "" if each.shipped else " lost"
+        spot = f"{each.name}: {percent(score.value, 2)}, {spoken(value)}"
+        parts.append(dot(x(value), y(score.value), f"mark {each.format}{state}", spot, square=each.format == "tflite"))
+    return drawing(_HALF, height, f"{metric} against {by}", *parts)
+
+
+def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Markup:
+    """Accuracy against the share of windows that the cloud answers."""
+    height = 290.0
+    shares = [float(point["forwarded"]) for point in curve]
+    lines = (
+        ("with the cloud's answers", "combined_accuracy", "device"),
+        ("answers that stay local", "local_accuracy", "baseline"),
+    )
+    values = [float(point[key]) for point in curve for _, key, _ in lines]
+    values += [float(gate[key]) for key in ("combined_accuracy", "cloud_accuracy", "device_accuracy") if key in gate]
+    x = Scale(low=0.0, high=max(*shares, 0.05), begin=56, end=_HALF - 14)
+    y = scale_for(values, height - 48, 34, most=1.0)
+    parts = [
+        Frame(x=x, y=y).axes(
+            x_label="share of windows answered by the cloud",
+            y_label="accuracy, test groups",
+            x_text=lambda share: percent(share, 0),
+            y_text=_tick_share(y),
+        )
+    ]
+    if "cloud_accuracy" in gate:
+        at = y(float(gate["cloud_accuracy"]))
+        parts.append(line(x.begin, at, x.end, at, "cloud dashed"))
+    for name, key, kind in lines:
+        places = [(x(share), y(float(point[key]))) for share, point in zip(shares, curve, strict=True)]
+        parts.append(path(places, f"series {kind}"))
+        parts += [
+            dot(px, py, f"mark {kind}", f"{name}: {percent(float(point[key]), 2)} at {percent(share)}", radius=2.5)
+            for (px, py), point, share in zip(places, curve, shares, strict=True)
+        ]
+    if gate:
+        px, py = x(float(gate["forwarded"])), y(float(gate["combined_accuracy"]))
+        spoken = f"the gate: {percent(gate['combined_accuracy'], 2)} with {percent(gate['forwarded'])} forwarded"
+        parts += [line(px, y.begin, px, y.end, "gate"), dot(px, py, "mark ring device", spoken, radius=7)]
+    return drawing(_HALF, height, "accuracy against the share forwarded to the cloud", *parts)
+
+
+def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
+    """How often answers of each confidence are right; dots as large as the number of windows they stand for."""
+    height, filled = 290.0, [each for each in bins if each["count"]]
+    x = Scale(low=0.0, high=1.0, begin=56, end=_HALF - 14)
+    y = Scale(low=0.0, high=1.0, begin=height - 48, end=34)
+    parts = [
+        Frame(x=x, y=y).axes(
+            x_label="confidence of the answer",
+            y_label="share of right answers",
+            x_text=lambda share: percent(share, 0),
+            y_text=lambda share: percent(share, 0),
+        ),
+        line(x(0), y(0), x(1), y(1), "ideal"),
+        path([(x(float(each["confidence"])), y(float(each["accuracy"]))) for each in filled], "series device"),
+    ]
+    most = max(int(each["count"]) for each in filled)
+    for each in filled:
+        spoken = (
+            f"{thousands(each['count'])} windows of {percent(each['confidence'])} confidence: "
+            f"{percent(each['accuracy'])} right"
+        )
+        radius = 2.5 + 6.5 * math.sqrt(each["count"] / most)
+        parts.append(
+            dot(x(float(each["confidence"])), y(float(each["accuracy"])), "mark device soft", spoken, radius=radius)
+        )
+    return drawing(_HALF, height, "calibration: confidence against accuracy", *parts)
+
+
+def confusion(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Markup:
+    """Labels in rows, answers in columns; a cell is as dark as its share of the row."""
+    n = len(classes)
+    side = max(16.0, min(64.0, (420.0 if n <= 12 else 640.0) / n))
+    left = 20.0 + 7.4 * min(24, max(len(name) for name in classes))
+    upright = side >= 7.0 * max(len(name) for name in classes) + 4
+    top = 44.0 if upright else 30.0 + 4.9 * min(24, max(len(name) for name in classes))
+    parts = []
+    for i, row in enumerate(counts):
+        total = sum(row)
+        y = top + side * i
+        parts.append(text(left - 8, y + side / 2, classes[i][:24], anchor="end"))
+        for j, count in enumerate(row):
+            share = count / total if total else 0.0
+            x = left + side * j
+            note = (
+                f"{classes[i]} taken for {classes[j]}: {count} of {total}"
+                if i != j
+                else (f"{classes[i]}: {count} of {total} right")
+            )
+            parts.append(
+                tag(
+                    "rect",
+                    tag("title", note),
+                    x=x + 1,
+                    y=y + 1,
+                    width=side - 2,
+                    height=side - 2,
+                    rx=2,
+                    class_="cell right" if i == j else "cell wrong",
+                    fill_opacity=f"{0.06 + 0.94 * share:.2f}" if count else "0.04",
+                )
+            )
+            if count and side >= 24:
+                dark = "on" if share > 0.5 else "small"
+                parts.append(text(x + side / 2, y + side / 2, str(count), anchor="middle", class_=f"{dark} small"))
+    for j, name in enumerate(classes):
+        x = left + side * (j + 0.5)
+        if upright:
+            parts.append(text(x, top - 10, name, anchor="middle"))
+        else:
+            turned = f"rotate(-45 {x:.1f} {top - 6:.1f})"
+            parts.append(tag("text", name[:24], x=x, y=top - 6, transform=turned))
+    parts.append(text(left, 10, "answer", class_="label"))
+    parts.append(text(left - 8, top - 10 if upright else top - 8, "label", anchor="end", class_="label"))
+    room = 0.0 if upright else 5.0 * min(24, len(classes[-1]))
+    return drawing(left + side * n + 6 + room, top + side * n + 6, "confusion matrix", *parts)
+
+
+def losses(layers: Sequence[Mapping[str, Any]], metric: str) -> Markup:
+    """What each layer alone loses when it is made of integers, the most sensitive first."""
+    ranked = sorted(layers, key=lambda each: (-float(each["drop"]), str(each["layer"])))
+    values = [(each, float(each["drop"]), f"{points(float(each['drop']))} points") for each in ranked]
+    return _layers(values, f"points of {metric} lost", lambda share: f"{100 * share:g}", least=0.001)
+
+
+def noises(layers: Sequence[Mapping[str, Any]]) -> Markup:
+    """How far answers stand above the noise of each layer's integers, the most sensitive first."""
+    ranked = sorted(layers, key=lambda each: (float(each["alone_db"]), str(each["layer"])))
+    values = [(each, float(each["alone_db"]), f"{float(each['alone_db']):.1f} dB") for each in ranked]
+    return _layers(values, "signal against noise, dB", lambda value: f"{value:g}", least=10.0)
+
+
+def _layers(
+    values: Sequence[tuple[Mapping[str, Any], float, str]],
+    label: str,
+    written: Callable[[float], str],
+    *,
+    least: float,
+    most: int = 30,
+) -> Markup:
+    """A bar for each of the first layers, and the bytes of its weights.
+
+    Args:
+        values: layer, length of its bar, and what that says.
+        label: of the axis.
+        written: how its numbers are written.
+        least: value that the axis reaches at least.
+        most: layers shown.
+    """
+    shown = values[:most]
+    height = 22.0 * len(shown) + 62
+    x = scale_for([*(value for _, value, _ in shown), least], 250, _WIDE - 90, zero=True)
+    frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
+    parts = [_vertical(frame, label, written)]
+    for row, (each, value, spoken) in enumerate(shown):
+        y = 18.0 + 22 * row
+        begin, end = sorted((x(0), x(value)))
+        parts += [
+            text(242, y, _short(str(each["layer"]), 34), anchor="end"),
+            tag(
+                "rect",
+                tag("title", f"{each['layer']}: {spoken}, {size(each.get('bytes'))}"),
+                x=begin,
+                y=y - 6,
+                width=max(1.0, end - begin),
+                height=12.0,
+                rx=2,
+                class_="bar onnx",
+            ),
+            text(_WIDE - 84, y, NONE if each.get("bytes") is None else size(each["bytes"]), class_="tick"),
+        ]
+    return drawing(_WIDE, height, "sensitivity of each layer", *parts)
+
+
+def pruning(places: Sequence[tuple[int, float, float | None]], metric: str) -> Markup:
+    """Score against parameters, step by step.
+
+    Args:
+        places: parameters, score after tuning, and score before it where known; the unpruned network first.
+        metric: what the score is.
+    """
+    height = 290.0
+    x = scale_for([float(count) for count, _, _ in places], 56, _HALF - 14)
+    y = scale_for(
+        [score for _, after, before in places for score in (after, before) if score is not None],
+        height - 48,
+        34,
+        most=1.0,
+    )
+    parts = [
+        Frame(x=x, y=y).axes(
+            x_label="parameters", y_label=f"{metric}, validation groups", x_text=thousands, y_text=_tick_share(y)
+        ),
+        path([(x(count), y(after)) for count, after, _ in places], "series device"),
+    ]
+    for step, (count, after, before) in enumerate(places):
+        if before is not None:
+            parts += [
+                line(x(count), y(before), x(count), y(after), "leader"),
+                dot(x(count), y(before), "mark lost device", f"step {step}, cut: {percent(before, 2)}", radius=3.5),
+            ]
+        parts.append(dot(x(count), y(after), "mark device", f"step {step}, tuned: {percent(after, 2)}", radius=4))
+    return drawing(_HALF, height, "accuracy while pruning", *parts)
+
+
+def legend(*entries: tuple[str, str]) -> Markup:
+    """What marks mean: class of the mark, and its meaning."""
+    items = []
+    for class_, meaning in entries:
+        square = "tflite" in class_.split()
+        mark = dot(8, 8, class_, meaning, square=square) if "line" not in class_.split() else line(0, 8, 18, 8, class_)
+        drawn = tag("svg", mark, viewBox="0 0 18 16", class_="key", aria_hidden="true")
+        items.append(tag("span", drawn, meaning))
+    return tag("p", joined(items), class_="legend")
+
+
+def _kind(name: str, device: str) -> str:
+    if name == device:
+        return "device"
+    return {TEACHER: "cloud", BASELINE: "baseline"}.get(name, "other")
+
+
+def _spoken(name: str, score: Interval) -> str:
+    return f"{name}: {percent(score.value, 2)}, 95 % interval {percent(score.low)} to {percent(score.high)}"
+
+
+def _vertical(frame: Frame, label: str, written: Any = None) -> Markup:
+    """Grid of a chart whose rows are named, not measured."""
+    x, bottom, top = frame.x, frame.y.begin, frame.y.end
+    written = written or _tick_share(x)
+    parts = [text((x.begin + x.end) / 2, bottom + 34, label, anchor="middle", class_="label")]
+    for value in x.ticks(7):
+        parts += [
+            line(x(value), bottom, x(value), top, "grid"),
+            text(x(value), bottom + 14, written(value), anchor="middle", class_="tick"),
+        ]
+    return joined(parts)
+
+
+def _tick_share(scale: Scale) -> Any:
+    """How shares are written on an axis: with as many decimals as its ticks need."""
+    ticks = scale.ticks()
+    step = min((b - a for a, b in itertools.pairwise(ticks)), default=1.0)
+    return lambda share: percent(share, 0 if step > 0.0099 else 1 if step > 0.00099 else 2)
+
+
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"…{name[-most + 1 :]}"

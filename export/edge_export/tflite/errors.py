@@ -1,0 +1,26 @@
+"""What the writer says of a node that it cannot write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx
+
+from edge_runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_export.tflite.watch import Watched
+
+
+class UnsupportedNodeError(ConfigError):
+    """The graph holds a node that has no TensorFlow Lite form here.
+
+    Attributes:
+        node: name of the ONNX node, or of its first output where it has none.
+        op_type: its operator.
+    """
+
+    def __init__(self, node: onnx.NodeProto | Watched, why: str) -> None:
+        self.node = node.name or (node.output[0] if node.output else "unnamed")
+        self.op_type = node.op_type
+        super().__init__(f"node {self.node!r} ({self.op_type}) cannot be written as TensorFlow Lite: {why}")

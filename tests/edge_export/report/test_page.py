@@ -1,0 +1,311 @@
+"""The report: shows what is there, invents nothing, runs nothing, and says the same for the same figures."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from edge_export.cli import main
+from edge_export.report import page, write_report
+
+from edge_runtime.errors import ConfigError
+from tests.edge_export.report import figures
+
+
+class Reader(HTMLParser):
+    """Text, headings and tags of a page; refuses one whose elements do not close in their order."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[str] = []
+        self.said: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("h2", "h3"):
+            self.headings.append(data)
+        if "style" not in self.open:
+            self.said.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.said).replace("\u202f", " ")
+
+
+def test_every_section_has_its_figures() -> None:
+    seen = Reader(page(figures.full()))
+    assert seen.headings == [
+        "How often it is right",
+        "What was tried, what ships, what lost",
+        "Pareto front: accuracy against latency",
+        "Pareto front: accuracy against bytes",
+        "Time per window",
+        "What the cloud adds",
+        "Where it errs",
+        "Confusion matrix",
+        "Calibration curve",
+        "Integers",
+        "Sensitivity of each layer",
+        "Pruning",
+        "Streaming",
+        "Teacher and student",
+        "The cloud's model",
+        "The device's network",
+        "Bundles",
+        "Data",
+        "Made with",
+    ]
+    for said in (
+        "89.7 %",  # accuracy on the device
+        "87.7 % to 91.2 %",  # its interval
+        "17.0 kB",  # bytes on disk
+        "12.0 kB",  # compressed
+        "25.0 µs",  # latency
+        "0.521 (0.500 to 0.543)",  # ratio to the reference
+        "ships for x86_64",
+        "x86_64: it loses 3.00 points & more",
+        "onnx-int4: no layer gains",
+        "at most 0.5 points of accuracy lost, at most 30.0 kB, at most 1.5 ms per window",
+        "fast (20)",  # what slow is most often taken for
+        "Expected calibration error: 2.30 %",
+        "/stem/Conv",
+        "it loses 1.2 points",
+        "mse (taken)",
+        "3, taken back",
+        "An update takes 5.60 µs, the whole window 33.1 µs: 5.91 times less",
+        "1.28 kB",
+        "61.0 kB",
+        "60.0 times faster on one thread",
+        "2.4e-07",
+        "CC0",
+        "p4, p5",
+        "numpy 2.4.6",
+        "LiteRT 2.3.0",
+        "onnx-int8-u8s8 is 274 times smaller",
+    ):
+        assert said in seen.text, said
+
+
+def test_what_a_report_does_not_have_leaves_its_section_out() -> None:
+    seen = Reader(page(figures.small()))
+    for absent in ("Calibration curve", "Integers", "Pruning", "Streaming", "Bundles", "Data origin"):
+        assert absent not in seen.headings
+    assert "Pareto front: accuracy against bytes" not in seen.headings
+    assert "Pareto front: accuracy against latency" in seen.headings
+
+
+def test_streaming_that_does_not_pay_says_so() -> None:
+    whole = figures.full()
+    whole["streaming"]["update_us"] = 66.2
+    assert "2.00 times as much, so it does not pay" in Reader(page(whole)).text
+
+
+def test_intervals_of_few_groups_are_called_what_they_are() -> None:
+    text = Reader(page(figures.full())).text
+    assert "the wider ends of a bootstrap over whole groups and of Wilson's" in text
+    assert "With 2 groups they say little about further ones" in text
+    text = Reader(page(figures.full() | {"metric": "macro_f1"})).text
+    assert "by a bootstrap over whole groups." in text
+    assert "Wilson" not in text
+
+
+def test_nothing_is_rounded_up_to_perfection() -> None:
+    whole = figures.full()
+    for each in whole["test"]["judged"].values():
+        each["accuracy"], each["high"] = 0.9996, 1.0
+    assert "99.96 %" in Reader(page(whole)).text.split("How often")[0]
+
+
+def test_layers_without_a_loss_are_ranked_by_their_noise() -> None:
+    whole = figures.full()
+    for each in whole["sensitivity"]:
+        each["drop"] = None
+    text = Reader(page(whole)).text
+    assert "the shortest bars suffer most" in text
+    assert "/stem/Conv: 22.5 dB, 480 B" in text
+
+
+@pytest.mark.parametrize("key", sorted(set(figures.full()) - {"recipe", "classes", "metric", "test"}))
+def test_no_optional_key_is_needed(key: str) -> None:
+    whole = figures.full()
+    del whole[key]
+    assert "waves" in Reader(page(whole)).text
+
+
+@pytest.mark.parametrize("key", ["device", "judged", "gate", "curve", "confusion"])
+def test_no_part_of_the_test_figures_is_needed(key: str) -> None:
+    whole = figures.full()
+    del whole["test"][key]
+    assert "waves" in Reader(page(whole)).text
+
+
+def test_the_metric_that_decided_is_the_one_that_is_drawn() -> None:
+    text = Reader(page(figures.full() | {"metric": "macro_f1"})).text
+    assert "84.7 %" in text
+    assert "Pareto front: macro F1 against bytes" in text
+
+
+def test_what_stands_in_the_data_cannot_become_markup() -> None:
+    hostile = '</title><script>alert("1")</script>'
+    whole = figures.full()
+
+    def poison(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: poison(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [poison(each) for each in value]
+        return value + hostile if isinstance(value, str) and value not in ("accuracy", "onnx", "tflite") else value
+
+    poisoned = poison(whole)
+    poisoned["test"]["judged"] = {f"{name}{hostile}": each for name, each in whole["test"]["judged"].items()}
+    seen = Reader(page(poisoned))
+    assert "script" not in {tag for tag, _ in seen.tags}
+    assert 'alert("1")' in seen.text
+
+
+def test_nothing_runs_and_nothing_is_fetched() -> None:
+    text = page(figures.full())
+    seen = Reader(text)
+    assert {tag for tag, _ in seen.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "form", "a"})
+    attributes = {name for _, found in seen.tags for name in found}
+    assert attributes.isdisjoint({"src", "href", "srcset", "action"})
+    assert not any(name.startswith("on") for name in attributes)
+    assert "url(" not in text
+    assert "@import" not in text
+    policy = next(found["content"] for tag, found in seen.tags if found.get("http-equiv") == "Content-Security-Policy")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_the_same_figures_give_the_same_bytes_in_another_process() -> None:
+    imports = "from edge_export.report import page; from tests.edge_export.report import figures"
+    code = f"{imports}; print(page(figures.full()), end='')"
+    root = Path(__file__).resolve().parents[3]
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "TZ": f"UTC+{seed}", "PYTHONIOENCODING": "utf-8"},
+            cwd=root,
+        ).stdout
+        for seed in ("0", "1")
+    ]
+    assert outputs[0] == outputs[1] == page(figures.full()).encode()
+
+
+def test_every_class_that_is_used_for_colour_is_in_the_style() -> None:
+    text = page(figures.full())
+    style = text[text.index("<style>") : text.index("</style>")]
+    used = {name for _, found in Reader(text).tags for name in str(found.get("class") or "").split()}
+    plain = {"other", "key", "n", "line", "soft", "series"}
+    missing = {name for name in used - plain if not re.search(rf"\.{name}\b", style)}
+    assert missing == set()
+
+
+def test_light_and_dark_name_the_same_colours() -> None:
+    style = page(figures.small()).split("<style>")[1].split("</style>")[0]
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    assert set(re.findall(r"--[a-z]+(?=:)", light)) == set(re.findall(r"--[a-z]+(?=:)", dark))
+
+
+def test_drawings_stay_in_their_frame() -> None:
+    for tag, found in Reader(page(figures.full())).tags:
+        for name in ("cx", "cy", "x1", "y1", "x2", "y2"):
+            if tag in ("circle", "line") and name in found:
+                assert -1 <= float(str(found[name])) <= 1000, (tag, found)
+
+
+def test_the_command_writes_the_page_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_bytes(orjson.dumps(figures.full()))
+    assert main(["report", str(tmp_path / "report.json")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
+    assert (tmp_path / "report.html").read_text("utf-8") == page(figures.full())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[1]", "not a report of edge-export build"),
+        (b'{"recipe": "a"}', "'classes' is missing"),
+    ],
+)
+def test_what_is_no_report_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    (tmp_path / "report.json").write_bytes(content)
+    assert main(["report", str(tmp_path / "report.json")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert str(tmp_path / "report.json") in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot write .*report\.html"):
+        write_report(figures.small(), tmp_path / "none")
+
+
+def test_the_figures_are_left_as_they_were() -> None:
+    whole = figures.full()
+    before = copy.deepcopy(whole)
+    page(whole)
+    assert whole == before
+
+
+def test_what_is_odd_about_the_data_is_on_the_page() -> None:
+    known = figures.full()
+    assert "What to know of them" not in Reader(page(known)).text
+    known["data_notes"] = ["18 rows of 3 files were left out, since a cell was empty"]
+    assert "18 rows of 3 files were left out" in Reader(page(known)).text
+
+
+def test_a_gate_that_does_not_help_or_forwards_too_much_is_named() -> None:
+    known = figures.full()
+    gate, tested = known["gate"], known["test"]["gate"]
+    gate["promise"]["validation"]["forwarded"] = 0.1
+    tested |= {"forwarded": 0.25, "combined_accuracy": 0.969, "device_accuracy": 0.979}
+    said = Reader(page(known)).text
+    assert "On test groups the answers are worse with the cloud than without" in said
+    assert "On test groups 25.0 % of the windows are forwarded, 10.0 % on validation groups" in said
+    gate["promise"] |= {"withheld": {}, "useless": "with the cloud's answers the accuracy is 0.9, without 0.95"}
+    tested |= {"forwarded": 0.0, "combined_accuracy": 0.979}
+    said = Reader(page(known)).text
+    assert "Asking the cloud does not pay, so only windows less sure than all of validation's are forwarded" in said
+    assert "accuracy is 0.9, without 0.95" in said
+    assert "lies below" not in said
+
+
+def test_on_a_narrow_screen_drawings_and_tables_keep_their_size_within_a_frame_that_scrolls() -> None:
+    """Scaled to 390 pixels their text would be 5 pixels high; beside the page nobody would see it."""
+    text = page(figures.full())
+    drawings = re.findall(r'(<[^<]*>)<svg viewBox="0 0 (\d+) \d+" role="img" style="([^"]*)"', text)
+    assert len(drawings) == text.count('role="img"') > 5
+    for frame, width, style in drawings:
+        assert frame == '<div class="wide">'
+        assert style == f"width:{width}px"
+    assert len(re.findall(r'<div class="wide"><table>', text)) == text.count("<table>")
+    assert ".wide { overflow-x: auto; max-width: 100%; }" in text
+    assert ".pair > * { min-width: 0; }" in text  # a grid's cells are as wide as their content otherwise

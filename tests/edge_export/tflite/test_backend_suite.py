@@ -1,0 +1,75 @@
+"""ONNX's backend suite and random networks through the writer: right, or refused; on LiteRT and on tflite-runtime 2.14.
+
+A file that an engine does not load, that answers otherwise or ends the process, and any exception but the writer's own,
+is a failure. LiteRT is there always; tflite-runtime where ``make tflite-runtime`` or `TFLITE_RUNTIME_PYTHON` put it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from tests.edge_export.tflite.nets import random_net
+from tests.edge_export.tflite.suite import Engine, Outcome, Trial, attempt, backend_trials, by_case, engines
+
+_PARTS = 16
+
+
+@pytest.fixture(params=["LiteRT", "tflite-runtime"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found = {each.name: each for each in engines()}
+    if request.param not in found:
+        pytest.skip("no tflite-runtime here: make tflite-runtime, or name its interpreter in TFLITE_RUNTIME_PYTHON")
+    return found[request.param]
+
+
+def part(trial: Trial) -> int:
+    return zlib.crc32(trial.name.partition(" ")[0].encode()) % _PARTS
+
+
+def check(found: Mapping[str, Outcome], right: int) -> None:
+    bad = {name: outcome for name, outcome in found.items() if outcome.word not in ("right", "refused")}
+    assert not bad
+    assert sum(outcome.word == "right" for outcome in by_case(found).values()) >= right
+
+
+def test_a_sixteenth_of_the_suite_is_right_or_refused(engine: Engine) -> None:
+    check(attempt([trial for trial in backend_trials() if part(trial) == 0], engine), 60)
+
+
+@pytest.mark.slow
+def test_the_rest_of_the_suite_is_right_or_refused(engine: Engine) -> None:
+    check(attempt([trial for trial in backend_trials() if part(trial) != 0], engine), 1000)
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
+def test_random_networks_are_right_in_every_batch(engine: Engine, first: int) -> None:
+    """Forty at a time, answered for a batch of 1 and, where the file leaves it open, of 2 and 5."""
+    trials = [trial for seed in range(first, first + (40 if first == 0 else 260)) for trial in random_net(seed)]
+    found = attempt(trials, engine)
+    check(found, len(trials) // 2)
+
+
+def test_a_file_that_ends_the_process_is_found_and_named(engine: Engine) -> None:
+    """The check itself: a comparison of integers without a step is what ends it, written past the writer's limits."""
+    from edge_export.tflite.file import TfliteFile  # noqa: PLC0415 - beside its use
+
+    file = TfliteFile()
+    left, right = (file.tensor(name, (2, 3), np.int8) for name in ("a", "b"))
+    answer = file.tensor("c", (2, 3), np.bool_)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edge_export.tflite.limits.check", lambda *_: None)
+        file.operator("LESS", [left, right], [answer], options="LessOptions")
+    content = file.pack({"a": left, "b": right}, {"c": answer})
+    numbers = {name: np.ones((2, 3), np.int8) for name in ("a", "b")}
+    bad = Trial(name="bad", model=content, inputs=numbers, outputs=(np.zeros((2, 3), np.bool_),))
+    good = [trial for trial in backend_trials() if trial.name in ("node/test_relu", "node/test_abs")]
+    found = attempt([good[0], bad, good[1]], engine, write=lambda model: model if isinstance(model, bytes) else None)
+    assert {name: outcome.word for name, outcome in found.items()} == {
+        "node/test_abs": "right",
+        "bad": "aborted",
+        "node/test_relu": "right",
+    }

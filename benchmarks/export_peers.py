@@ -4,8 +4,8 @@
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
 then timed in one race on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
-asked about inputs that nobody calibrated on. The search (`edge_export.search`) sees our candidates only; what it chose
-is set against the fastest file of any peer in a race of two.
+asked about inputs that nobody calibrated on. The search (`edge_export.selection.limits`) sees our candidates only; what
+it chose is set against the fastest file of any peer in a race of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
 """
@@ -25,17 +25,17 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import orjson
-from edge_export.clean import clean
-from edge_export.judge import Judged, judge
-from edge_export.pack import VariantSource
+from edge_export.evaluation.metrics import Judged, judge
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.minimise import slim
+from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct
 from edge_export.quantize.isa import detect
 from edge_export.quantize.ranges import calibrate
 from edge_export.quantize.write import prepare, write
-from edge_export.search import SLOWER, Limits, choose, compressed_size
-from edge_export.slim import slim
-from edge_export.to_tflite import convert
+from edge_export.selection.limits import SLOWER, Limits, choose, compressed_size
+from edge_export.tflite.convert import convert
 
 from benchmarks.anomaly import anomaly
 from benchmarks.mlperf_tiny import NETWORKS, Array, Inputs, Network, inputs_for, to_onnx

@@ -80,7 +80,7 @@ def onnx_int8(net: str, *, signed: bool = False) -> bytes:
 @functools.cache
 def tflite_int8(net: str) -> bytes:
     """The named network for TensorFlow Lite; the same integers, channels last."""
-    from edge_export.to_tflite import convert  # noqa: PLC0415 - only where it is wanted
+    from edge_export.tflite.convert import convert  # noqa: PLC0415 - only where it is wanted
 
     return convert(onnx.load_from_string(onnx_int8(net, signed=True)))
 
@@ -93,7 +93,7 @@ def bundle(path: Path, net: str, tflite: bytes | None = None) -> Path:
         net: one of `NETS`.
         tflite: the same network for LiteRT, to be packed instead of the ONNX file.
     """
-    from edge_export.pack import VariantSource, pack  # noqa: PLC0415 - only where a bundle is wanted
+    from edge_export.package.pack import VariantSource, pack  # noqa: PLC0415 - only where a bundle is wanted
 
     source = VariantSource(
         name="tflite-int8" if tflite else "onnx-int8",

@@ -23,7 +23,7 @@ from typing import Any
 
 from edge_export.cli import main as edge_export
 from edge_export.cli.build import named_folder
-from edge_export.evaluation import LABELS, RECORDINGS, accuracy_of
+from edge_export.package.evaluation_file import LABELS, RECORDINGS, accuracy_of
 
 from benchmarks.report import Cell, Goal, Report
 from edge_runtime.cli import main as edge_runtime

@@ -134,7 +134,8 @@ class Variant:
     cost: dict[str, float] = field(default_factory=dict)
     """Measured at export: ``accuracy``, ``latency_us``, ..., with the machine named in `Manifest.provenance`."""
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Measured on further machines, by their name: ``p50_us``, ``p95_us``, ``ratio``, ... (`edge_export.remote`)."""
+    """Measured on further machines, by their name: ``p50_us``, ``p95_us``, ``ratio``, ...
+    (`edge_export.selection.remote`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

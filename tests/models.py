@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from ai_edge_litert import schema_py_generated as tfl
-from edge_export.pack import VariantSource, pack
+from edge_export.package.pack import VariantSource, pack
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines
@@ -265,7 +265,7 @@ def tiny_bundle(
         path: file to write, or an existing folder in which ``tiny.edge`` is written.
         variants: names from `VARIANTS`, or sources of the caller's own.
         input_contract: more fields of `InputContract` (``context``, ``resample``, ``max_gap_s``, ...).
-        more: further arguments of `edge_export.pack.pack`, for example ``expires``.
+        more: further arguments of `edge_export.package.pack.pack`, for example ``expires``.
     """
     contract = InputContract(
         channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(channels)),

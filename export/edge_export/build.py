@@ -1,16 +1,18 @@
 """From a recipe and recordings to bundles: every long step cached, every choice made on validation groups.
 
-1. *read* (`edge_export.sets`): recordings and labels; groups dealt to training, validation, test; windows cut by the
+1. *read* (`edge_export.data.splits`): recordings and labels; groups dealt to training, validation, test; windows cut by
+the
    runtime's own code.
-2. *learn* (`edge_export.models`): teachers trained on training groups, of which validation groups choose the smallest
+2. *learn* (`edge_export.stages`): teachers trained on training groups, of which validation groups choose the smallest
 good
    one; a student trained on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
-3. *choose* (`edge_export.choice`): every candidate timed on this machine and judged on validation groups; the recipe's
+3. *choose* (`edge_export.selection.choice`): every candidate timed on this machine and judged on validation groups; the
+recipe's
    limits decide.
-4. *gate* (`edge_export.gate_fit`): temperature after quantisation, then the threshold, both on validation groups.
-5. *judge* (`edge_export.unseen`): test groups answer once, by the files that ship; nothing follows from what they say.
-6. *pack* (`edge_export.bundles`): a bundle per architecture, the teacher's bundle, the test recordings, and all
-figures.
+4. *gate* (`edge_export.evaluation.gate`): temperature after quantisation, then the threshold, both on validation
+groups. 5. *judge* (`edge_export.evaluation.held_out`): test groups answer once, by the files that ship; nothing follows
+from what they say. 6. *pack* (`edge_export.package.bundles`): a bundle per architecture, the teacher's bundle, the test
+recordings, and all figures.
 """
 
 from __future__ import annotations
@@ -24,22 +26,22 @@ from typing import Any
 import onnx
 import orjson
 
-from edge_export.bundles import Shipment, write_bundles
-from edge_export.calibrate import fit_temperature
-from edge_export.choice import choose_files
-from edge_export.comparison import against_teacher
-from edge_export.evaluation import write_evaluation
-from edge_export.gate_fit import fit_gate
-from edge_export.judge import REFERENCE
-from edge_export.measure import answers
-from edge_export.models import Models, make_models
-from edge_export.recipe import Recipe
+from edge_export.data.splits import Sets, read_sets
+from edge_export.evaluation.calibration import fit_temperature
+from edge_export.evaluation.gate import fit_gate
+from edge_export.evaluation.held_out import figures_on_test
+from edge_export.evaluation.metrics import REFERENCE
+from edge_export.evaluation.teacher_comparison import against_teacher
+from edge_export.package.bundles import Shipment, write_bundles
+from edge_export.package.evaluation_file import write_evaluation
+from edge_export.package.sign import SigningKey
+from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
-from edge_export.sets import Sets, read_sets
-from edge_export.sign import SigningKey
-from edge_export.steps import Say, Steps, code_digest
-from edge_export.stream_student import stream_student
-from edge_export.unseen import figures_on_test
+from edge_export.selection.choice import choose_files
+from edge_export.selection.timing import answers
+from edge_export.stages import Models, make_models
+from edge_export.step_cache import Say, Steps, code_digest
+from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.tuning.timing import this_machine

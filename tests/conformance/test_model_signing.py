@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from edge_export.sign import SigningKey, attach, new_key
+from edge_export.package.sign import SigningKey, attach, new_key
 
 from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import SignatureError

@@ -16,8 +16,8 @@ pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (e
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (edge-export[train])")
 
 from edge_export.cli import main  # noqa: E402
-from edge_export.evaluation import accuracy_of  # noqa: E402
-from edge_export.steps import Say, Steps, code_digest  # noqa: E402
+from edge_export.package.evaluation_file import accuracy_of  # noqa: E402
+from edge_export.step_cache import Say, Steps, code_digest  # noqa: E402
 
 from edge_runtime import __version__  # noqa: E402 - only where torch is
 from edge_runtime.bundle.bundle import open_bundle  # noqa: E402

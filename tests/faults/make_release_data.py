@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from edge_export.sign import SigningKey, new_key
+from edge_export.package.sign import SigningKey, new_key
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edge_export.sign import SigningKey, new_key
+from edge_export.package.sign import SigningKey, new_key
 
 from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive

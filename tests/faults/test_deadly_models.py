@@ -15,8 +15,8 @@ import flatbuffers
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as tfl
-from edge_export.pack import VariantSource
-from edge_export.sign import SigningKey, new_key
+from edge_export.package.pack import VariantSource
+from edge_export.package.sign import SigningKey, new_key
 
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import EngineError
@@ -78,7 +78,7 @@ def deadly(tmp_path: Path, signer: SigningKey, monkeypatch: pytest.MonkeyPatch) 
 
     source = VariantSource(name="deadly", model=endless(), format="tflite", precision="fp32", layout="NWC")
     with monkeypatch.context() as patched:
-        patched.setattr("edge_export.pack.golden_outputs", made_up)
+        patched.setattr("edge_export.package.pack.golden_outputs", made_up)
         return tiny_bundle(tmp_path / "deadly.edge", variants=[source], name="deadly", version=2, signer=signer)
 
 

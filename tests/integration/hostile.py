@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import orjson
-from edge_export.keys import key_set
-from edge_export.sign import SigningKey, envelope, new_key, sign_bundle
+from edge_export.package.sign import SigningKey, envelope, new_key, sign_bundle
+from edge_export.package.trusted_keys import key_set
 
 from edge_runtime.update import announcement as announcements
 from edge_runtime.update import keys as key_sets

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.pack import VariantSource
+from edge_export.package.pack import VariantSource
 
 from tests.integration.running import command, streams, write_recording
 from tests.models import tiny_bundle, usable, variant
@@ -31,7 +31,7 @@ def hard_case(shared: Path, name: str) -> bytes:
 def deadly(request: pytest.FixtureRequest, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A bundle that an exporter would never write: golden vectors that no engine has computed."""
     monkeypatch.setattr(
-        "edge_export.pack.golden_outputs",
+        "edge_export.package.pack.golden_outputs",
         lambda _source, inputs, _output, _options: np.full((len(inputs), 2), 0.5, "f4"),
     )
     model = hard_case(shared, request.param)
@@ -97,7 +97,7 @@ def test_an_earlier_result_survives_a_bundle_that_does_not(deadly: Path, why: st
 def test_a_sound_variant_beside_it_can_still_be_asked_for(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edge_export import pack  # noqa: PLC0415 - patched below
+    from edge_export.package import pack  # noqa: PLC0415 - patched below
 
     real = pack.golden_outputs
 
@@ -106,7 +106,7 @@ def test_a_sound_variant_beside_it_can_still_be_asked_for(
             return np.full((len(inputs), 3), 1 / 3, "f4")
         return real(source, inputs, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("edge_export.pack.golden_outputs", golden)
+    monkeypatch.setattr("edge_export.package.pack.golden_outputs", golden)
     model = hard_case(shared, "keyword_scrambled_8bit.tflite")
     source = VariantSource(name="deadly", model=model, format="tflite", precision="int8", layout="NWC")
     bundle = tiny_bundle(tmp_path / "mixed.edge", variants=[source, variant("onnx-fp32")])

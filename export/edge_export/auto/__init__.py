@@ -7,8 +7,8 @@ asked for in an error. The recipe is an ordinary one: read it, change it, build 
 
 from __future__ import annotations
 
-from edge_export.auto.decide import Decision, Draft, decide
-from edge_export.auto.survey import Survey, survey
-from edge_export.auto.wishes import Wishes
+from edge_export.auto.hints import Wishes
+from edge_export.auto.infer import Decision, Draft, decide
+from edge_export.auto.scan import Survey, survey
 
 __all__ = ["Decision", "Draft", "Survey", "Wishes", "decide", "survey"]

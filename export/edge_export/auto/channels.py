@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind, is_number
+from edge_export.auto.hints import Wishes
 from edge_export.auto.names import LABEL_COLUMNS, group_columns, shown
-from edge_export.auto.wishes import Wishes
-from edge_export.readers.table import numbers_of
+from edge_export.data.readers.table import numbers_of
 from edge_runtime.errors import ConfigError
 from edge_runtime.recordings.columns import is_empty, is_time
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edge_export.readers.files import arrays_of, columns_of_parquet, pcm_of, rows_of_csv
+from edge_export.data.readers.files import arrays_of, columns_of_parquet, pcm_of, rows_of_csv
 from edge_runtime.errors import ConfigError
 
 Kind = Literal["wav", "table", "npz"]

@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind
+from edge_export.auto.hints import Wishes
 from edge_export.auto.names import (
     CONDITIONS,
     SETS,
@@ -26,8 +27,7 @@ from edge_export.auto.names import (
     shown,
     words_in_names,
 )
-from edge_export.auto.wishes import Wishes
-from edge_export.readers.meaning import find_in
+from edge_export.data.readers.meaning import find_in
 from edge_runtime.errors import ConfigError
 from edge_runtime.recordings.columns import is_empty
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind, is_number, table_of
+from edge_export.auto.hints import Wishes
 from edge_export.auto.names import (
     CONDITIONS,
     LABEL_COLUMNS,
@@ -23,8 +24,7 @@ from edge_export.auto.names import (
     shown,
     words_in_names,
 )
-from edge_export.auto.wishes import Wishes
-from edge_export.readers.meaning import find_in
+from edge_export.data.readers.meaning import find_in
 from edge_runtime.errors import ConfigError
 from edge_runtime.recordings.columns import is_empty
 

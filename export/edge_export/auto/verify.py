@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_export.recipe import Recipe
-from edge_export.sets import read_sets
-from edge_export.steps import Say
+from edge_export.data.splits import read_sets
+from edge_export.recipe.recipe import Recipe
+from edge_export.step_cache import Say
 
 
 def verify(recipe: Recipe, folder: Path, say: Say) -> dict[str, dict[str, int]]:

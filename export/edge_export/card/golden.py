@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_export.card.spec import Card
-from edge_export.data import Float32, spread
+from edge_export.data.dataset import Float32, spread
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.recordings.reader import RecordingLayout, iter_readings
 from edge_runtime.windowing.batch import with_context

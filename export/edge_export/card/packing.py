@@ -13,11 +13,11 @@ import onnx
 
 from edge_export.card.onnx_edges import Fitted, fit_onnx
 from edge_export.card.spec import NO_CLASSES, Card
-from edge_export.clean import clean
-from edge_export.conv2d import as_conv2d
-from edge_export.data import Float32
-from edge_export.measure import answers, arrange
-from edge_export.pack import VariantSource, pack
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.package.pack import VariantSource, pack
+from edge_export.selection.timing import answers, arrange
 from edge_runtime import engines
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest
@@ -25,7 +25,7 @@ from edge_runtime.tuning.timing.child import trial
 from edge_runtime.tuning.timing.race import Contender
 
 if TYPE_CHECKING:
-    from edge_export.sign import SigningKey
+    from edge_export.package.sign import SigningKey
 
 DIFFERENCE = {"fp32": 1e-3, "fp16": 2e-2, "mixed": 0.15, "int8": 0.15}
 """Largest difference of two files' probabilities for one window, by the coarser precision of the two. Other rounding
@@ -197,7 +197,7 @@ def _written_tflite(sources: Mapping[str, VariantSource]) -> tuple[VariantSource
     """A TensorFlow Lite file from the ONNX one, which is often the faster of the two; or why there is none, by name."""
     if [source.format for source in sources.values()] != ["onnx"]:
         raise ConfigError("--tflite writes a TensorFlow Lite file from an ONNX one; give an ONNX file, and no other")
-    from edge_export.to_tflite import convert  # noqa: PLC0415 - needs LiteRT's schema
+    from edge_export.tflite.convert import convert  # noqa: PLC0415 - needs LiteRT's schema
 
     (first,) = sources.values()
     name = f"tflite-{first.precision}"

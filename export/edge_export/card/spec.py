@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from edge_export.readers import Origin
+from edge_export.data.readers import Origin
 from edge_runtime import manifest
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.errors import ConfigError

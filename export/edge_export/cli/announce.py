@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from edge_export.announce import announce  # noqa: PLC0415 - cryptography, only when it is needed
+    from edge_export.package.announce import announce  # noqa: PLC0415 - cryptography, only when it is needed
 
     key = signing_key(options)
     assert key is not None

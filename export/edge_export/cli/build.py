@@ -58,7 +58,7 @@ def named_folder(text: str) -> tuple[str, Path]:
 
 def run(options: argparse.Namespace) -> int:
     """Build, and print the figures that matter."""
-    from edge_export.recipe import load  # noqa: PLC0415 - torch and the rest, only when needed
+    from edge_export.recipe.recipe import load  # noqa: PLC0415 - torch and the rest, only when needed
 
     recipe = load(options.recipe)
     try:

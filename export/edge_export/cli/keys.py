@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
 
 
 def _new(options: argparse.Namespace) -> int:
-    from edge_export.sign import new_key  # noqa: PLC0415 - cryptography, only when it is needed
+    from edge_export.package.sign import new_key  # noqa: PLC0415 - cryptography, only when it is needed
 
     made = new_key(options.file, password(options.password_file))
     print(f"{options.file}: signs; keep it to yourself, and a copy of it somewhere safe")
@@ -82,8 +82,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _set(options: argparse.Namespace) -> int:
-    from edge_export.keys import key_set  # noqa: PLC0415
-    from edge_export.sign import SigningKey  # noqa: PLC0415
+    from edge_export.package.sign import SigningKey  # noqa: PLC0415
+    from edge_export.package.trusted_keys import key_set  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
 
     secret = password(options.password_file)
@@ -98,7 +98,7 @@ def _set(options: argparse.Namespace) -> int:
 
 
 def _sign(options: argparse.Namespace) -> int:
-    from edge_export.sign import attach, sign_bundle  # noqa: PLC0415
+    from edge_export.package.sign import attach, sign_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_key  # noqa: PLC0415
 
     if options.signature is not None:

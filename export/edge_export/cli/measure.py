@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print, and write the figures down."""
-    from edge_export.remote import measure_on, record  # noqa: PLC0415
+    from edge_export.selection.remote import measure_on, record  # noqa: PLC0415
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
     from edge_runtime.tuning.timing.measure import table  # noqa: PLC0415
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
 
     def sign(path: Path) -> None:
-        from edge_export.sign import sign_bundle  # noqa: PLC0415
+        from edge_export.package.sign import sign_bundle  # noqa: PLC0415
 
         assert key is not None
         sign_bundle(path, key)

@@ -10,7 +10,7 @@ from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_export.sign import SigningKey
+    from edge_export.package.sign import SigningKey
 
 
 def add_key(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -34,7 +34,7 @@ def signing_key(options: argparse.Namespace) -> SigningKey | None:
     Raises:
         ConfigError: it cannot be used.
     """
-    from edge_export.sign import SigningKey  # noqa: PLC0415 - cryptography, only where something is signed
+    from edge_export.package.sign import SigningKey  # noqa: PLC0415 - cryptography, only where something is signed
 
     return None if options.key is None else SigningKey(options.key, password(options.password_file))
 

@@ -5,16 +5,26 @@ from __future__ import annotations
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.family import Family, Gru, InceptionTime, Mlp, ResNet1d, ResNet2d, SeparableCnn1d, SeparableCnn2d, Tcn
-from edge_export.frontend import build_front_end
-from edge_export.frontend_spec import FeatureShape, FrontEnd
+from edge_export.features.modules import build_front_end
 from edge_export.networks import students, teachers
 from edge_export.networks.blocks import Classifier, stretched
+from edge_export.recipe.feature_spec import FeatureShape, FrontEnd
+from edge_export.recipe.network_spec import (
+    Family,
+    Gru,
+    InceptionTime,
+    Mlp,
+    ResNet1d,
+    ResNet2d,
+    SeparableCnn1d,
+    SeparableCnn2d,
+    Tcn,
+)
 from edge_runtime.errors import ConfigError
 
 
 def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples: int, classes: int) -> Classifier:
-    """A network with random weights (from torch's generator: seed it with `edge_export.train.start`).
+    """A network with random weights (from torch's generator: seed it with `edge_export.training.loop.start`).
 
     Args:
         family: which and how large.

@@ -57,8 +57,8 @@ class DeviceNet(nn.Module):  # type: ignore[misc]
 class ContextNet(nn.Module):  # type: ignore[misc]
     """A residual 1-D network over a longer context, blind to the filling in front of a short one.
 
-    What precedes the first change of value is filling (`edge_export.data.cut_windows`); it is set to zero, and left out
-    of the pooling over time. So a window at the start of a stream is judged by what was measured alone.
+    What precedes the first change of value is filling (`edge_export.data.dataset.cut_windows`); it is set to zero, and
+    left out of the pooling over time. So a window at the start of a stream is judged by what was measured alone.
 
     Args:
         scale: factor per channel, see `ChannelScale`.

@@ -9,11 +9,11 @@ from typing import Any
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.family import Family
-from edge_export.frontend import FixedConv, build_front_end
-from edge_export.frontend_spec import FrontEnd
+from edge_export.features.modules import FixedConv, build_front_end
 from edge_export.networks.blocks import ROUND_TO
 from edge_export.networks.build import build_network
+from edge_export.recipe.feature_spec import FrontEnd
+from edge_export.recipe.network_spec import Family
 from edge_runtime.errors import ConfigError
 
 _BASE = {

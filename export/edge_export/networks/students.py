@@ -6,9 +6,9 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
-from edge_export.family import Gru, Mlp, SeparableCnn1d, SeparableCnn2d, Tcn
-from edge_export.frontend_spec import FeatureShape
 from edge_export.networks.blocks import Planes, conv1d, conv2d, rounded
+from edge_export.recipe.feature_spec import FeatureShape
+from edge_export.recipe.network_spec import Gru, Mlp, SeparableCnn1d, SeparableCnn2d, Tcn
 
 
 def separable_1d(family: SeparableCnn1d, shape: FeatureShape) -> tuple[nn.Module, int]:

@@ -32,7 +32,7 @@ class Calibrated(nn.Module):  # type: ignore[misc]
 
     Args:
         members: networks that answer with logits; more than one form an ensemble.
-        temperature: above 1 makes answers less certain (`edge_export.calibrate.fit_temperature`).
+        temperature: above 1 makes answers less certain (`edge_export.evaluation.calibration.fit_temperature`).
 
     Source: temperature scaling, Guo et al. 2017 (arXiv:1706.04599); deep ensembles, Lakshminarayanan et al. 2017
     (arXiv:1612.01474).

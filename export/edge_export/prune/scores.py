@@ -9,7 +9,7 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
-from edge_export.data import Float32, Int64
+from edge_export.data.dataset import Float32, Int64
 from edge_runtime.errors import ConfigError
 
 Criterion = Literal["magnitude_l1", "magnitude_l2", "taylor", "fisher"]

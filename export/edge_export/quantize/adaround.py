@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Array, Net, observe
 from edge_export.quantize.checks import check_model, check_windows
-from edge_export.quantize.graph import Array, Net, observe
 from edge_export.quantize.layers import Layer, kernel_of, layers
 from edge_export.quantize.scheme import Scheme
 from edge_runtime.errors import ConfigError

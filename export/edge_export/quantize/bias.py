@@ -14,9 +14,9 @@ import numpy.typing as npt
 import onnx
 from onnx.utils import Extractor
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Net, observe
 from edge_export.quantize.checks import check_windows
-from edge_export.quantize.graph import Net, observe
 from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.ranges import Ranges
 from edge_export.quantize.scheme import Scheme

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from edge_export.data import Float32
-from edge_export.quantize.graph import Net, shape_of
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Net, shape_of
 from edge_runtime.errors import ConfigError
 
 

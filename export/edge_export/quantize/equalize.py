@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.data import Float32
-from edge_export.quantize.graph import Net, attributes, observe, shape_of
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Net, attributes, observe, shape_of
 from edge_export.quantize.layers import Layer, layers
 
 _POINTWISE = frozenset({"Identity", "LeakyRelu", "Relu"})

@@ -14,9 +14,9 @@ import onnx
 from onnx import TensorProto
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Net, attributes, observe
 from edge_export.quantize.checks import check_model, check_windows
-from edge_export.quantize.graph import Net, attributes, observe
 
 LARGEST = float(np.finfo(np.float16).max)
 """65504."""

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.data import Float32
-from edge_export.quantize.graph import Array, Net, observe
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Array, Net, observe
 from edge_export.quantize.layers import Layer, layer_of
 from edge_runtime.errors import ConfigError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from edge_export.quantize.graph import Array, Net, attributes
+from edge_export.onnx_graph.graph import Array, Net, attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

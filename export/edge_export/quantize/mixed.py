@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Net, answers
 from edge_export.quantize.checks import check_windows
-from edge_export.quantize.graph import Net, answers
 from edge_export.quantize.layers import layers
 from edge_export.quantize.ranges import Ranges
 from edge_export.quantize.scheme import OPERATORS, Scheme
@@ -193,7 +193,8 @@ def fit_mixed(
 def round_to_halves(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
     """Round the weights of layers that stay in float to half precision, in which a file can store them.
 
-    They are still float32 numbers and compute as such; only the file has half the bytes (`edge_export.narrow`).
+    They are still float32 numbers and compute as such; only the file has half the bytes
+    (`edge_export.onnx_graph.exact_downcast`).
 
     Args:
         model: as for `edge_export.quantize.write.write`.

@@ -5,7 +5,7 @@ what is written: each convolution and dense layer rounds its weights per output 
 a ReLU are learned unsigned, with the zero point at the bottom: a symmetric one would make onnxruntime's writer drop a
 ReLU that nothing else replaces.
 
-1. `fake_quantized` gives a network to train on, with any of `edge_export.train`'s functions.
+1. `fake_quantized` gives a network to train on, with any of `edge_export.training.loop`'s functions.
 2. `harvest` gives back a float network whose weights lie on their grid, and what was learned.
 3. `write_learned` finds the layers again in the exported ONNX file by their weights and writes them with their steps.
 
@@ -30,9 +30,9 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: TID251 - this is the export toolchain
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Array, Net
 from edge_export.quantize.checks import check_windows
-from edge_export.quantize.graph import Array, Net
 from edge_export.quantize.layers import layers
 from edge_export.quantize.ranges import affine, calibrate
 from edge_export.quantize.scheme import Scheme

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Net, observe
 from edge_export.quantize.checks import check_model, check_windows
-from edge_export.quantize.graph import Net, observe
 from edge_export.quantize.histogram import Histogram
 from edge_export.quantize.scheme import Method
 from edge_export.quantize.select import quantised

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from edge_export.quantize.graph import Net
+from edge_export.onnx_graph.graph import Net
 from edge_runtime.errors import ConfigError
 
 _SHIFT = 128

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import onnx
 
-from edge_export.quantize.graph import Net
+from edge_export.onnx_graph.graph import Net
 from edge_export.quantize.scheme import OPERATORS
 
 BETWEEN = ("HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Sigmoid")

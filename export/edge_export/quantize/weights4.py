@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from edge_export.quantize.graph import Array, Net
+from edge_export.onnx_graph.graph import Array, Net
 from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.write import WeightSteps
 from edge_runtime.errors import ConfigError

@@ -20,9 +20,9 @@ import onnx
 from onnxruntime import quantization as ort_quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from edge_export.data import Float32
-from edge_export.normalise import normalise
-from edge_export.quantize.graph import Array, Net, session, shape_of
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.graph import Array, Net, session, shape_of
+from edge_export.onnx_graph.normalise import normalise
 from edge_export.quantize.layers import layers
 from edge_export.quantize.ranges import Ranges, affine, calibrate
 from edge_export.quantize.scheme import OPERATORS, Scheme
@@ -57,7 +57,7 @@ def quantize(model: onnx.ModelProto, windows: Float32, scheme: Scheme) -> onnx.M
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Fold constants and normalisations, infer shapes, and name what has no name: the form every step works on.
 
-    Steps of weights by channel need operator set 13, to which `edge_export.normalise` raises older models.
+    Steps of weights by channel need operator set 13, to which `edge_export.onnx_graph.normalise` raises older models.
 
     Returns:
         A new model that computes the same; preparing it again changes no node and no tensor.
@@ -71,8 +71,8 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
         # Symbolic shape inference would need sympy, and only matters for transformers.
         quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
         result = onnx.load(str(prepared))
-    # Names may be places already (`edge_export.clean`), and functions such as HardSwish, which are written out, moved
-    # those.
+    # Names may be places already (`edge_export.onnx_graph.canonicalise`), and functions such as HardSwish, which are
+    # written out, moved those.
     taken = {node.name for node in result.graph.node}
     for position, node in enumerate(result.graph.node):
         if not node.name:

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
 from edge_export.quantize import Scheme
 from edge_export.quantize.histogram import Histogram
 from edge_export.quantize.ranges import activations, choose

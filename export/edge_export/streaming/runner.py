@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
-from edge_export.data import Float32
+from edge_export.data.dataset import Float32
 from edge_export.streaming.emit import HOP
 from edge_export.streaming.model import StreamingModel
 from edge_runtime.errors import ConfigError

@@ -1,7 +1,7 @@
 """What the TensorFlow Lite writers know of the ONNX graph they walk: constants, readers, layouts, and tensors made.
 
 The writers hold the operators; this module answers their questions. The rules it keeps are listed in
-`edge_export.to_tflite`.
+`edge_export.tflite.convert`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.narrow import narrowed
+from edge_export.onnx_graph.exact_downcast import narrowed
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.file import TYPES, Quantization, TfliteFile
 from edge_export.tflite.prepare import Prepared

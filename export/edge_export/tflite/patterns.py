@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from edge_export.normalise import replace
+from edge_export.onnx_graph.normalise import replace
 
 DOMAIN = "tflite"
 """Of nodes that exist only between the ONNX graph and the file: ``Gelu``, which older operator sets lack."""

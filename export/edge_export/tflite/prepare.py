@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from edge_export.normalise import decide, drop_unread, fold_node, has_subgraph, normalise, opset_of, replace
+from edge_export.onnx_graph.normalise import decide, drop_unread, fold_node, has_subgraph, normalise, opset_of, replace
 from edge_export.tflite.draft import Draft
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.functions import expand

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from edge_export.data import Recording, write_npz
+from edge_export.data.dataset import Recording, write_npz
 
 from tests.edge_export.auto.recordings import movement
 

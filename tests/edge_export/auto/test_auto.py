@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from edge_export.auto import Wishes
 from edge_export.auto.contents import content_of
-from edge_export.auto.deal import deal
 from edge_export.auto.labels import label_pattern
 from edge_export.auto.rate import time_column
-from edge_export.auto.survey import Piece
+from edge_export.auto.scan import Piece
+from edge_export.auto.stratified_split import deal
 from edge_export.cli import main
-from edge_export.recipe import Recipe, load
-from edge_export.sets import read_all
+from edge_export.data.splits import read_all
+from edge_export.recipe.recipe import Recipe, load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from edge_export.card.spec import Card, load
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 from onnx import TensorProto, helper
 
 from tests.edge_export.graphs import GraphBuilder

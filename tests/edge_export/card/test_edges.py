@@ -14,10 +14,10 @@ from ai_edge_litert.interpreter import Interpreter
 from edge_export.card.onnx_edges import Fitted, fit_onnx
 from edge_export.card.spec import Card, load
 from edge_export.card.tflite_edges import fit_tflite
-from edge_export.measure import answers
-from edge_export.pack import VariantSource
+from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
-from edge_export.to_tflite import convert
+from edge_export.selection.timing import answers
+from edge_export.tflite.convert import convert
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime import engines

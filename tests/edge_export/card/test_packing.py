@@ -12,7 +12,7 @@ import orjson
 import pytest
 from edge_export.card import pack_models, recorded_windows, seeded_windows
 from edge_export.cli import main
-from edge_export.sign import new_key
+from edge_export.package.sign import new_key
 from onnx import numpy_helper
 
 from edge_runtime.bundle.bundle import open_bundle
@@ -133,7 +133,7 @@ def test_what_cannot_be_written_as_tflite_is_left_out_with_its_node(tmp_path: Pa
 def test_a_written_tflite_file_that_fails_leaves_the_onnx_file_in_the_bundle(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: Any, reason: str
 ) -> None:
-    monkeypatch.setattr("edge_export.to_tflite.convert", written)
+    monkeypatch.setattr("edge_export.tflite.convert.convert", written)
     card = models.card(tmp_path)
     packed = pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card), also_tflite=True)
     assert [variant.name for variant in packed.manifest.variants] == ["onnx-fp32"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from edge_export.cli import main
-from edge_export.sign import SigningKey, new_key, sign_bundle
+from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.clock import SystemClock

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from edge_export.card import spec
 from edge_export.cli import COMMANDS, main
-from edge_export.frontend_spec import FilterBankSpec
-from edge_export.recipe import parse
+from edge_export.recipe.feature_spec import FilterBankSpec
+from edge_export.recipe.recipe import parse
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "export.md").read_text("utf-8")

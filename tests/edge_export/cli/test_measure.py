@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from edge_export.cli import main
-from edge_export.sign import SigningKey, new_key, sign_bundle
+from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.signature import load_key

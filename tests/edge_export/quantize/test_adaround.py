@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from edge_export.clean import clean
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.graph import Net, answers, observe
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounding, adaround
 from edge_export.quantize.bias import correct
-from edge_export.quantize.graph import Net, answers, observe
 from edge_export.quantize.layers import kernel_of, layers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate

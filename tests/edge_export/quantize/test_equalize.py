@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from edge_export.clean import clean
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.graph import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.equalize import equalize
-from edge_export.quantize.graph import answers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate
 from edge_export.quantize.write import prepare, write

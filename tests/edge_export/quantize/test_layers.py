@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from edge_export.quantize.graph import Net, answers, observe
+from edge_export.onnx_graph.graph import Net, answers, observe
 from edge_export.quantize.layers import kernel_of, layers
 from edge_export.quantize.write import prepare
 from hypothesis import given, settings

@@ -12,16 +12,16 @@ pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (e
 
 import onnx  # noqa: E402
 from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
+from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
+from edge_export.onnx_graph.graph import answers  # noqa: E402
 from edge_export.quantize import Scheme  # noqa: E402
 from edge_export.quantize.adaround import Rounding, adaround  # noqa: E402
-from edge_export.quantize.graph import answers  # noqa: E402
 from edge_export.quantize.mixed import sqnr_db  # noqa: E402
 from edge_export.quantize.qat import Learned, fake_quantized, harvest, write_learned  # noqa: E402
 from edge_export.quantize.ranges import calibrate  # noqa: E402
 from edge_export.quantize.write import prepare, write  # noqa: E402
-from edge_export.to_onnx import to_onnx  # noqa: E402
-from edge_export.to_tflite import convert  # noqa: E402
-from edge_export.train import Training, answer, fit, start  # noqa: E402
+from edge_export.tflite.convert import convert  # noqa: E402
+from edge_export.training.loop import Training, answer, fit, start  # noqa: E402
 from onnx import numpy_helper  # noqa: E402 - only where torch is
 from torch import nn  # noqa: E402, TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: E402, TID251 - this is the export toolchain

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from edge_export.clean import clean
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.graph import Net, answers
 from edge_export.quantize import Scheme, quantize
-from edge_export.quantize.graph import Net, answers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import activations, calibrate
 from edge_export.quantize.retype import retype
 from edge_export.quantize.select import BETWEEN, left_in_float, quantised
 from edge_export.quantize.write import prepare, write
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 from onnx import TensorProto, helper
 
 from tests.edge_export.graphs import GraphBuilder, onnx_answers, tflite_answers, windows

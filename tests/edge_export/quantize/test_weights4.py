@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 import onnx
 import pytest
-from edge_export.clean import clean
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.graph import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounded, Rounding, adaround
-from edge_export.quantize.graph import answers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate
 from edge_export.quantize.weights4 import in_blocks, size_of, store, store_integers

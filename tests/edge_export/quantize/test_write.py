@@ -8,15 +8,15 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 import pytest
-from edge_export.clean import clean
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.graph import Net, answers
 from edge_export.quantize import Method, Scheme
-from edge_export.quantize.graph import Net, answers
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate, choose, collect
 from edge_export.quantize.retype import retype
 from edge_export.quantize.write import prepare, write
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 from onnx import numpy_helper
 
 from edge_runtime.errors import ConfigError

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from edge_export.streaming import Mode, StreamingRunner, to_streaming
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 
 from tests.edge_export.streaming import architectures as nets
 from tests.edge_export.streaming.test_convert import noise

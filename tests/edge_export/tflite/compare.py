@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.edge_export.graphs import GraphBuilder, windows

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from edge_export.tflite.convert import convert
 from edge_export.tflite.errors import UnsupportedNodeError
-from edge_export.to_tflite import convert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from edge_export.tflite.convert import convert
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.watch import Watched
-from edge_export.to_tflite import convert
 from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 
 from tests.edge_export.tflite.compare import Net, on_onnx, on_tflite, operators
 from tests.edge_export.tflite.nets import in_two_passes

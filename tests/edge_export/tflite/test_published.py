@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 
 from tests.edge_export.tflite.compare import on_onnx, on_tflite, random_inputs
 

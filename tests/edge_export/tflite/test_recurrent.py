@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_export.tflite.convert import convert
 from edge_export.tflite.errors import UnsupportedNodeError
-from edge_export.to_tflite import convert
 
 from tests.edge_export.tflite.compare import Net, operators, same
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from edge_export.to_tflite import convert
+from edge_export.tflite.convert import convert
 
 from tests.edge_export.graphs import device_net
 from tests.edge_export.tflite.compare import Net, on_tflite, random_inputs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from edge_export.sign import SigningKey, new_key, sign_bundle
+from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime import engines
 from edge_runtime.bundle import sandbox as probe

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_export.pack import VariantSource
+from edge_export.package.pack import VariantSource
 
 from edge_runtime.bundle import sandbox as probe
 from edge_runtime.bundle.bundle import load_engine, open_bundle
@@ -260,7 +260,7 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
 
     Mutation that this finds: `start` without the `failed` that lets `load_model` go on.
     """
-    from edge_export import pack  # noqa: PLC0415 - patched below
+    from edge_export.package import pack  # noqa: PLC0415 - patched below
 
     real = pack.golden_outputs
 
@@ -268,7 +268,7 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
         answer = real(source, *rest)
         return answer[:, ::-1].copy() if source.name == "tflite-int8" else answer
 
-    monkeypatch.setattr("edge_export.pack.golden_outputs", golden)
+    monkeypatch.setattr("edge_export.package.pack.golden_outputs", golden)
     drifted = tiny_bundle(tmp_path / "drifted.edge", variants=[variant(name) for name in VARIANTS])
     for how in ("auto", "tflite-int8"):
         caplog.clear()

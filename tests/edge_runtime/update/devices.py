@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import orjson
-from edge_export.sign import SigningKey, envelope, new_key, sign_bundle
+from edge_export.package.sign import SigningKey, envelope, new_key, sign_bundle
 
 from edge_runtime.app import App
 from edge_runtime.config import AppConfig, parse

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from edge_export.sign import SigningKey, envelope, new_key
+from edge_export.package.sign import SigningKey, envelope, new_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

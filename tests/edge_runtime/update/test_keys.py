@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edge_export import keys as tool
 from edge_export.cli import main
-from edge_export.sign import SigningKey, envelope, new_key
+from edge_export.package import trusted_keys as tool
+from edge_export.package.sign import SigningKey, envelope, new_key
 
 from edge_runtime.bundle import signature
 from edge_runtime.bundle.signature import load_key

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from edge_export.keys import key_set
+from edge_export.package.trusted_keys import key_set
 
 from edge_runtime.app import App
 from edge_runtime.cli import main

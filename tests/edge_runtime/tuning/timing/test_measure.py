@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.pack import VariantSource
+from edge_export.package.pack import VariantSource
 
 from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy

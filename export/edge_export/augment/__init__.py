@@ -1,0 +1,1 @@
+"""Training windows drawn from recordings and varied."""

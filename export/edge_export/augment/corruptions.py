@@ -1,0 +1,209 @@
+"""Corruptions of a drawn training window, besides what `edge_export.augment.windows` and `edge_export.augment.sampling`
+vary.
+
+Noise, loudness, masks, blends with other windows: for sounds above all, and for windows that were cut elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from edge_export.augment.windows import Sampler
+from edge_export.data.dataset import Float32, Int64
+from edge_runtime.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance:
+    """What a microphone or another single sensor may do to a window, whatever was recorded. The default does nothing.
+
+    Attributes:
+        shift: largest number of samples that the window moves by, either way; zeros move in.
+        gain_db: largest change of loudness, either way.
+        noise_db: least and greatest ratio of the window's power to that of white noise put on it; empty for no noise.
+        equaliser_db: largest gain or loss at each of `equaliser_bands` frequencies, spread evenly from 0 to half the
+            rate, with straight lines in decibels between them: another microphone, another room; 0 for none.
+        equaliser_bands: how many frequencies.
+        time_masks: runs of samples set to the window's mean, so many per window.
+        time_mask: largest share of the window that such a run covers.
+        band_masks: bands of frequencies taken out of every channel, so many per window.
+        band_mask: largest share of the spectrum that such a band covers.
+
+    Source: masks as in SpecAugment, Park et al. 2019 (arXiv:1904.08779), gains as in FilterAugment, Nam et al. 2022
+    (arXiv:2110.03282), there on the spectrogram; here on the signal, so that they reach whatever front end stands
+    before the network.
+    """
+
+    shift: int = 0
+    gain_db: float = 0.0
+    noise_db: tuple[float, float] | tuple[()] = ()
+    equaliser_db: float = 0.0
+    equaliser_bands: int = 6
+    time_masks: int = 0
+    time_mask: float = 0.1
+    band_masks: int = 0
+    band_mask: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.shift < 0 or self.gain_db < 0 or self.time_masks < 0 or self.band_masks < 0:
+            raise ConfigError("disturbance: shift, gain_db and numbers of masks must be at least 0")
+        if self.equaliser_db < 0 or self.equaliser_bands < 2:
+            raise ConfigError("disturbance: equaliser_db must be at least 0, at two frequencies or more")
+        if not 0 < self.time_mask <= 1 or not 0 < self.band_mask <= 1:
+            raise ConfigError("disturbance: masks cover a share above 0 and up to 1")
+        if self.noise_db and self.noise_db[0] > self.noise_db[1]:
+            raise ConfigError("disturbance: noise_db is the least ratio, then the greatest")
+
+
+def disturb(x: Float32, disturbance: Disturbance, random: np.random.Generator) -> Float32:
+    """Disturb windows, each in its own way.
+
+    Args:
+        x: (n, n_channels, samples) in physical units; left as it is.
+        disturbance: how much.
+        random: where chance comes from.
+
+    Returns:
+        The same shape.
+    """
+    count, samples = len(x), x.shape[2]
+    y = x.astype(np.float32, copy=True)
+    if disturbance.shift:
+        moves = random.integers(-disturbance.shift, disturbance.shift, count, endpoint=True)
+        for window, by in zip(y, (int(move) for move in moves), strict=True):
+            window[:] = np.roll(window, by, axis=1)
+            window[:, : max(by, 0)] = 0.0
+            window[:, samples + min(by, 0) :] = 0.0
+    if disturbance.band_masks or disturbance.equaliser_db:
+        y = _other_spectrum(y, disturbance, random)
+    if disturbance.noise_db:
+        ratio = 10 ** (random.uniform(*disturbance.noise_db, (count, 1, 1)) / 20)
+        # By channel, since channels differ in unit; a silent one stays silent.
+        deviation = y.std(axis=2, keepdims=True) / ratio
+        y += (random.standard_normal(y.shape) * deviation).astype(np.float32)
+    if disturbance.gain_db:
+        gain = random.uniform(-disturbance.gain_db, disturbance.gain_db, (count, 1, 1))
+        y *= (10 ** (gain / 20)).astype(np.float32)
+    for _ in range(disturbance.time_masks):
+        length = (random.uniform(0, disturbance.time_mask, count) * samples).astype(np.int64)
+        start = (random.random(count) * (samples - length + 1)).astype(np.int64)
+        at = np.arange(samples)
+        masked = (at >= start[:, None]) & (at < (start + length)[:, None])
+        y = np.where(masked[:, None], y.mean(axis=2, keepdims=True), y)
+    return y
+
+
+def _other_spectrum(x: Float32, disturbance: Disturbance, random: np.random.Generator) -> Float32:
+    spectrum = np.fft.rfft(x, axis=2)
+    bins = np.arange(spectrum.shape[2])
+    for _ in range(disturbance.band_masks):
+        width = random.uniform(0, disturbance.band_mask, len(x)) * len(bins)
+        # The mean stays: it is an offset of the sensor and no band.
+        low = 1 + random.random(len(x)) * (len(bins) - 1 - width)
+        out = (bins >= low[:, None]) & (bins < (low + width)[:, None])
+        spectrum *= ~out[:, None]
+    if disturbance.equaliser_db:
+        size = (len(x), disturbance.equaliser_bands)
+        decibels = random.uniform(-disturbance.equaliser_db, disturbance.equaliser_db, size)
+        known = np.linspace(0, len(bins) - 1, disturbance.equaliser_bands)
+        spectrum *= np.stack([10 ** (np.interp(bins, known, one) / 20) for one in decibels])[:, None]
+    changed: Float32 = np.fft.irfft(spectrum, n=x.shape[2], axis=2).astype(np.float32)
+    return changed
+
+
+class Disturbed:
+    """A sampler whose windows are disturbed.
+
+    Args:
+        sampler: draws the windows.
+        disturbance: how much.
+        seed: of the disturbances.
+    """
+
+    def __init__(self, sampler: Sampler, disturbance: Disturbance, *, seed: int) -> None:
+        self._sampler, self._disturbance = sampler, disturbance
+        self._random = np.random.default_rng(seed)
+
+    def draw(self, count: int) -> tuple[Float32, Int64]:
+        """See `Sampler.draw`."""
+        x, y = self._sampler.draw(count)
+        return disturb(x, self._disturbance, self._random), y
+
+
+class ArraySampler:
+    """Draws from windows that are cut already, class by class.
+
+    Args:
+        x: (n, n_channels, samples).
+        y: (n,) class indices.
+        balance: ``classes`` draws every class as often, ``none`` as often as it occurs, ``root`` in between (by the
+            square root of its share).
+        seed: of the sequence of draws.
+
+    Raises:
+        ConfigError: no window, or not one label for each.
+    """
+
+    def __init__(
+        self, x: Float32, y: Int64, *, balance: Literal["classes", "root", "none"] = "none", seed: int = 0
+    ) -> None:
+        if not len(y) or len(x) != len(y):
+            raise ConfigError(f"{len(x)} windows and {len(y)} labels to draw from; need one label for each window")
+        self._x, self._y = x, y
+        counts = np.bincount(y).astype(np.float64)
+        power = {"classes": 0.0, "root": 0.5, "none": 1.0}[balance]
+        each = np.divide(counts**power, counts, out=np.zeros_like(counts), where=counts > 0)[y]
+        self._share = each / each.sum()
+        self._random = np.random.default_rng(seed)
+
+    def draw(self, count: int) -> tuple[Float32, Int64]:
+        """See `Sampler.draw`."""
+        chosen = self._random.choice(len(self._y), count, p=self._share)
+        return self._x[chosen], self._y[chosen]
+
+
+def mix(x: Float32, targets: Float32, *, alpha: float, random: np.random.Generator) -> tuple[Float32, Float32]:
+    """Blend each window and its target with another's of the same batch.
+
+    Args:
+        x: (n, n_channels, samples).
+        targets: (n, classes) probabilities.
+        alpha: of the Beta distribution that the shares come from; small means nearly none.
+        random: where chance comes from.
+
+    Source: mixup, Zhang et al. 2018 (arXiv:1710.09412).
+    """
+    share = random.beta(alpha, alpha, len(x)).astype(np.float32)
+    partner = random.permutation(len(x))
+    by_window = share[:, None, None]
+    mixed: Float32 = by_window * x + (1 - by_window) * x[partner]
+    blended: Float32 = share[:, None] * targets + (1 - share[:, None]) * targets[partner]
+    return mixed, blended
+
+
+def class_weights(
+    y: Int64, classes: int, *, method: Literal["inverse", "effective"] = "effective", beta: float = 0.999
+) -> Float32:
+    """Weights of classes in a loss, rarer ones heavier, with mean 1 over the windows.
+
+    Args:
+        y: (n,) class indices of the training windows.
+        classes: number of labels.
+        method: ``inverse`` divides by the class's count; ``effective`` by (1 - beta^count) / (1 - beta), what the count
+            is worth when windows of a class resemble each other.
+        beta: closer to 1 trusts counts more.
+
+    Raises:
+        ConfigError: a class has no window.
+
+    Source: Cui et al. 2019 (arXiv:1901.05555).
+    """
+    counts = np.bincount(y, minlength=classes).astype(np.float64)
+    if (missing := np.flatnonzero(counts == 0)).size:
+        raise ConfigError(f"class {missing[0]} has no training window, so no weight; leave it out or add windows")
+    weights = 1 / counts if method == "inverse" else (1 - beta) / (1 - beta**counts)
+    scaled: Float32 = (weights * counts.sum() / (weights * counts).sum()).astype(np.float32)
+    return scaled

@@ -1,0 +1,252 @@
+"""Training windows drawn at random places of recordings on the model's own grid, class by class, and varied.
+
+Recordings pass through `edge_runtime.windowing.window` first, so a window drawn for training has the resampling, the
+gaps and the grid that a device would give it. A class is drawn as often as the balance says, whatever its share of the
+recordings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_export.augment.windows import rotations
+from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording
+from edge_export.data.labels import Rule, stamps
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import InputContract
+from edge_runtime.windowing.window import cut_recording
+
+_BLOCK = 16
+"""Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How far a drawn window may lie from the recorded one. The default changes nothing.
+
+    Attributes:
+        triads: columns that form the three axes of one sensor, each turned by the same rotation.
+        rotation_rad: standard deviation of the rotation about each axis.
+        rates: columns that scale with the speed of a movement, such as angular velocity.
+        speed: largest natural logarithm of the change of speed.
+        tempo: largest natural logarithm of a change of speed that leaves the spectrum where it is: grains of the
+            recording, each played at `speed`, follow one another so much faster or slower.
+        grain: samples from one grain to the next; each fades in and out over two of them.
+        gain: largest natural logarithm of the change of amplitude of all channels.
+        noise: standard deviation, in each column's unit, of an offset per window and, independently, of white noise.
+        shift: largest shift in time, as a share of the window; zeros move in.
+        channel_dropout: probability that a channel is silent in a window.
+    """
+
+    triads: tuple[tuple[int, ...], ...] = ()
+    rotation_rad: float = 0.0
+    rates: tuple[int, ...] = ()
+    speed: float = 0.0
+    tempo: float = 0.0
+    grain: int = 128
+    gain: float = 0.0
+    noise: tuple[float, ...] = ()
+    shift: float = 0.0
+    channel_dropout: float = 0.0
+
+
+class PlaceSampler:
+    """Draws labelled windows, each with the history before it.
+
+    Args:
+        dataset: recordings of the groups to train on.
+        contract: what a window is.
+        rule: which sample names a window, see `edge_export.data.labels`.
+        variation: what to vary.
+        balance: ``classes`` draws every class as often, ``none`` as often as it occurs, ``root`` in between (by the
+            square root of its share).
+        seed: of the sequence of draws.
+
+    Raises:
+        ConfigError: a class has no place where a window fits.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        contract: InputContract,
+        *,
+        rule: Rule = "centre",
+        variation: Variation | None = None,
+        balance: Literal["classes", "root", "none"] = "root",
+        seed: int = 0,
+    ) -> None:
+        self._samples = contract.window
+        self._history = contract.history
+        self._variation = variation or Variation()
+        self._random = np.random.default_rng(seed)
+        pieces: list[Float32] = []
+        places: list[Int64] = []
+        labels: list[Int64] = []
+        bounds: list[Int64] = []
+        rows = 0
+        for recording in dataset.recordings:
+            for values, marks in on_grid(recording, dataset.rate_hz, contract):
+                starts = np.arange(len(values) - self._samples + 1)
+                pieces.append(values)
+                places.append(rows + starts)
+                labels.append(_labels(marks, self._samples, rule))
+                bounds.append(np.tile((rows, rows + len(values) - 1), (len(starts), 1)))
+                rows += len(values)
+        all_labels = np.concatenate(labels) if labels else np.zeros(0, np.int64)
+        self._values = np.concatenate(pieces) if pieces else np.zeros((0, len(dataset.channels)), np.float32)
+        self._starts = np.concatenate(places) if places else np.zeros(0, np.int64)
+        self._bounds = np.concatenate(bounds) if bounds else np.zeros((0, 2), np.int64)
+        self._of_class = [np.flatnonzero(all_labels == label) for label in range(len(dataset.classes))]
+        counts = np.array([len(of_class) for of_class in self._of_class], np.float64)
+        for label, count in enumerate(counts):
+            if not count:
+                raise ConfigError(f"class {dataset.classes[label]!r} has no place where a window fits")
+        power = {"classes": 0.0, "root": 0.5, "none": 1.0}[balance]
+        weights = counts**power
+        self._share = weights / weights.sum()
+
+    def draw(self, count: int) -> tuple[Float32, Int64]:
+        """Draw windows.
+
+        Args:
+            count: how many.
+
+        Returns:
+            (count, n_channels, history) float32, the window being its end, and (count,) class indices. What lies
+            before the start of a segment repeats its first sample, as on the device.
+        """
+        variation, random = self._variation, self._random
+        y = random.choice(len(self._share), count, p=self._share).astype(np.int64)
+        chance = random.random(count)
+        chosen = np.array(
+            [self._of_class[label][int(at * len(self._of_class[label]))] for label, at in zip(y, chance, strict=True)]
+        )
+        speed = np.exp(random.uniform(-variation.speed, variation.speed, count)) if variation.speed else np.ones(count)
+        x = self._in_grains(chosen, speed) if variation.tempo else self._gather(chosen, speed)
+        if variation.rates:
+            x[:, :, variation.rates] *= speed[:, None, None]
+        if variation.triads and variation.rotation_rad:
+            rotation = rotations(random, count, (variation.rotation_rad,) * 3)
+            for triad in variation.triads:
+                x[:, :, triad] = x[:, :, triad] @ rotation
+        if variation.gain:
+            x *= np.exp(random.uniform(-variation.gain, variation.gain, (count, 1, 1)))
+        if variation.noise:
+            deviation = np.array(variation.noise)
+            x += random.standard_normal((count, 1, x.shape[2])) * deviation
+            x += random.standard_normal(x.shape) * deviation
+        if variation.channel_dropout:
+            x *= random.random((count, 1, x.shape[2])) >= variation.channel_dropout
+        if variation.shift:
+            self._shift(x)
+        return np.ascontiguousarray(x.transpose(0, 2, 1), np.float32), y
+
+    def _gather(self, chosen: Int64, speed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Windows with their history, stretched in time about the window's middle."""
+        return self._interpolated(chosen, speed, speed[:, None] * self._offset())
+
+    def _in_grains(self, chosen: Int64, speed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The same, in grains whose middles are stretched by another factor than what is in them.
+
+        Source: overlap and add without synchronisation, Roucos and Wilgus 1985, "High quality time-scale modification
+        for speech", ICASSP; whose synchronised grains keep voices smooth, which features of short frames do not need.
+        """
+        variation = self._variation
+        tempo = speed * np.exp(self._random.uniform(-variation.tempo, variation.tempo, len(chosen)))
+        offset = self._offset()
+        first = np.floor(offset / variation.grain) * variation.grain
+
+        def grains(middle: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+            weight = 0.5 + 0.5 * np.cos(np.pi * (offset - middle) / variation.grain)
+            place = tempo[:, None] * middle + speed[:, None] * (offset - middle)
+            faded: npt.NDArray[np.float64] = self._interpolated(chosen, speed, place) * weight[:, None]
+            return faded
+
+        return grains(first) + grains(first + variation.grain)
+
+    def _offset(self) -> npt.NDArray[np.float64]:
+        """Samples from the window's middle, (history,)."""
+        return np.arange(self._history, dtype=np.float64) - (self._history - (self._samples + 1) / 2)
+
+    def _interpolated(
+        self, chosen: Int64, speed: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """Samples so far from the middles of windows, (n, history, n_channels), linearly interpolated."""
+        place = self._starts[chosen][:, None] + (self._samples - 1) / 2 + offset
+        place = np.clip(place, self._bounds[chosen, :1], self._bounds[chosen, 1:])
+        if (speed == 1.0).all() and self._samples % 2 and not self._variation.tempo:
+            exact: npt.NDArray[np.float64] = self._values[place.astype(np.int64)].astype(np.float64)
+            return exact
+        left = np.minimum(np.floor(place + 1e-9).astype(np.int64), self._bounds[chosen, 1:])
+        right = np.minimum(left + 1, self._bounds[chosen, 1:])
+        share = np.clip(place - left, 0.0, 1.0)[:, :, None]
+        mixed: npt.NDArray[np.float64] = self._values[left] * (1 - share) + self._values[right] * share
+        return mixed
+
+    def _shift(self, x: npt.NDArray[np.float64]) -> None:
+        most = int(self._variation.shift * self._samples)
+        for row, by in zip(x, self._random.integers(-most, most + 1, len(x)).tolist(), strict=True):
+            row[:] = np.roll(row, by, axis=0)
+            row[:by] = 0.0 if by > 0 else row[:by]
+            if by < 0:
+                row[by:] = 0.0
+
+
+def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> list[tuple[Float32, Int64]]:
+    """A recording on the model's grid, cut at its gaps.
+
+    Args:
+        recording: with or without stamps of its own.
+        rate_hz: of recordings without.
+        contract: rate, resampling and gaps.
+
+    Returns:
+        Values (n, n_channels) and labels (n,) of each stretch that is at least a window long.
+    """
+    t = stamps(recording, rate_hz)
+    blocks = cut_recording(replace(contract, window=_BLOCK, hop=_BLOCK, context=0), recording.name, t, recording.values)
+    stretches: list[tuple[Float32, Int64]] = []
+    begin = 0
+    for index in range(1, len(blocks) + 1):
+        if index < len(blocks) and blocks[index].slot == blocks[index - 1].slot + _BLOCK:
+            continue
+        values = np.concatenate([block.samples for block in blocks[begin:index]])
+        if len(values) >= contract.window:
+            stretches.append((values, _marks(recording, t, blocks[begin].start, len(values), contract.rate_hz)))
+        begin = index
+    return stretches
+
+
+def _marks(recording: Recording, t: npt.NDArray[np.float64], first: float, samples: int, rate_hz: float) -> Int64:
+    """Labels of grid points: those of the recorded samples nearest in time."""
+    if recording.marks is None:
+        return np.full(samples, recording.label, np.int64)
+    at = first + np.arange(samples) / rate_hz
+    right = np.clip(np.searchsorted(t, at), 1, max(1, len(t) - 1))
+    right = np.minimum(right, len(t) - 1)
+    left = np.maximum(right - 1, 0)
+    nearest = np.where(at - t[left] <= t[right] - at, left, right)
+    marks: Int64 = recording.marks[nearest]
+    return marks
+
+
+def _labels(marks: Int64, samples: int, rule: Rule) -> Int64:
+    """Label of the window that starts at each grid point."""
+    count = len(marks) - samples + 1
+    if rule == "end":
+        return marks[samples - 1 :]
+    if rule == "centre":
+        return marks[samples // 2 : samples // 2 + count]
+    most = np.full(count, UNLABELLED, np.int64)
+    best = np.zeros(count, np.int64)
+    for label in range(int(marks.max(initial=-1)) + 1):
+        total = np.concatenate(([0], np.cumsum(marks == label)))
+        own = total[samples:] - total[:-samples]
+        most[own > best] = label
+        best = np.maximum(best, own)
+    return most

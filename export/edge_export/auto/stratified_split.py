@@ -1,0 +1,73 @@
+"""Groups dealt so that training, validation and test each know every class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edge_export.auto.scan import Piece
+from edge_runtime.errors import ConfigError
+
+SHARE = 0.2
+"""Of the groups, for validation and for test each."""
+
+TRIES = 500
+"""Orders of the groups for each size of the sets; with few groups per class one in a dozen fits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deal:
+    """Which groups decide, which judge; all others are trained on."""
+
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+    train: int
+    """How many groups are left to train on."""
+
+
+def deal(pieces: Sequence[Piece]) -> Deal:
+    """Find a split by group in which no set lacks a class.
+
+    Orders of the groups are tried, each by a hash of their names, until one fits: the same recordings are dealt alike
+    on every machine.
+
+    Raises:
+        ConfigError: there are too few groups, or a class occurs in too few of them; names the class and its groups.
+    """
+    classes: dict[str, set[str]] = defaultdict(set)
+    for piece in pieces:
+        classes[piece.group].add(piece.label)
+    names, every = sorted(classes), {piece.label for piece in pieces}
+    if len(every) < 2:
+        raise ConfigError(f"all recordings are of the class {next(iter(every))!r}; there is nothing to tell apart")
+    if len(names) < 3:
+        raise ConfigError(
+            f"the recordings are of {len(names)} groups ({', '.join(names)}); at least three are needed, to train on, "
+            "to choose by and to judge by, or what is learnt by heart would count as known: record another person, "
+            "machine or session, or say where the names tell them apart (--group REGEX, --group-column)"
+        )
+    for label in sorted(every):
+        of = [name for name in names if label in classes[name]]
+        if len(of) < 3:
+            raise ConfigError(
+                f"class {label!r} occurs in {len(of)} of {len(names)} groups ({', '.join(of)}); it needs three, to "
+                "train on, to choose by and to judge by: record more of it, or leave it out"
+            )
+    size = max(1, round(SHARE * len(names)))
+    for held in range(size, len(names) // 3 + 1):
+        for attempt in range(TRIES):
+            order = sorted((_hash(name, attempt), name) for name in names)
+            dealt = [name for _, name in order]
+            sets = dealt[:held], dealt[held : 2 * held], dealt[2 * held :]
+            if all({label for name in part for label in classes[name]} == every for part in sets):
+                return Deal(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
+    raise ConfigError(
+        f"no way to deal {len(names)} groups to training, validation and test was found in which each set knows all "
+        f"{len(every)} classes; let more groups hold more classes, or deal them in the recipe by hand"
+    )
+
+
+def _hash(name: str, attempt: int) -> bytes:
+    return hashlib.sha256(f"{attempt}\0{name}".encode()).digest()

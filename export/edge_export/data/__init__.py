@@ -1,0 +1,1 @@
+"""Labelled recordings: labels in time, split by group, checks, readers."""

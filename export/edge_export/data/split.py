@@ -1,0 +1,160 @@
+"""Who trains, who decides, who judges: groups are dealt to three sets, and never torn apart.
+
+Training groups fit the weights. Validation groups choose (networks, variants, temperature, threshold). Test groups
+answer once, at the end. Windows of one person look alike, so a split by window would measure memory.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge_export.data.dataset import UNLABELLED, Dataset
+from edge_runtime.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRecipe:
+    """Which groups are for what; groups that no list names are dealt by a hash of their name.
+
+    The lists hold names, or patterns with ``*`` and ``?`` that stand for all groups they fit.
+
+    Attributes:
+        train: groups to train on.
+        validation: groups to decide on.
+        test: groups to judge by.
+        exclude: groups that are dropped before anything else sees them.
+        validation_share: of the groups left to the hash.
+        test_share: of the groups left to the hash.
+    """
+
+    train: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    validation_share: float = 0.2
+    test_share: float = 0.2
+
+    def __post_init__(self) -> None:
+        named = (*self.train, *self.validation, *self.test, *self.exclude)
+        for group in named:
+            if named.count(group) > 1:
+                raise ValueError(f"group {group!r} is in two sets: what it teaches would be asked of it again")
+        if not (self.validation_share > 0 and self.test_share > 0 and self.validation_share + self.test_share < 1):
+            raise ValueError("validation_share and test_share must be above 0 and below 1 together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Three data sets that share no group."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """Names of the groups in each set."""
+        return {
+            "train": list(self.train.groups),
+            "validation": list(self.validation.groups),
+            "test": list(self.test.groups),
+        }
+
+
+def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
+    """Deal the groups.
+
+    Args:
+        dataset: all recordings.
+        recipe: which groups are for what.
+        seed: of the hash that deals groups no list names. A group's set depends on its name, the seed and how many
+            groups there are, not on the order of files.
+
+    Raises:
+        ConfigError: a named group does not exist, a pattern fits a group of another list, or a set would be empty or
+            lack a class.
+    """
+    recipe = _spelled_out(recipe, dataset.groups)
+    named = {*recipe.train, *recipe.validation, *recipe.test, *recipe.exclude}
+    left = sorted(set(dataset.groups) - named, key=lambda group: _hash(group, seed))
+    if recipe.train and recipe.validation and recipe.test:
+        # All three are spelled out: a group that appears later must not slip into one of them unseen.
+        if left:
+            raise ConfigError(f"split: group {min(left)!r} is in none of train, validation, test, exclude")
+        dealt: tuple[list[str], list[str], list[str]] = ([], [], [])
+    else:
+        dealt = _deal(left, recipe)
+    sets = {
+        "train": (*recipe.train, *sorted(dealt[0])),
+        "validation": (*recipe.validation, *sorted(dealt[1])),
+        "test": (*recipe.test, *sorted(dealt[2])),
+    }
+    for name, groups in sets.items():
+        if not groups:
+            raise ConfigError(f"split: no group is left for {name}; the data has {', '.join(dataset.groups)}")
+    parts = {name: dataset.only(groups) for name, groups in sets.items()}
+    for name, part in parts.items():
+        if missing := _missing(part):
+            raise ConfigError(
+                f"split: {name} (groups {', '.join(part.groups)}) has no {missing[0]!r}; "
+                "move a group there that has, or leave the class out"
+            )
+    return Split(**parts)
+
+
+def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
+    """The same recipe with the groups that its patterns stand for."""
+
+    def found(name: str, entries: Sequence[str]) -> tuple[str, ...]:
+        fitting = [[entry] if entry in groups else fnmatch.filter(groups, entry) for entry in entries]
+        for entry, fits in zip(entries, fitting, strict=True):
+            if not fits:
+                raise ConfigError(f"split.{name}: no group {entry!r}; the data has {', '.join(groups)}")
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(fitting)))
+
+    try:
+        return replace(
+            recipe,
+            train=found("train", recipe.train),
+            validation=found("validation", recipe.validation),
+            test=found("test", recipe.test),
+            exclude=found("exclude", recipe.exclude),
+        )
+    except ValueError as error:  # two lists share a group
+        raise ConfigError(f"split: {error}") from error
+
+
+def _deal(groups: list[str], recipe: SplitRecipe) -> tuple[list[str], list[str], list[str]]:
+    """Train, validation and test from groups in the order of their hash; sets with a list of their own get none."""
+    count = len(groups)
+    validation = 0 if recipe.validation else max(1, round(recipe.validation_share * count))
+    test = 0 if recipe.test else max(1, round(recipe.test_share * count))
+    if recipe.train:
+        # What is not for training is dealt by the proportion of the two shares.
+        if not recipe.validation and not recipe.test:
+            share = recipe.test_share / (recipe.test_share + recipe.validation_share)
+            test = max(1, round(share * count))
+            validation = count - test
+        elif not recipe.validation:
+            validation = count
+        else:
+            test = count
+        return [], groups[:validation], groups[validation : validation + test]
+    return groups[validation + test :], groups[:validation], groups[validation : validation + test]
+
+
+def _missing(dataset: Dataset) -> list[str]:
+    present: set[int] = set()
+    for recording in dataset.recordings:
+        present.update([recording.label] if recording.marks is None else np.unique(recording.marks).tolist())
+    return [name for label, name in enumerate(dataset.classes) if label not in present - {UNLABELLED}]
+
+
+def _hash(group: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}\0{group}".encode()).digest()

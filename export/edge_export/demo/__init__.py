@@ -1,0 +1,1 @@
+"""The demo: its two models and the evaluation that accompanies them."""

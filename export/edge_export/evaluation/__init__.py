@@ -1,0 +1,1 @@
+"""Metrics of what could ship, with their uncertainty."""

@@ -1,0 +1,1 @@
+"""Front ends as torch modules that become plain ONNX operators."""

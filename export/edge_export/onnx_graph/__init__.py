@@ -1,0 +1,1 @@
+"""ONNX graphs and the passes over them."""

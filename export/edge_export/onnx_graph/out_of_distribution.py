@@ -1,0 +1,185 @@
+"""Doubt about windows unlike anything trained on: a factor on the logits, computed inside the graph.
+
+A softmax is as sure about noise as about speech. So each window's plain statistics (per channel its mean, the logarithm
+of its deviation and of its mean change from sample to sample) are held against those of the training windows of each
+class. Where they lie further from every class than nearly all windows of any group held out, the logits shrink by as
+much, and the confidence with them. Neither the label nor the answer to a familiar window changes; the gate, whatever
+its score, sends the unfamiliar one to the cloud.
+
+The distance is Mahalanobis's to the nearest class, with one variance per statistic: a few dozen multiplications.
+Measured on the way here: the same distance on the network's last features, as Lee et al. 2018 (arXiv:1807.03888) have
+it, caught 2 of 10 windows of other movements with such variances and 9 of 10 with a full covariance, and 1 to 2 of 10
+of noise; these statistics caught more than 9 of 10 of both, and are cheaper than the covariance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+
+from edge_export.data.dataset import Float32, Int64, Windows
+from edge_export.onnx_graph.graph import Net, shape_of
+from edge_runtime.errors import ConfigError
+
+_FLOOR = 1e-3
+"""Least deviation and change that are told apart, as a share of the channel's deviation in training: a resting sensor
+shows its last digit."""
+_FAR = 1e3
+"""Standard deviations beyond which nothing becomes more unfamiliar; keeps absurd values from becoming infinite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Novelty:
+    """What familiar windows are like.
+
+    Attributes:
+        floor: (n_channels,) in the units of the channels, added to deviation and change before the logarithm.
+        centre: (statistics,) subtracted first.
+        scale: (statistics,) multiplied then: one over the common standard deviation within a class.
+        means: (classes, statistics) of each class, so scaled.
+        limit: mean squared distance per statistic from which on a window counts as unfamiliar.
+    """
+
+    floor: Float32 = field(repr=False)
+    centre: Float32 = field(repr=False)
+    scale: Float32 = field(repr=False)
+    means: Float32 = field(repr=False)
+    limit: float
+
+
+def fit_novelty(known: Windows, unseen: Windows, *, familiar: float = 0.99) -> Novelty:
+    """Learn what windows are like.
+
+    The limit is the largest that any group needs: each of `unseen`, and each of `known` held against the others. People
+    and machines differ, and a new one is not unfamiliar for being another.
+
+    Args:
+        known: of training groups, with every class.
+        unseen: of groups not trained on.
+        familiar: share of each group's windows that is to count as familiar.
+
+    Raises:
+        ConfigError: windows of a single sample, or a class without a window.
+    """
+    if known.x.shape[2] < 2:
+        raise ConfigError("windows of one sample have no deviation to know them by; leave gate.unfamiliar out")
+    if missing := sorted(set(range(int(known.y.max()) + 1)) - set(known.y.tolist())):
+        raise ConfigError(f"class number {missing[0]} has no training window to know it by")
+    floor = np.maximum(_FLOOR * known.x.std(axis=(0, 2), dtype=np.float64), np.finfo(np.float32).tiny)
+    found = statistics(known.x, floor)
+    novelty = _learn(found, known.y, floor)
+    other = statistics(unseen.x, floor)
+    needed = [float(np.quantile(_distance(other[unseen.group == one], novelty), familiar)) for one in set(unseen.group)]
+    for one in set(known.group):
+        own = known.group == one
+        if not own.all():
+            without = _learn(found[~own], known.y[~own], floor)
+            needed.append(float(np.quantile(_distance(found[own], without), familiar)))
+    return replace(novelty, limit=max(needed))
+
+
+def _learn(found: npt.NDArray[np.float64], y: Int64, floor: npt.NDArray[np.float64]) -> Novelty:
+    centre = found.mean(axis=0)
+    labels, place = np.unique(y, return_inverse=True)
+    own = np.stack([found[y == label].mean(axis=0) for label in labels])
+    deviation = np.sqrt(np.square(found - own[place]).mean(axis=0))
+    scale = 1 / np.maximum(deviation, 1e-6 * np.maximum(1.0, np.abs(centre)))
+    return Novelty(
+        floor=floor.astype(np.float32),
+        centre=centre.astype(np.float32),
+        scale=scale.astype(np.float32),
+        means=((own - centre) * scale).astype(np.float32),
+        limit=1.0,
+    )
+
+
+def statistics(windows: Float32, floor: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
+    """(n, 3 * n_channels): means, logarithms of deviations, logarithms of mean changes."""
+    x = windows.astype(np.float64)
+    change = np.abs(np.diff(x, axis=2)).mean(axis=2)
+    return np.concatenate([x.mean(axis=2), np.log(x.std(axis=2) + floor), np.log(change + floor)], axis=1)
+
+
+def excess(windows: Float32, novelty: Novelty) -> npt.NDArray[np.float64]:
+    """(n,) distance to the nearest class, over the limit: above 1 is unfamiliar."""
+    return _distance(statistics(windows, novelty.floor), novelty) / novelty.limit
+
+
+def _distance(found: npt.NDArray[np.float64], novelty: Novelty) -> npt.NDArray[np.float64]:
+    scaled = np.clip((found - novelty.centre) * novelty.scale, -_FAR, _FAR)
+    nearest: npt.NDArray[np.float64] = np.square(scaled[:, None] - novelty.means).mean(axis=2).min(axis=1)
+    return nearest
+
+
+def with_novelty(model: onnx.ModelProto, novelty: Novelty) -> onnx.ModelProto:
+    """Divide the logits of unfamiliar windows by how unfamiliar they are.
+
+    Args:
+        model: from windows (batch, n_channels, samples) to what a Softmax gives; float or quantised.
+        novelty: from `fit_novelty`.
+
+    Returns:
+        A new model with the same input and output.
+
+    Raises:
+        ConfigError: the graph does not end in a Softmax, or its windows have other channels.
+    """
+    net = Net(model)
+    window = net.source.name
+    shape = shape_of(net.source)
+    if len(shape) != 3 or shape[1] != len(novelty.floor):
+        raise ConfigError(f"the model takes windows of shape {shape}, not (batch, {len(novelty.floor)}, samples)")
+    output = net.graph.output[0].name
+    softmax = net.producers.get(output)
+    if softmax is None or softmax.op_type != "Softmax":
+        raise ConfigError(f"the output {output!r} does not come from a Softmax; end the graph with one")
+    logits = softmax.input[0]
+    count = novelty.means.shape[1]
+    one_share = 1 / (count * novelty.limit)
+    nodes: list[onnx.NodeProto] = []
+
+    def add(kind: str, name: str, *inputs: str, **settings: int) -> str:
+        nodes.append(helper.make_node(kind, list(inputs), [f"novelty_{name}"], name=f"novelty_{name}", **settings))
+        return f"novelty_{name}"
+
+    def numbers(name: str, array: npt.ArrayLike) -> str:
+        return net.store(f"novelty_{name}", np.asarray(array, np.float32))
+
+    def places(name: str, *values: int) -> str:
+        return net.store(f"novelty_{name}", np.array(values, np.int64))
+
+    along, across, floor = places("along", 2), places("across", 1), numbers("floor", novelty.floor)
+    mean = add("ReduceMean", "mean", window, along, keepdims=1)
+    centred = add("Sub", "centred", window, mean)
+    power = add("ReduceMean", "power", add("Mul", "squared", centred, centred), along, keepdims=0)
+    deviation = add("Log", "deviation", add("Add", "deviation_floor", add("Sqrt", "root", power), floor))
+    first, last = places("first", 0), places("last", (shape[2] or 0) - 1)
+    second, end = places("second", 1), places("end", shape[2] or 0)
+    later = add("Slice", "later", window, second, end, along)
+    earlier = add("Slice", "earlier", window, first, last, along)
+    steps = add("Abs", "steps", add("Sub", "difference", later, earlier))
+    change = add("ReduceMean", "change", steps, along, keepdims=0)
+    change = add("Log", "change_log", add("Add", "change_floor", change, floor))
+    level = add("ReduceMean", "level", window, along, keepdims=0)
+    every = add("Concat", "statistics", level, deviation, change, axis=1)
+    scaled = add("Mul", "scaled", add("Sub", "from_centre", every, numbers("centre", novelty.centre)),
+                 numbers("scale", novelty.scale))  # fmt: skip
+    scaled = add("Clip", "bounded", scaled, numbers("lowest", -_FAR), numbers("highest", _FAR))
+    # mean((s - m)^2) as mean(s^2) - 2 s.m / n + mean(m^2): one product with a table instead of one per class.
+    towards = add("MatMul", "towards", scaled, numbers("means", -2 * one_share * novelty.means.T))
+    from_each = add("Add", "offset", towards,
+                    numbers("sizes", np.square(novelty.means, dtype=np.float64).sum(axis=1) * one_share))  # fmt: skip
+    size = add("ReduceSum", "size", add("Mul", "scaled_squared", scaled, scaled), across, keepdims=1)
+    nearest = add("ReduceMin", "nearest", from_each, across, keepdims=1)
+    distance = add("Add", "distance", nearest, add("Mul", "size_share", size, numbers("share", one_share)))
+    divided = add("Div", "logits", logits, add("Max", "excess", distance, numbers("one", 1.0)))
+    place = list(net.graph.node).index(softmax)
+    for offset, node in enumerate(nodes):
+        net.graph.node.insert(place + offset, node)
+    softmax.input[0] = divided
+    return net.model

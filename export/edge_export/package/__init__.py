@@ -1,0 +1,1 @@
+"""Bundles and what travels with them: packing, signatures, announcements, keys."""

@@ -1,0 +1,81 @@
+"""The test recordings as a file that ``edge-runtime replay`` plays, and the labels to hold against its answers.
+
+Whoever doubts the report's accuracy plays this file through the bundle and counts for himself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from edge_export.data.dataset import Dataset, Windows, write_npz
+from edge_export.data.labels import stamps
+from edge_runtime.errors import ConfigError
+
+RECORDINGS = "test.npz"
+LABELS = "test-labels.jsonl"
+
+
+def key_of(index: int) -> str:
+    """Key that a recording of the test file has when it is played."""
+    return f"{Path(RECORDINGS).stem}-{index}"
+
+
+def write_evaluation(folder: Path, test: Dataset, windows: Windows) -> None:
+    """Write the recordings of the test groups and the label of each of their windows.
+
+    Args:
+        folder: to write into.
+        test: recordings of the test groups; two or more, or the file's keys would be others.
+        windows: cut from them by `edge_export.data.labels.label_windows`.
+
+    Raises:
+        ConfigError: there are fewer than two recordings.
+    """
+    if len(test.recordings) < 2:
+        raise ConfigError("the test groups have a single recording; cut it in two, so that they can be told apart")
+    values = [recording.values for recording in test.recordings]
+    write_npz(
+        folder / RECORDINGS,
+        {
+            "x": np.concatenate(values),
+            "t": np.concatenate([stamps(recording, test.rate_hz) for recording in test.recordings]),
+            "offset": np.cumsum([0, *(len(part) for part in values)], dtype=np.int64),
+            "channels": np.array([channel.name for channel in test.channels]),
+        },
+    )
+    lines = [
+        orjson.dumps({"id": window_id(int(recording), int(slot)), "label": test.classes[int(y)], "group": str(group)})
+        for recording, slot, y, group in zip(windows.recording, windows.start, windows.y, windows.group, strict=True)
+    ]
+    (folder / LABELS).write_bytes(b"\n".join(lines) + b"\n")
+
+
+def window_id(recording: int, slot: int) -> str:
+    """Id of the prediction for a window when the test file is played."""
+    return f"{key_of(recording)}@{slot}"
+
+
+def accuracy_of(predictions: Path, labels: Path) -> tuple[float, int]:
+    """Share of right labels among replayed predictions, and how many were counted.
+
+    Args:
+        predictions: what ``edge-runtime replay`` wrote.
+        labels: what `write_evaluation` wrote.
+
+    Raises:
+        ConfigError: a labelled window has no prediction, or more than one.
+    """
+    answered: dict[str, Any] = {}
+    for line in predictions.read_bytes().splitlines():
+        prediction = orjson.loads(line)
+        if prediction["id"] in answered:
+            raise ConfigError(f"{predictions.name}: two predictions for {prediction['id']}")
+        answered[prediction["id"]] = prediction["label"]
+    wanted = {entry["id"]: entry["label"] for entry in map(orjson.loads, labels.read_bytes().splitlines())}
+    if missing := sorted(wanted.keys() - answered.keys()):
+        raise ConfigError(f"{predictions.name}: no prediction for {missing[0]}; was {RECORDINGS} played?")
+    return sum(answered[name] == label for name, label in wanted.items()) / len(wanted), len(wanted)

@@ -1,0 +1,266 @@
+"""Write a bundle: contracts, model files and golden vectors in, one ``.edge`` file out.
+
+The same arguments give the same bytes: nothing of the clock, the machine or the path gets in. Expected outputs are
+what each variant answers on the real engine here; a device replays them on its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_runtime import engines, manifest
+from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, arrange, engine_for, open_bundle
+from edge_runtime.bundle.signature import TrustedKey
+from edge_runtime.engines.base import EngineOptions
+from edge_runtime.errors import BundleError, InputError
+from edge_runtime.manifest import SCHEMA_VERSION, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+
+if TYPE_CHECKING:
+    from edge_export.package.sign import SigningKey
+
+Floats = npt.NDArray[np.float32]
+
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "mixed": 4e-2, "int8": 4e-2}
+"""Default tolerances by precision, absolute, on probabilities.
+
+fp32 differed by up to 5e-7 between x86-64 and arm64. Integer kernels of LiteRT differed by up to 0.027 between the
+two machines for the same file, with the same most probable label, while those of ONNX Runtime and tflite-runtime were
+bit-identical; x86 processors without VNNI saturate inside some unsigned kernels.
+"""
+
+CARD = "card.md"
+GOLDEN_INPUTS = "golden/inputs.npy"
+_SHAPELY = 0.01
+"""Rounding that a channel of the golden inputs may bear, as a share of its deviation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantSource:
+    """A model file to be packed; the fields are those of `edge_runtime.manifest.Variant`."""
+
+    name: str
+    model: bytes = field(repr=False)
+    format: Literal["onnx", "tflite"]
+    precision: Literal["fp32", "fp16", "int8", "mixed"]
+    scheme: str = ""
+    layout: Literal["NCW", "NWC"] = "NCW"
+    targets: tuple[str, ...] = ()
+    tolerance: float | None = None
+    """None takes `TOLERANCE` of the precision."""
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+
+def pack(
+    path: str | Path,
+    *,
+    name: str,
+    version: int,
+    input: InputContract,  # noqa: A002 - the manifest's own word
+    output: OutputContract,
+    variants: Sequence[VariantSource],
+    golden_inputs: npt.NDArray[np.floating[Any]],
+    gate: GateSpec | None = None,
+    description: str = "",
+    created: str = "",
+    expires: str = "",
+    card: str = "",
+    files: Mapping[str, bytes] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    options: EngineOptions | None = None,
+    signer: SigningKey | None = None,
+) -> Manifest:
+    """Write a bundle, and open it again before it takes the path's place.
+
+    Args:
+        path: the ``.edge`` file; replaced in one step, so a reader sees the old one or the new one.
+        name: of the model.
+        version: only ever rises.
+        input: what a window is.
+        output: what the labels are.
+        variants: in order of preference; the first that runs on a device is taken where nothing was measured.
+        golden_inputs: (n, channels, samples) float32, or float16 (see `in_halves`) to be stored so; a few windows that
+            reach every label and both ends of the range.
+        gate: when a window is hard.
+        description: one line for people.
+        created: ISO 8601 date, from the recipe.
+        expires: ISO 8601 date after which devices refuse the bundle.
+        card: model card, Markdown.
+        files: further files by name.
+        provenance: recipe, data and teacher digests, versions, licences.
+        options: for the engines that compute the golden outputs.
+        signer: signs the bundle; None leaves it unsigned.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        BundleError: a variant does not answer with finite probabilities, or the arguments contradict each other.
+        EngineError: an engine refuses a variant.
+        IncompatibleError: no engine for a variant is installed.
+    """
+    path = Path(path)
+    inputs = _checked(golden_inputs, input)
+    contents = _further(files or {}, card)
+    contents[GOLDEN_INPUTS] = npy.dump(golden_inputs if golden_inputs.dtype == np.float16 else inputs)
+    models: dict[str, bytes] = {}
+    entries = []
+    for source in variants:
+        golden = f"golden/{source.name}.npy"
+        contents[golden] = npy.dump(golden_outputs(source, inputs, output, options or EngineOptions()))
+        file = f"variants/{source.name}.{source.format}"
+        models[file] = source.model
+        entries.append(_variant(source, file, golden))
+    try:
+        result = Manifest(
+            schema_version=SCHEMA_VERSION,
+            name=name,
+            version=version,
+            description=description,
+            created=created,
+            expires=expires,
+            input=input,
+            output=output,
+            gate=gate or GateSpec(),
+            variants=tuple(entries),
+            golden_inputs=GOLDEN_INPUTS,
+            files=tuple(
+                File(file=file, size=len(data), sha256=_sha256(data)) for file, data in sorted(contents.items())
+            ),
+            provenance=dict(provenance or {}),
+        )
+        packed = {MANIFEST: manifest.dump(result), **contents, **models}
+        if signer is not None:
+            packed[SIGNATURE] = signer.signature(name, {file: _sha256(data) for file, data in packed.items()})
+        data = archive.pack(packed)
+    except ValueError as error:
+        raise BundleError(f"cannot pack {path.name}: {error}") from error
+    put_in_place(path, data, None if signer is None else [signer.public])
+    return result
+
+
+def _checked(golden_inputs: npt.NDArray[np.floating[Any]], contract: InputContract) -> Floats:
+    """The golden inputs as models take them."""
+    inputs: Floats = np.ascontiguousarray(golden_inputs, dtype=np.float32)
+    window = (len(contract.channels), contract.window)
+    if inputs.ndim != 3 or inputs.shape[1:] != window or not len(inputs) or not np.isfinite(inputs).all():
+        raise BundleError(f"golden_inputs must be finite, of shape (n, {window[0]}, {window[1]}); got {inputs.shape}")
+    return inputs
+
+
+def _further(files: Mapping[str, bytes], card: str) -> dict[str, bytes]:
+    """What a bundle holds besides its models and what they answer."""
+    if reserved := sorted(files.keys() & {MANIFEST, SIGNATURE, CARD}):
+        raise BundleError(f"{reserved[0]} is not a name for a further file")
+    return {**files, CARD: card.encode()} if card else dict(files)
+
+
+def in_halves(inputs: Floats) -> npt.NDArray[np.floating[Any]]:
+    """Golden inputs as float16, where that leaves every channel its shape; else as they are.
+
+    They only have to be windows that the model could meet, and the same ones everywhere: half the bytes do.
+    """
+    with np.errstate(over="ignore"):
+        halved = inputs.astype(np.float16)
+    error = np.abs(halved.astype(np.float32) - inputs).max(axis=(0, 2))
+    return halved if (error <= _SHAPELY * inputs.std(axis=(0, 2))).all() else inputs
+
+
+def golden_outputs(
+    source: VariantSource,
+    inputs: Floats,
+    output: OutputContract,
+    options: EngineOptions,
+) -> Floats:
+    """What a variant answers to the golden inputs on the best engine here.
+
+    Args:
+        source: the variant.
+        inputs: (n, channels, samples).
+        output: says how many labels there are.
+        options: for the engine.
+
+    Returns:
+        (n, labels) probabilities.
+
+    Raises:
+        BundleError: the answers are not finite probabilities, one row per window.
+        EngineError, IncompatibleError: the model cannot be loaded or run.
+    """
+    variant = _variant(source, "", "")
+    engine = engines.load(engine_for(variant), source.model, options)
+    try:
+        answers = engine.run(arrange(inputs, variant))
+    except InputError as error:
+        raise BundleError(f"variant {source.name} does not take the windows of the contract: {error}") from error
+    finally:
+        engine.close()
+    expected = (len(inputs), len(output.labels))
+    if not answers or answers[0].shape != expected:
+        found = answers[0].shape if answers else None
+        raise BundleError(f"variant {source.name} answers with shape {found}, the labels call for {expected}")
+    y: Floats = np.array(answers[0], dtype=np.float32)
+    # Integer softmax has 1/256 as its step, so each of its labels may be off by half of that.
+    slack = 1e-3 + (len(output.labels) / 256 if source.precision != "fp32" else 0.0)
+    if not np.isfinite(y).all() or y.min() < -slack or np.abs(y.sum(axis=1) - 1).max() > slack:
+        raise BundleError(f"variant {source.name} does not answer with probabilities; put the softmax into its graph")
+    return y
+
+
+def _variant(source: VariantSource, file: str, golden: str) -> Variant:
+    return Variant(
+        name=source.name,
+        file=file,
+        format=source.format,
+        precision=source.precision,
+        scheme=source.scheme,
+        layout=source.layout,
+        size=len(source.model),
+        sha256=_sha256(source.model),
+        targets=source.targets,
+        golden=golden,
+        tolerance=TOLERANCE[source.precision] if source.tolerance is None else source.tolerance,
+        cost=dict(source.cost),
+    )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def put_in_place(path: Path, data: bytes, trusted: Sequence[TrustedKey] | None = None) -> None:
+    """Write a bundle in one step, once it has been opened as a device opens it and is on disk.
+
+    Args:
+        path: the ``.edge`` file; keeps what it holds if anything is wrong.
+        data: its new bytes.
+        trusted: one of these keys must have signed it; None asks for no signature.
+
+    Raises:
+        BundleError: the bytes are no bundle, are not signed by one of the keys, or cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise BundleError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        open_bundle(temporary, trusted=trusted).close()
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise BundleError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The recipe: one TOML file as typed values."""

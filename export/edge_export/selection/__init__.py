@@ -1,0 +1,1 @@
+"""Which candidates ship: made, timed, judged, chosen."""

@@ -1,0 +1,304 @@
+"""Model files that could ship: one student in every format, precision and scheme that a device might run best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import onnx
+
+from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.minimise import slim
+from edge_export.onnx_graph.out_of_distribution import Novelty, with_novelty
+from edge_export.onnx_graph.shield import shield
+from edge_export.onnx_graph.temperature import with_temperature
+from edge_export.package.pack import VariantSource
+from edge_export.quantize import Scheme
+from edge_export.quantize.layers import layers
+from edge_export.quantize.mixed import Kept, Sensitivity, fit_mixed, round_to_halves, sensitivities, sqnr_db
+from edge_export.quantize.ranges import Ranges, choose, collect
+from edge_export.quantize.scheme import OPERATORS
+from edge_export.quantize.select import left_in_float
+from edge_export.quantize.write import prepare, write
+from edge_export.recipe.recipe import QuantiseRecipe
+from edge_export.selection.limits import targets_for
+from edge_export.tflite.convert import convert
+from edge_runtime.errors import ConfigError
+
+TOLERANCE_INT8 = 0.1
+"""On probabilities: engines may round a logit to the next of its 256 steps, which moves an undecided answer by less
+than half of this; the saturation that the replay is there to catch moves answers by far more."""
+
+RANKING_WINDOWS = 256
+"""Windows by which layers are ranked; ranks of layers need fewer than differences of a point."""
+
+FRONT_LAYERS = 4
+"""So many layers, at most, may belong to a front end: cosines, sines, bands, and a filter before them."""
+
+LEARNED = "learned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integers:
+    """A student in integers, written for both types of activations.
+
+    Attributes:
+        graphs: ``uint8`` and ``int8``, at temperature 1.
+        ranges: the way that won: one of the recipe's, or ``learned``.
+        tried: score on validation groups by way, in the order tried.
+        float_score: of the unquantised student.
+        score: of what won, before layers were put back into float.
+        kept: layers that stay in float, and why.
+        layers: what each layer costs.
+        sizes: bytes of each layer's weights as integers, by its name.
+        in_float: why an operator stays in float wherever it occurs, by operator.
+    """
+
+    graphs: Mapping[str, onnx.ModelProto] = field(repr=False)
+    ranges: str
+    tried: Mapping[str, float]
+    float_score: float
+    score: float
+    kept: tuple[Kept, ...]
+    layers: tuple[Sensitivity, ...]
+    sizes: Mapping[str, int]
+    in_float: Mapping[str, str] = field(default_factory=dict)
+
+
+def integers(
+    fp32: onnx.ModelProto,
+    calibration: Float32,
+    validation: Float32,
+    evaluate: Callable[[Float32], float],
+    recipe: QuantiseRecipe,
+    *,
+    max_drop: float,
+    learned: Mapping[str, onnx.ModelProto] | None = None,
+) -> Integers:
+    """Quantise a float student in several ways and take the best.
+
+    Args:
+        fp32: answers windows with probabilities at temperature 1.
+        calibration: (n, n_channels, samples) windows of training groups that set the ranges.
+        validation: windows of groups not trained on, that choose.
+        evaluate: how good answers to `validation` are, higher is better.
+        recipe: which ways, and how.
+        max_drop: what the integers may lose against `fp32`, in the unit of `evaluate`, before layers stay in float.
+        learned: graphs that were trained with their rounding, by type of activations; None where there are none.
+    """
+    prepared = prepare(fp32)
+    collected = collect(prepared, calibration)
+    scheme = Scheme(activations="uint8", weight_bits=recipe.weight_bits)
+    expected = answers(prepared, validation)
+    found: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, Ranges] = {}
+    written: dict[str, onnx.ModelProto] = {}
+
+    def look(way: str, model: onnx.ModelProto) -> None:
+        given = answers(model, validation)
+        written[way], found[way] = model, (evaluate(given), sqnr_db(expected, given))
+
+    for method in recipe.ranges:
+        ranges[method] = choose(collected, method)
+        look(method, write(prepared, ranges[method], scheme))
+    if learned is not None:
+        look(LEARNED, learned["uint8"])
+    # Of ways that score the same, the one whose answers are nearest to the float model's.
+    best = max(found, key=lambda way: found[way])
+    calibrated = max(ranges, key=lambda way: found[way])
+    float_score, used = evaluate(expected), scheme
+    kept: tuple[Kept, ...] = ()
+    seen = validation[:: max(1, len(validation) // RANKING_WINDOWS)]
+    if recipe.mixed and float_score - found[best][0] > max_drop:
+        best = calibrated
+        prepared, written[best], used, kept = _partly_float(
+            prepared,
+            ranges[best],
+            scheme,
+            seen,
+            lambda model: evaluate(answers(model, validation)),
+            reached=found[best][0],
+            wanted=float_score - max_drop,
+            max_drop=max_drop,
+        )
+    graphs = {"uint8": written[best]}
+    if best == LEARNED and learned is not None:
+        graphs["int8"] = learned["int8"]
+    else:
+        graphs["int8"] = write(prepared, ranges[best], replace(used, activations="int8"))
+    net = Net(prepared)
+    whole_float = {layer.name for layer in layers(net)} <= {one.layer for one in kept}
+    return Integers(
+        graphs={} if whole_float else {kind: clean(graph) for kind, graph in graphs.items()},
+        ranges=best,
+        tried={way: score for way, (score, _) in found.items()},
+        float_score=float_score,
+        score=found[best][0],
+        kept=kept,
+        layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
+        sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
+        in_float=left_in_float(net, [one.layer for one in kept]),
+    )
+
+
+def _partly_float(
+    prepared: onnx.ModelProto,
+    ranges: Ranges,
+    scheme: Scheme,
+    seen: Float32,
+    evaluate: Callable[[onnx.ModelProto], float],
+    *,
+    reached: float,
+    wanted: float,
+    max_drop: float,
+) -> tuple[onnx.ModelProto, onnx.ModelProto, Scheme, tuple[Kept, ...]]:
+    """The model with as few layers in float as bring it near enough.
+
+    Args:
+        prepared: the float model.
+        ranges: of its activations.
+        scheme: how to write the other layers.
+        seen: windows by which layers are ranked.
+        evaluate: how good a model is.
+        reached: by the model with nothing left in float.
+        wanted: what is good enough.
+        max_drop: how far that is from the float model.
+
+    Returns:
+        The float model, its kept layers' weights rounded to half precision where that costs nothing; what is written of
+        it; the scheme that did; the layers, and why.
+    """
+    front = _float_front(prepared, ranges, scheme, evaluate, reached=reached, wanted=wanted)
+    mixed = fit_mixed(prepared, ranges, replace(scheme, exclude=front), seen, evaluate, max_drop=max_drop)
+    reason = "it comes before the features, whose range eight bits cannot hold"
+    kept = (*(Kept(layer=name, reason=reason) for name in front), *mixed.kept)
+    halves = round_to_halves(prepared, [one.layer for one in kept])
+    stored = write(halves, ranges, mixed.scheme)
+    if evaluate(stored) >= mixed.score:
+        return halves, stored, mixed.scheme, kept
+    return prepared, mixed.model, mixed.scheme, kept
+
+
+def _float_front(
+    prepared: onnx.ModelProto,
+    ranges: Ranges,
+    scheme: Scheme,
+    evaluate: Callable[[onnx.ModelProto], float],
+    *,
+    reached: float,
+    wanted: float,
+) -> tuple[str, ...]:
+    """Nodes in front of one of the first layers that do better in float, all together; none if that helps nothing.
+
+    A spectrogram squares and adds what a sensor gives: no layer of it is to blame alone, and the samples themselves may
+    need more than eight bits.
+
+    Args:
+        prepared: the float model.
+        ranges: of its activations.
+        scheme: how to write it.
+        evaluate: how good a model is.
+        reached: by the model with nothing left in float.
+        wanted: what is good enough, and ends the search.
+    """
+    net = Net(prepared)
+    best = reached
+    front: tuple[str, ...] = ()
+    for layer in layers(net)[1 : 1 + FRONT_LAYERS]:
+        names = tuple(sorted(_before(net, layer.source)))
+        score = evaluate(write(prepared, ranges, replace(scheme, exclude=names)))
+        if score > best:
+            best, front = score, names
+        if best >= wanted:
+            break
+    return front
+
+
+def _before(net: Net, tensor: str) -> set[str]:
+    """Names of all quantised nodes that a tensor follows from."""
+    names: set[str] = set()
+    waiting = [tensor]
+    while waiting:
+        node = net.producers.get(waiting.pop())
+        if node is not None and node.name not in names:
+            names.add(node.name)
+            waiting += node.input
+    return {node.name for node in net.graph.node if node.name in names and node.op_type in OPERATORS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """One student's files.
+
+    Attributes:
+        graphs: ONNX graph that each file comes from, at temperature 1, by name of the candidate.
+        left_out: why a candidate could not be written, by its name.
+        mixed: some layers of the integer ones are in float.
+    """
+
+    graphs: Mapping[str, onnx.ModelProto] = field(repr=False)
+    left_out: Mapping[str, str]
+    mixed: bool = False
+
+    def sources(self, temperature: float) -> list[VariantSource]:
+        """The files, answering at a temperature; best bets first, which counts where nothing was measured."""
+        return [
+            _source(name, with_temperature(graph, temperature), mixed=self.mixed) for name, graph in self.graphs.items()
+        ]
+
+
+def candidates(
+    fp32: onnx.ModelProto,
+    quantised: Mapping[str, onnx.ModelProto],
+    *,
+    novelty: Novelty | None = None,
+    mixed: bool = False,
+) -> Candidates:
+    """Every file that can be written of a student.
+
+    Args:
+        fp32: answers windows with probabilities at temperature 1.
+        quantised: the same in integers, by type of activations, see `Integers.graphs`.
+        novelty: shrinks the logits of unfamiliar windows in all of them; None leaves them as they are.
+        mixed: some of their layers are in float.
+    """
+    graphs: dict[str, onnx.ModelProto] = {}
+    left_out: dict[str, str] = {}
+
+    def add(name: str, graph: onnx.ModelProto | None) -> None:
+        if graph is None:
+            left_out[name] = "no layer could become integers within the limits"
+            return
+        if novelty is not None:
+            graph = with_novelty(graph, novelty)
+        try:
+            _source(name, graph, mixed=mixed)
+        except ConfigError as error:
+            left_out[name] = str(error)
+        else:
+            graphs[name] = graph
+
+    add("tflite-int8", quantised.get("int8"))
+    add("onnx-int8-u8s8", quantised.get("uint8"))
+    add("onnx-int8-s8s8", quantised.get("int8"))
+    add("tflite-fp32", fp32)
+    add("onnx-fp32", fp32)
+    return Candidates(graphs=graphs, left_out=left_out, mixed=mixed)
+
+
+def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
+    tflite, int8 = name.startswith("tflite"), "int8" in name
+    scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
+    return VariantSource(
+        name=name,
+        model=convert(graph, compact=True) if tflite else slim(shield(as_conv2d(clean(graph)))).SerializeToString(),
+        format="tflite" if tflite else "onnx",
+        precision=("mixed" if mixed else "int8") if int8 else "fp32",
+        scheme=scheme,
+        targets=targets_for("tflite" if tflite else "onnx", scheme),
+        tolerance=TOLERANCE_INT8 if int8 else None,
+    )

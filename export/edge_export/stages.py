@@ -1,0 +1,200 @@
+"""The two models of a build: the cloud's teacher, and the device's student in every form that could ship."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from edge_export.data.dataset import Float32, spread
+from edge_export.data.splits import Sets
+from edge_export.evaluation.calibration import fit_temperature
+from edge_export.evaluation.metrics import REFERENCE
+from edge_export.networks import Calibrated, count
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.from_torch import to_onnx
+from edge_export.onnx_graph.graph import Net
+from edge_export.onnx_graph.out_of_distribution import fit_novelty
+from edge_export.package.pack import VariantSource
+from edge_export.quantize.layers import layers
+from edge_export.quantize.mixed import round_to_halves
+from edge_export.recipe.feature_spec import FrontEnd
+from edge_export.recipe.recipe import Recipe
+from edge_export.selection.candidates import Candidates, Integers, candidates, integers
+from edge_export.selection.limits import compressed_size
+from edge_export.selection.timing import answers
+from edge_export.step_cache import Say, Steps
+from edge_export.training.compress import prune_student, train_rounded
+from edge_export.training.teacher_student import (
+    Lessons,
+    Student,
+    Task,
+    Teacher,
+    check_networks,
+    fit_student,
+    fit_teacher,
+    front_end,
+    given_teacher,
+    score,
+)
+from edge_runtime.errors import ConfigError
+
+FRONT_END_WINDOWS = 2048
+"""Training windows that offset and scale of the features are fitted to, evenly spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """What training has left, before anything was chosen by measurement.
+
+    Attributes:
+        teacher: the cloud's model.
+        cloud: its file, at its temperature.
+        cloud_temperature: fitted on validation groups.
+        student: the float student's ONNX graph.
+        integers: the same quantised, and what was tried.
+        candidates: the student's files.
+        size: of the student.
+        pruning: what pruning did; None where the recipe asks for none.
+    """
+
+    teacher: Teacher
+    cloud: VariantSource
+    cloud_temperature: float
+    student: onnx.ModelProto = field(repr=False)
+    integers: Integers
+    candidates: Candidates
+    size: Mapping[str, int]
+    pruning: Mapping[str, Any] | None
+
+    def figures(self) -> dict[str, Any]:
+        """Their part of the report."""
+        return {
+            "teacher": {
+                "tried": list(self.teacher.tried),
+                "members": len(self.teacher.members),
+                "bytes": len(self.cloud.model),
+                "zlib_bytes": compressed_size(self.cloud.model),
+                "temperature": self.cloud_temperature,
+            },
+            "student": dict(self.size),
+            "pruning": self.pruning,
+            "quantisation": _quantisation(self.integers),
+            "sensitivity": _sensitivity(self.integers),
+            "left_out": dict(self.candidates.left_out),
+        }
+
+
+def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path | None = None) -> Models:
+    """Train the teacher, and the student on its answers; prune, quantise and write the student.
+
+    Args:
+        recipe: how.
+        sets: what is learnt from, and what decides.
+        steps: keep what takes long.
+        say: told what was reached.
+        given: the teacher's file, where the recipe says that it is given.
+
+    Raises:
+        ConfigError: a network does not fit its window, or the teacher's file is missing or of no use.
+    """
+    contract = recipe.window.contract()
+    channels, samples = len(contract.channels), contract.window
+    task = Task(
+        recipe=recipe,
+        contract=contract,
+        train=sets.recordings.train,
+        validation=sets.validation,
+        data=sets.digest,
+    )
+    seen = sets.train.x[spread(len(sets.train), FRONT_END_WINDOWS)]
+    front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
+    check_networks(task, front, own_front)
+    teacher = _teacher(task, front, steps, say, given)
+    lessons = Lessons(task, teacher)
+    student = fit_student(task, own_front, teacher, lessons, steps)
+    pruning = None
+    if recipe.prune is not None:
+        student, pruning = prune_student(task, student, lessons, recipe.prune, steps)
+    calibration = sets.train.x[spread(len(sets.train), recipe.quantise.calibration_windows)]
+    rounded = _rounded(task, student, lessons, calibration, steps)
+    fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
+    if recipe.student.weights == "float16":
+        fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
+    quantised = integers(
+        fp32,
+        calibration,
+        sets.validation.x,
+        lambda given: score(given, sets.validation.y, recipe.metric),
+        recipe.quantise,
+        max_drop=recipe.limits.max_accuracy_drop,
+        learned=rounded,
+    )
+    floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
+    say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
+    novelty = fit_novelty(sets.train, sets.validation) if recipe.gate.unfamiliar else None
+    temperature = fit_temperature(answers(_cloud(teacher, 1.0), sets.validation.contexts), sets.validation.y)
+    return Models(
+        teacher=teacher,
+        cloud=_cloud(teacher, temperature),
+        cloud_temperature=temperature,
+        student=fp32,
+        integers=quantised,
+        candidates=candidates(fp32, quantised.graphs, novelty=novelty, mixed=bool(quantised.kept)),
+        size=asdict(count(student.network, channels=channels, samples=samples)),
+        pruning=pruning,
+    )
+
+
+def _teacher(task: Task, front: FrontEnd, steps: Steps, say: Say, given: Path | None) -> Teacher:
+    if given is not None:
+        return given_teacher(task, given, steps.folder / "asked")
+    if task.recipe.teacher.given:
+        raise ConfigError("the recipe's teacher is given: name its file with --teacher MODEL.onnx")
+    return fit_teacher(task, front, steps, say)
+
+
+def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
+    model = clean(as_conv2d(teacher.at(temperature))).SerializeToString()
+    return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
+
+
+def _rounded(
+    task: Task, student: Student, lessons: Lessons, calibration: Float32, steps: Steps
+) -> Mapping[str, onnx.ModelProto] | None:
+    """The student trained with its rounding, by type of activations; None where the recipe asks for none."""
+    recipe = task.recipe.quantise
+    if recipe.training is None:
+        return None
+    return train_rounded(
+        task, student, lessons, recipe.training, steps, calibration=calibration, weight_bits=recipe.weight_bits
+    ).graphs
+
+
+def _quantisation(found: Integers) -> dict[str, Any]:
+    return {
+        "ranges": found.ranges,
+        "tried": dict(found.tried),
+        "float_score": found.float_score,
+        "score": found.score,
+        "kept_in_float": [asdict(kept) for kept in found.kept],
+        "operators_in_float": dict(found.in_float),
+    }
+
+
+def _sensitivity(found: Integers) -> list[dict[str, Any]]:
+    return [
+        {
+            "layer": layer.layer,
+            # Every layer quantised alone may change nothing at all, and JSON has no infinity.
+            "alone_db": layer.alone_db if np.isfinite(layer.alone_db) else None,
+            "drop": layer.drop,
+            "bytes": found.sizes[layer.layer],
+        }
+        for layer in found.layers
+    ]

@@ -1,0 +1,1 @@
+"""Training: teachers, students, distillation, compression."""

@@ -1,0 +1,415 @@
+"""The networks of a build: a teacher no larger than its accuracy needs, and a student that learns from it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+import orjson
+from google.protobuf.message import DecodeError
+from torch import nn  # noqa: TID251 - this is the export toolchain
+
+from edge_export.augment.corruptions import Disturbance, Disturbed
+from edge_export.augment.sampling import PlaceSampler, Variation
+from edge_export.augment.windows import Sampler
+from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
+from edge_export.evaluation.metrics import judge
+from edge_export.features.modules import build_front_end
+from edge_export.networks import Calibrated, build_network
+from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.from_torch import to_onnx
+from edge_export.onnx_graph.temperature import ends_in_softmax, with_softmax, with_temperature
+from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
+from edge_export.recipe.network_spec import Family
+from edge_export.recipe.recipe import Recipe, TrainingRecipe
+from edge_export.step_cache import Say, Steps
+from edge_export.training.checkpoint import load_weights, save_weights
+from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
+from edge_export.training.loop import Training, answer, fit_labels, start
+from edge_export.training.teachers import OnnxTeacher, TorchTeacher
+from edge_export.training.teachers import Teacher as Answering
+from edge_runtime.clock import SystemClock
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import InputContract
+from edge_runtime.tuning.timing.machine import available_cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What the networks are to learn.
+
+    Attributes:
+        recipe: how.
+        contract: what a window is.
+        train: recordings to learn from.
+        validation: windows that choose.
+        data: digest of all recordings and their reading.
+    """
+
+    recipe: Recipe
+    contract: InputContract
+    train: Dataset
+    validation: Windows
+    data: str
+
+    @property
+    def classes(self) -> int:
+        """Number of labels."""
+        return len(self.recipe.classes)
+
+    def sampler(self, seed: int) -> Sampler:
+        """Draws training windows with their history."""
+        recipe = self.recipe
+        places = PlaceSampler(
+            self.train,
+            self.contract,
+            rule=recipe.window.label,
+            variation=variation(recipe),
+            balance=recipe.balance,
+            seed=seed,
+        )
+        disturbed = disturbance(recipe)
+        return places if disturbed == Disturbance() else Disturbed(places, disturbed, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teacher:
+    """The cloud's model.
+
+    Attributes:
+        answers: contexts with log-probabilities.
+        at: the ONNX graph at a temperature, from windows with their context to probabilities.
+        step: names what it came from, for the steps that depend on it.
+        members: its networks, where it was trained here.
+        tried: validation score by candidate, in the recipe's order.
+    """
+
+    answers: Answering
+    at: Callable[[float], onnx.ModelProto]
+    step: str
+    members: tuple[nn.Module, ...] = ()
+    tried: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Student:
+    """The device's network, trained.
+
+    Attributes:
+        network: answers (batch, channels, samples) with logits.
+        step: name of the step that made it.
+        blank: builds the same network untrained.
+    """
+
+    network: nn.Module
+    step: str
+    blank: Callable[[], nn.Module]
+
+
+class Lessons:
+    """What the teacher says of training windows, asked when somebody first wants to know.
+
+    Args:
+        task: draws the windows.
+        teacher: answers them.
+    """
+
+    def __init__(self, task: Task, teacher: Teacher) -> None:
+        student = task.recipe.student
+        self._task = task
+        self._teacher = teacher
+        self.distillation = Distillation(
+            pool=student.pool,
+            temperature=student.temperature,
+            teacher_share=student.teacher_share,
+            method=student.method,
+            ranking=student.ranking,
+            hints=student.hints,
+        )
+
+    @functools.cached_property
+    def pool(self) -> Pool:
+        """The windows with both answers."""
+        task = self._task
+        start(task.recipe.seed)
+        return label_pool(
+            self._teacher.answers,
+            # A seed that no member of the teacher has had: it has not seen these very windows.
+            task.sampler(task.recipe.seed + 1000),
+            size=self.distillation.pool,
+            samples=task.contract.window,
+            hints=self._hints(),
+        )
+
+    def _hints(self) -> Featured | None:
+        if not self.distillation.hints:
+            return None
+        if not self._teacher.members:
+            raise ConfigError("student.hints: a given teacher shows no features; train one, or leave hints out")
+        featured: Featured = self._teacher.members[0]
+        return featured
+
+
+def variation(recipe: Recipe) -> Variation:
+    """The recipe's augmentation with channels by their place."""
+    names = [channel.name for channel in recipe.window.channels]
+    augmentation = recipe.augmentation
+    noise = augmentation.noise if len(augmentation.noise) != 1 else augmentation.noise * len(names)
+    return Variation(
+        triads=tuple(tuple(names.index(name) for name in triad) for triad in augmentation.triads),
+        rotation_rad=float(np.deg2rad(augmentation.rotation_deg)),
+        rates=tuple(names.index(name) for name in augmentation.rates),
+        speed=augmentation.speed,
+        tempo=augmentation.tempo,
+        gain=augmentation.gain,
+        noise=noise,
+        shift=augmentation.shift,
+        channel_dropout=augmentation.channel_dropout,
+    )
+
+
+def disturbance(recipe: Recipe) -> Disturbance:
+    """What the recipe's augmentation does to a window whatever was recorded."""
+    augmentation = recipe.augmentation
+    least_and_greatest = augmentation.noise_db
+    return Disturbance(
+        noise_db=(least_and_greatest[0], least_and_greatest[1]) if least_and_greatest else (),
+        equaliser_db=augmentation.equaliser_db,
+        time_masks=augmentation.time_masks,
+        time_mask=augmentation.time_mask,
+        band_masks=augmentation.band_masks,
+        band_mask=augmentation.band_mask,
+    )
+
+
+def front_end(recipe: Recipe, windows: Float32, *, whose: Literal["teacher", "student"] = "teacher") -> FrontEnd:
+    """The recipe's stages, and behind them offset and scale fitted to training windows.
+
+    Args:
+        recipe: names the stages.
+        windows: (n, n_channels, samples) of training groups.
+        whose: a student may have stages of its own; where the recipe names none, both have the same.
+    """
+    own = recipe.student.front_end if whose == "student" else ()
+    stages: tuple[FrontEnd, ...] = tuple(own or recipe.front_end)
+    if recipe.standardise != "none":
+        below = Chain(stages=stages) if stages else Raw()
+        network, _ = build_front_end(below, channels=windows.shape[1], samples=windows.shape[2])
+        features = answer(network.eval(), windows)
+        stages = (*stages, fit_standardise(features, together=recipe.standardise == "together"))
+    return Chain(stages=stages) if stages else Raw()
+
+
+def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
+    """Build every network once, before an hour is spent on the first of them.
+
+    Args:
+        task: names the networks.
+        front: what the teacher's candidates see.
+        student: what the student sees.
+
+    Raises:
+        ConfigError: one does not fit its window.
+    """
+    recipe, contract = task.recipe, task.contract
+    channels = len(contract.channels)
+    for family in recipe.teacher.candidates:
+        build_network(family, front, channels=channels, samples=contract.history, classes=task.classes)
+    build_network(recipe.student.network, student, channels=channels, samples=contract.window, classes=task.classes)
+
+
+def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
+    """Train the recipe's candidates, and the members of ensembles of the best one; take the smallest that is as good.
+
+    As good is what lacks at most ``within`` of the best of all, an ensemble being larger than any single network.
+    """
+    recipe = task.recipe
+    families = recipe.teacher.candidates
+    networks = _train_members(task, front, [(family, recipe.seed) for family in families], steps, say)
+    tried = [score_of(network, task.validation.contexts, task) for network in networks]
+    for place, (family, reached) in enumerate(zip(families, tried, strict=True)):
+        say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {reached:.4f}")
+    chosen = smallest_within(tried, recipe.teacher.within)
+    choices: list[tuple[nn.Module, ...]] = [(network,) for network in networks]
+    if recipe.teacher.members > 1:
+        seeds = range(recipe.seed, recipe.seed + recipe.teacher.members)
+        members = _train_members(task, front, [(families[chosen], seed) for seed in seeds], steps, say)
+        for number in range(2, len(members) + 1):
+            choices.append(members[:number])
+            tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
+            say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
+    taken = smallest_within(tried, recipe.teacher.within)
+    ensemble = choices[taken]
+    channels, samples = len(task.contract.channels), task.contract.history
+    return Teacher(
+        answers=TorchTeacher(network=Calibrated(ensemble), output="probabilities"),
+        at=lambda temperature: to_onnx(Calibrated(ensemble, temperature), channels=channels, samples=samples),
+        step=f"teacher {taken}",
+        members=ensemble,
+        tried=tuple(tried),
+    )
+
+
+NEIGHBOURS = 8
+"""Validation windows that a given teacher is asked about together and one by one."""
+
+
+def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
+    """An ONNX file as a teacher.
+
+    Args:
+        task: what it is to answer.
+        path: the file.
+        cache: folder where its answers are kept.
+
+    Raises:
+        ConfigError: it cannot be read, or does not answer such windows.
+    """
+    output = task.recipe.teacher.given
+    if not output:
+        raise ConfigError('--teacher: the recipe trains its own; say [teacher] given = "logits" or "probabilities"')
+    content = path.read_bytes()
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise ConfigError(f"{path.name}: not an ONNX file: {error}") from error
+    answers = OnnxTeacher(model=content, output=output, classes=task.classes, cache=cache)
+    answers.answer(task.validation.contexts[:1])
+    answers.check_alone(task.validation.contexts[spread(len(task.validation), NEIGHBOURS)])
+    ended = clean(model if output == "probabilities" else with_softmax(model))
+    return Teacher(
+        answers=answers,
+        # Probabilities that come from elsewhere than a softmax (an ensemble's mean) stay as they are.
+        at=lambda temperature: with_temperature(ended, temperature) if ends_in_softmax(ended) else ended,
+        step=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def smallest_within(scores: Sequence[float], within: float) -> int:
+    """The first of some candidates, smallest first, that lacks at most `within` of the best score."""
+    return next(place for place, score in enumerate(scores) if score >= max(scores) - within)
+
+
+def score_of(network: nn.Module, x: Float32, task: Task) -> float:
+    """The recipe's metric on validation windows, given as the network takes them (alone, or with their history)."""
+    return score(answer(network, x), task.validation.y, task.recipe.metric)
+
+
+def score(probabilities: Float32, y: Int64, metric: str) -> float:
+    """Accuracy or macro F1."""
+    (judged,) = judge({"it": probabilities}, y, reference="it", resamples=1)
+    return judged.accuracy if metric == "accuracy" else judged.macro_f1
+
+
+def _train_members(
+    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: Steps, say: Say
+) -> tuple[nn.Module, ...]:
+    """Train networks of these families and seeds, each in a process of its own where there are cores for it.
+
+    One thread trains one network: with more, sums would be added up in another order, and the weights differ.
+    """
+    missing = [
+        (family, seed)
+        for family, seed in wanted
+        if not steps.folder_of("teacher", _member_inputs(task, front, family, seed)).is_dir()
+    ]
+    if len(missing) > 1 and (cores := available_cores()) > 1:
+        jobs = [(task, front, family, seed, steps.folder, steps.versions) for family, seed in missing]
+        with ProcessPoolExecutor(min(cores, len(missing)), mp_context=multiprocessing.get_context("spawn")) as pool:
+            for lines in pool.map(_train_in_child, jobs):
+                for line in lines:
+                    say(line)
+        steps = steps.quietly()
+    return tuple(_teacher_member(task, front, family, seed, steps) for family, seed in wanted)
+
+
+def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]]) -> list[str]:
+    """Leave one network among the finished steps; what would have been said."""
+    task, front, family, seed, folder, versions = job
+    lines: list[str] = []
+    _teacher_member(task, front, family, seed, Steps(folder, versions, lines.append, SystemClock()))
+    return lines
+
+
+def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: Steps) -> nn.Module:
+    recipe, contract = task.recipe, task.contract
+    channels, samples = len(contract.channels), contract.history
+
+    def network() -> nn.Module:
+        return build_network(family, front, channels=channels, samples=samples, classes=task.classes)
+
+    def make(folder: Path) -> None:
+        start(seed)
+        assert recipe.teacher.training is not None, "the recipe was checked"
+        trained = fit_labels(network(), task.sampler(seed), training(recipe.teacher.training))
+        save_weights(trained, folder / "weights.npz")
+
+    folder = steps.run("teacher", _member_inputs(task, front, family, seed), make)
+    start(seed)
+    return load_weights(network(), folder / "weights.npz")
+
+
+def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> dict[str, object]:
+    training = task.recipe.teacher.training
+    kind = type(family).__name__
+    return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
+
+
+def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:
+    """Train the device's network, behind its own front end, on the teacher's answers and the labels."""
+    recipe, contract = task.recipe, task.contract
+    student = recipe.student
+
+    def network() -> nn.Module:
+        return build_network(
+            student.network, front, channels=len(contract.channels), samples=contract.window, classes=task.classes
+        )
+
+    def make(folder: Path) -> None:
+        pool = lessons.pool
+        start(recipe.seed)
+        trained = distil(network(), pool, lessons.distillation, training(student.training), seed=recipe.seed)
+        save_weights(trained, folder / "weights.npz")
+
+    inputs = {
+        **_inputs(task, front),
+        "student": student,
+        "kind": type(student.network).__name__,
+        "teacher": [teacher.step, recipe.teacher, recipe.seed],
+    }
+    folder = steps.run("student", inputs, make)
+    start(recipe.seed)
+    return Student(network=load_weights(network(), folder / "weights.npz"), step=folder.name, blank=network)
+
+
+def training(recipe: TrainingRecipe) -> Training:
+    """The recipe's table as `edge_export.training.loop` takes it."""
+    return Training(
+        steps=recipe.steps,
+        batch=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        label_smoothing=recipe.label_smoothing,
+    )
+
+
+def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:
+    """What every network's training depends on."""
+    recipe = task.recipe
+    return {
+        "data": task.data,
+        "window": recipe.window,
+        "split": recipe.split,
+        "split_seed": recipe.seed,
+        "augmentation": recipe.augmentation,
+        "balance": recipe.balance,
+        "front_end": orjson.dumps(front).decode(),
+    }

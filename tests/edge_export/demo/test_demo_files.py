@@ -1,0 +1,176 @@
+"""The demo's committed files: what they promise, whom they show, and what they do not tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edge_export.data.dataset import Dataset, Windows, cut_windows, load_recordings
+from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RESERVED_PEOPLE
+from edge_export.evaluation.calibration import gate_figures
+
+from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
+from edge_runtime.engines.base import EngineOptions
+from edge_runtime.gate.gate import Gate
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "exercise-watch"
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((FOLDER / "figures.json").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def recordings() -> Dataset:
+    return load_recordings(FOLDER / "recordings.npz")
+
+
+@pytest.fixture(scope="module")
+def windows(recordings: Dataset) -> Windows:
+    return cut_windows(recordings, samples=100, hop=50, context=300)
+
+
+@pytest.fixture(scope="module")
+def watch_bundle() -> Bundle:
+    return open_bundle(FOLDER / "watch.edge")
+
+
+@pytest.fixture(scope="module")
+def teacher_bundle() -> Bundle:
+    return open_bundle(FOLDER / "teacher.edge")
+
+
+def answers(bundle: Bundle, variant: str, x: np.ndarray) -> np.ndarray:
+    engine = load_engine(bundle, variant, EngineOptions())
+    try:
+        return np.concatenate([engine.run(x[i : i + 32])[0].copy() for i in range(0, len(x), 32)])
+    finally:
+        engine.close()
+
+
+def test_only_people_nobody_trained_on_are_shown(recordings: Dataset, figures: dict[str, Any]) -> None:
+    people = figures["people"]
+    assert set(recordings.groups) == set(people["demo"]) == {"8", "10"}
+    assert not set(people["demo"]) & set(people["trained_and_tuned_on"])
+    assert not RESERVED_PEOPLE & {*people["demo"], *people["trained_and_tuned_on"]}
+
+
+def test_the_recordings_are_what_they_say(recordings: Dataset) -> None:
+    assert recordings.channels == CHANNELS
+    assert recordings.classes == CLASSES
+    assert recordings.rate_hz == 50.0
+    assert len(recordings.recordings) == 28
+    assert {(r.group, r.tags["side"], r.label) for r in recordings.recordings} == {
+        (group, side, label) for group in ("8", "10") for side in ("left", "right") for label in range(7)
+    }
+    # Gravity: 1 g at rest, a little more on average in movement.
+    lengths = [np.linalg.norm(r.values[:, :3], axis=1).mean() for r in recordings.recordings]
+    assert 0.9 < min(lengths) <= max(lengths) < 1.6
+
+
+@pytest.mark.parametrize("variant", ["tflite-int8", "onnx-int8-u8s8", "onnx-int8-s8s8", "onnx-fp32"])
+def test_every_variant_is_as_accurate_here_as_stated(
+    watch_bundle: Bundle, windows: Windows, figures: dict[str, Any], variant: str
+) -> None:
+    probabilities = answers(watch_bundle, variant, windows.x)
+    accuracy = (probabilities.argmax(axis=1) == windows.y).mean()
+    assert accuracy == pytest.approx(figures["demo"]["accuracy"][variant], abs=0.01)
+    assert watch_bundle.variant(variant).cost["accuracy"] == figures["demo"]["accuracy"][variant]
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_device_and_cloud_together_do_what_the_figures_say(
+    watch_bundle: Bundle, teacher_bundle: Bundle, windows: Windows, figures: dict[str, Any]
+) -> None:
+    device = answers(watch_bundle, "tflite-int8", windows.x)
+    cloud = answers(teacher_bundle, "onnx-fp32", windows.contexts)
+    spec = watch_bundle.manifest.gate
+    found = gate_figures(device, cloud, windows.y, threshold=spec.threshold, score=spec.score)
+    stated = figures["demo"]["gate"]
+    assert found.combined_accuracy == pytest.approx(stated["combined_accuracy"], abs=0.01)
+    assert found.forwarded == pytest.approx(stated["forwarded"], abs=0.02)
+    assert found.device_accuracy < found.combined_accuracy
+
+
+def test_the_gate_s_promise_is_the_held_out_figure(watch_bundle: Bundle, figures: dict[str, Any]) -> None:
+    spec, held_out = watch_bundle.manifest.gate, figures["held_out"]["gate"]
+    assert spec.threshold == figures["gate"]["threshold"] == held_out["threshold"]
+    assert spec.expected["forwarded"] == held_out["forwarded"] <= figures["gate"]["budget"]
+    assert spec.expected["local_error"] == pytest.approx(1 - held_out["local_accuracy"])
+
+
+def test_the_models_beat_the_baseline_on_people_they_have_not_seen(figures: dict[str, Any]) -> None:
+    for part in (figures["held_out"], figures["demo"]):
+        gate = part["gate"]
+        assert part["forest"] < gate["device_accuracy"] < gate["combined_accuracy"]
+    assert figures["held_out"]["gate"]["combined_accuracy"] < figures["held_out"]["gate"]["cloud_accuracy"]
+
+
+def test_answers_are_fine_enough_to_set_any_threshold(watch_bundle: Bundle, windows: Windows) -> None:
+    """An int8 softmax would know 256 confidences; the graph keeps its softmax in floats."""
+    spec = watch_bundle.manifest.gate
+    trust = np.array(Gate(spec).judge(answers(watch_bundle, "tflite-int8", windows.x)).trust)
+    assert len(np.unique(trust)) > 450
+    assert trust[trust < 1].max() > 255 / 256
+
+
+def test_the_first_windows_of_a_stream_are_answered_as_well(teacher_bundle: Bundle, windows: Windows) -> None:
+    """Contexts that are mostly filling: less to go by, but nothing that misleads."""
+    short = windows.start < 200
+    right = answers(teacher_bundle, "onnx-fp32", windows.contexts[short]).argmax(axis=1) == windows.y[short]
+    assert short.sum() >= 100
+    assert right.mean() > 0.75
+
+
+def test_contracts_fit_together(watch_bundle: Bundle, teacher_bundle: Bundle) -> None:
+    device, cloud = watch_bundle.manifest, teacher_bundle.manifest
+    assert device.input.context == cloud.input.window
+    assert device.input.channels == cloud.input.channels
+    assert device.output.labels == cloud.output.labels
+
+
+@pytest.mark.parametrize("name", ["watch.edge", "teacher.edge"])
+def test_no_model_file_names_a_place_or_a_tool_s_traces(name: str) -> None:
+    bundle = open_bundle(FOLDER / name)
+    for variant in bundle.manifest.variants:
+        content = bundle.read_variant(variant.name)
+        for trace in (b"/home", b"/tmp", b"/root", b"/usr", b".py", b"site-packages", b"stack_trace"):
+            assert trace not in content, (variant.name, trace)
+
+
+def test_sizes_stay_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in FOLDER.iterdir()}
+    assert sizes["watch.edge"] < 150_000
+    assert sizes["teacher.edge"] < 2_000_000
+    assert sizes["recordings.npz"] < 1_000_000
+
+
+def test_the_variant_for_another_processor_is_marked_so(watch_bundle: Bundle) -> None:
+    targets = {variant.name: variant.targets for variant in watch_bundle.manifest.variants}
+    assert targets["onnx-int8-u8s8"] == ("x86_64",)
+    assert "aarch64" in targets["onnx-int8-s8s8"]
+    assert targets["tflite-int8"] == targets["onnx-fp32"] == ()
+
+
+def test_the_licence_travels_with_the_recordings() -> None:
+    assert "Copyright (c) 2018, David M. Burns" in (FOLDER / "LICENSE.seglearn").read_text()
+    assert "arXiv:1802.01489" in (FOLDER / "README.md").read_text()
+
+
+def test_the_readme_s_table_is_that_of_the_figures(figures: dict[str, Any]) -> None:
+    text = (FOLDER / "README.md").read_text()
+    held_out, shown = figures["held_out"], figures["demo"]
+    rows = [
+        (held_out["forest"], held_out["device_fp32"], held_out["gate"]),
+        (shown["forest"], shown["accuracy"]["onnx-fp32"], shown["gate"]),
+        *((own["forest"], own["device_fp32"], own["gate"]) for own in shown["people"].values()),
+    ]
+    for forest, fp32, gate in rows:
+        names = ("device_accuracy", "combined_accuracy", "forwarded", "cloud_accuracy")
+        cells = " | ".join(f"{value:.3f}" for value in (forest, fp32, *(gate[name] for name in names)))
+        assert f"| {cells} |" in text

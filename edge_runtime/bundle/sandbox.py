@@ -109,7 +109,7 @@ def probe(
         memory_bytes = child_process.MEMORY_BYTES
     try:
         outcome = child_process.ask(
-            "from edge_runtime import probe; probe.child()",
+            f"from {__name__} import child; child()",
             job,
             (inputs.tobytes(), expected.tobytes(), bundle.read_variant(variant)),
             what="loading it",

@@ -39,6 +39,8 @@ COMMANDS = (
     "install-service",
     "demo",
 )
+HIDDEN = ("time",)
+"""Started by other programs, so not listed by ``--help``."""
 
 _IMPORT_LOOK_S = 0.05
 """How soon an interrupt that came during an import is tried again."""
@@ -84,7 +86,7 @@ def _main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
     wanted = next((word for word in arguments if not word.startswith("-")), None)
-    for name in COMMANDS if wanted not in COMMANDS else (wanted,):
+    for name in (wanted,) if wanted in (*COMMANDS, *HIDDEN) else COMMANDS:
         importlib.import_module(f"edge_runtime.cli.{name.replace('-', '_')}").add(commands)
         commands.choices[name].add_argument("-v", "--verbose", default=argparse.SUPPRESS, **verbose)
     options = parser.parse_args(arguments)

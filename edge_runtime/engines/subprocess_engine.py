@@ -106,7 +106,7 @@ class WorkerEngine:
     def _start(self, fd: int) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
-                child_process.command(f"from edge_runtime import worker; worker.child({fd})"),
+                child_process.command(f"from {__name__} import child; child({fd})"),
                 env=child_process.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[fd],
             )  # fmt: skip
         except OSError as error:

@@ -2,8 +2,7 @@
 
 One core serves the export toolchain, its remote measurement and a device that tunes itself: `race` times models in one
 process, taking turns; `measure` does so in child processes, where a model that dies takes nothing with it; and
-``python -m edge_runtime.tuning.timing BUNDLE --json`` does it for a bundle and prints what `Measurement.from_json`
-reads.
+``edge-runtime time BUNDLE --json`` does it for a bundle and prints what `Measurement.from_json` reads.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
     boundless = any(contender.providers for contender in contenders)
     try:
         return child_process.ask(
-            "from edge_runtime.tuning.timing import child; child.main()",
+            f"from {__name__} import main; main()",
             {**job, "contenders": entries},
             blobs,
             what="it",

@@ -1,5 +1,4 @@
-"""Corruptions of a drawn training window, besides what `edge_export.augment.windows` and `edge_export.augment.sampling`
-vary.
+"""Corruptions of a drawn training window, besides what its neighbours `windows` and `sampling` vary.
 
 Noise, loudness, masks, blends with other windows: for sounds above all, and for windows that were cut elsewhere.
 """

@@ -89,9 +89,7 @@ def unit(text: str) -> tuple[str, str]:
 
 def run(options: argparse.Namespace) -> int:
     """Decide, write, check and build."""
-    from edge_export.auto import Wishes  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_export.auto import infer as decide  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_export.auto import scan as survey  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.auto import Wishes, decide, survey  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_export.auto.infer import Order  # noqa: PLC0415
     from edge_export.auto.verify import verify  # noqa: PLC0415
     from edge_export.recipe.recipe import TARGETS, load  # noqa: PLC0415

@@ -1,5 +1,6 @@
-"""Builds the shoulder-exercise demo: ``python -m edge_export.demo.build --data SEGLEARN --out
-examples/exercise-watch``.
+"""Build of the shoulder-exercise demo.
+
+``python -m edge_export.demo.build --data SEGLEARN --out examples/exercise-watch``
 
 `SEGLEARN` is the wheel of the Python package ``seglearn`` 1.2.5 (``pip download --no-deps seglearn==1.2.5``), or a
 folder with its data. Written are two bundles, the demo people's recordings, and the figures. About eight minutes on

@@ -50,8 +50,7 @@ def repack(path: Path, fill: Literal["", "first"]) -> bool:
 
 
 def repack_conv2d(paths: Sequence[Path]) -> list[bool]:
-    """Write the Conv1d of float ONNX files as Conv2d (`edge_export.onnx_graph.conv2d`), and compute their golden
-    outputs again.
+    """Write the Conv1d of float ONNX files as Conv2d, and compute their golden outputs again.
 
     Args:
         paths: ``.edge`` files; each is replaced in one step. Give a device's bundle and its teacher's together: the

@@ -1,5 +1,4 @@
-"""Worker of `edge_export.tflite.litert_torch`, in an environment with litert-torch and ai-edge-quantizer and nothing of
-ours.
+"""Worker of `litert_torch`, in an environment with litert-torch and ai-edge-quantizer and nothing of ours.
 
 Run as a file: ``python litert_worker.py convert NETWORK.pt2 OUT.tflite`` or
 ``python litert_worker.py quantize MODEL.tflite INPUTS.npz OUT.tflite``.

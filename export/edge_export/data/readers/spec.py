@@ -150,8 +150,7 @@ class WavReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeglearnReader:
-    """The shoulder-exercise recordings of the Python package ``seglearn`` 1.2.5 (see
-    `edge_export.data.readers.seglearn`).
+    """Reader of the shoulder-exercise recordings in the Python package ``seglearn`` 1.2.5 (see `seglearn`).
 
     Attributes:
         key: names the package's wheel, or a folder with its data, on the command line.

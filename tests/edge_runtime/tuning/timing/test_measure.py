@@ -14,10 +14,10 @@ from edge_export.package.pack import VariantSource
 from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.cli import main
 from edge_runtime.engines import null
 from edge_runtime.errors import EngineError, IncompatibleError
 from edge_runtime.tuning.timing import Contender, Measurement, Plan, measure, measure_bundle
-from edge_runtime.tuning.timing.__main__ import main
 from edge_runtime.tuning.timing.child import trial
 from tests import models
 
@@ -151,21 +151,22 @@ def test_a_bundle_with_nothing_for_this_machine_is_an_error(tmp_path: Path) -> N
 @needs_onnx
 def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = models.tiny_bundle(tmp_path)
-    assert main([str(path), "--rounds", "2", "--block-ms", "1", "--threads", "1"]) == 0
+    assert main(["time", str(path), "--rounds", "2", "--block-ms", "1", "--threads", "1"]) == 0
     text = capsys.readouterr().out
     assert "ratio: to onnx-fp32" in text
     assert "onnxruntime" in text
 
 
 def test_the_command_says_in_one_line_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "none.edge"), "--json"]) == 1
+    with pytest.raises(SystemExit) as exit_:
+        main(["time", str(tmp_path / "none.edge"), "--json"])
+    assert exit_.value.code == 2
+    bundle = str(models.tiny_bundle(tmp_path))
+    for wrong in (["--rounds", "0"], ["--threads", "0"]):
+        assert main(["time", bundle, *wrong]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-    for wrong in (["--rounds", "0"], ["--threads", "0"]):
-        with pytest.raises(SystemExit) as exit_:
-            main([str(tmp_path / "none.edge"), *wrong])
-        assert exit_.value.code == 2
+    assert len(captured.err.splitlines()) == 3
 
 
 def a_copy(name: str) -> VariantSource:

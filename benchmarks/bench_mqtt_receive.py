@@ -1,10 +1,10 @@
-"""CPU per received MQTT message: this package's link beside paho-mqtt's own ``on_message``.
+"""CPU per received MQTT message: this package's client beside paho-mqtt's own ``on_message``.
 
 A broker that does nothing but send runs in a process of its own, so the figure is the client's alone: it answers
 CONNECT and SUBSCRIBE, then sends ready-made PUBLISH packets as fast as they are taken, and swallows acknowledgements.
 Both clients count messages and add up their bytes; the variants take turns, round by round, in one run, the client on
-one core, the broker on another. ``link`` is a `Link` with a callback; ``source`` adds the key and the way through
-`Decoder`, with a codec that does nothing.
+one core, the broker on another. ``client`` is a `BrokerClient` with a callback; ``source`` adds the key and the
+way through `Decoder`, with a codec that does nothing.
 
     python benchmarks/bench_mqtt_receive.py
     python benchmarks/bench_mqtt_receive.py --messages 50000 --rounds 5 --payload 200 --json
@@ -107,17 +107,17 @@ def run_paho(port: int, version: int, qos: int, count: int) -> tuple[float, floa
     return (ended[0] - began[0]) / (count - 1), (ended[1] - began[1]) / (count - 1), size
 
 
-def run_link(port: int, version: int, qos: int, count: int, *, source: bool = False) -> tuple[float, float, int]:
+def run_client(port: int, version: int, qos: int, count: int, *, source: bool = False) -> tuple[float, float, int]:
     """The same with this package."""
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
-    from edge_runtime.mqtt.client import Link  # noqa: PLC0415
+    from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
     from edge_runtime.mqtt.config import BrokerConfig  # noqa: PLC0415
     from edge_runtime.system.loop import Loop  # noqa: PLC0415
 
     metrics = Metrics()
     loop = Loop()
     config = BrokerConfig(url=f"mqtt://127.0.0.1:{port}", client_id="bench", protocol="5" if version == V5 else "3.1.1")
-    link = Link(config, "bench", metrics)
+    broker_client = BrokerClient(config, "bench", metrics)
     seen = size = 0
 
     def receive(publishes: list[packets.Publish], _received: float, done: Callable[[], None] | None) -> None:
@@ -147,27 +147,30 @@ def run_link(port: int, version: int, qos: int, count: int, *, source: bool = Fa
                 done()
 
         MqttSource(
-            MqttSourceConfig(broker="bench", topics=("site/+/imu",), qos=qos), link, Decoder(Bare(), metrics), metrics
+            MqttSourceConfig(broker="bench", topics=("site/+/imu",), qos=qos),
+            broker_client,
+            Decoder(Bare(), metrics),
+            metrics,
         ).open(loop, deliver)
     else:
-        link.subscribe([("site/+/imu", qos)], receive)
-        link.open(loop)
+        broker_client.subscribe([("site/+/imu", qos)], receive)
+        broker_client.open(loop)
     while not seen:
-        loop.turn(1.0)
+        loop.iterate(1.0)
     began = time.process_time(), time.perf_counter()
     first = seen
     while seen < count:
-        loop.turn(1.0)
+        loop.iterate(1.0)
     spent = time.process_time() - began[0], time.perf_counter() - began[1]
-    link.close(0.0)
+    broker_client.close(0.0)
     loop.close()
     return spent[0] / (count - first), spent[1] / (count - first), size
 
 
 VARIANTS: dict[str, Callable[[int, int, int, int], tuple[float, float, int]]] = {
     "paho": run_paho,
-    "link": run_link,
-    "source": lambda *args: run_link(*args, source=True),
+    "client": run_client,
+    "source": lambda *args: run_client(*args, source=True),
 }
 
 

@@ -1,8 +1,8 @@
 """One running application: everything that the configuration names, built, opened, run, drained and closed.
 
 The order matters and is kept in one place: what can fail because of a wrong file or a missing library fails before
-anything connects; the pipeline's end-of-turn hook comes before those of the links, which send what it produced; and
-stopping goes the way of the data, from the sources to the sinks, within the time that `drain_timeout_s` states.
+anything connects; the pipeline's end-of-iteration hook comes before those of the clients, which send what it produced;
+and stopping goes the way of the data, from the sources to the sinks, within the time that `drain_timeout_s` states.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import Journal
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.governor.governor import Governor
-    from edge_runtime.mqtt.client import Link
+    from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class App:
         self._stopping = False
         self._draining = False
         self._drained = True
-        self._held: list[Link] = []
+        self._held: list[BrokerClient] = []
         self.drops = DropReporter(self.metrics)
         self.silence = SilenceReporter(self.metrics, self.clock, config.silence_s)
         with ExitStack() as stack:
@@ -109,7 +109,7 @@ class App:
             manifest = self.model.manifest
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
-            self._links = _links(config, self.metrics)
+            self._broker_clients = _broker_clients(config, self.metrics)
             self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
             self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *more_sinks]
             self.outbox = self._outbox(stack)
@@ -157,13 +157,19 @@ class App:
             config,
             name=f"source[{position}]",
             contract=self.model.manifest.input,
-            links=self._links,
+            broker_clients=self._broker_clients,
             metrics=self.metrics,
             clock=self.clock,
         )
 
     def _sink(self, position: int, config: SinkConfig) -> Sink:
-        return build_sink(config, name=f"sink[{position}]", links=self._links, metrics=self.metrics, clock=self.clock)
+        return build_sink(
+            config,
+            name=f"sink[{position}]",
+            broker_clients=self._broker_clients,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
 
     def _outbox(self, stack: ExitStack) -> Outbox | None:
         """Not opened before `run`: checking a configuration makes no file, and leaves alone one that is in use."""
@@ -274,12 +280,14 @@ class App:
             EdgeError: a source, sink or store cannot be opened, and waiting would not help.
         """
         try:
-            for link in self._links.values():  # until the last word is said, whichever source or sink closes last
-                link.hold()
-                self._held.append(link)
+            for (
+                broker_client
+            ) in self._broker_clients.values():  # until the last word is said, whichever source or sink closes last
+                broker_client.hold()
+                self._held.append(broker_client)
             self._open_outbox()
             self.drops.start(self.loop)
-            self.loop.each_turn(self.pipeline.end_turn)
+            self.loop.each_iteration(self.pipeline.flush_iteration)
             for sink in self.sinks:
                 sink.open(self.loop)
             if self.escalator is not None:
@@ -291,7 +299,7 @@ class App:
             if self.config.model.failover != "off":
                 self._watchdog = Watchdog(self._call_began, self.config.model.deadline_ms / 1e3, self._hung, self.clock)
             if self.updates is not None:  # before the sources, whose topics may overlap with those of updates
-                self.updates.open(self.loop, self.pipeline, self._links)
+                self.updates.open(self.loop, self.pipeline, self._broker_clients)
             if self.governor is not None:
                 self.governor.open(self.loop)
             if self.counters is not None:
@@ -302,8 +310,8 @@ class App:
             self.silence.start(self.loop)
             self._begin_windows()
             if self.updates is not None:
-                self.loop.each_turn(self.updates.after_turn)
-            self.loop.each_turn(self._stop_when_finished)
+                self.loop.each_iteration(self.updates.after_iteration)
+            self.loop.each_iteration(self._stop_when_finished)
             self._stop_when_finished()  # an empty recording never wakes the loop
             model = self.model
             log.info(
@@ -313,7 +321,7 @@ class App:
             self._notifier.ready(f"{model.manifest.model}: {model.variant.name} on {model.engine.name}")
             self._show_signs_of_life()
             while not self._stopping:  # not loop.run(), which would forget a stop that came before it
-                self.loop.turn(None)
+                self.loop.iterate(None)
             self._drain()
         finally:
             self.close()
@@ -345,12 +353,12 @@ class App:
     def _release_links(self, timeout_s: float) -> None:
         """Let what is queued and the last status reach the brokers, then disconnect."""
         held, self._held = self._held, []
-        for link in held:
-            link.close(timeout_s)
+        for broker_client in held:
+            broker_client.close(timeout_s)
 
     def _say_who_answers(self, status: Mapping[str, object]) -> None:
-        for link in self._links.values():
-            link.tell("model", status)
+        for broker_client in self._broker_clients.values():
+            broker_client.tell("model", status)
 
     def _call_began(self) -> float:
         began = self.lineup.began if self.lineup is not None else 0.0
@@ -369,14 +377,14 @@ class App:
             self._replace_process(handed_over)
 
     def _say_what_is_governed(self, status: Mapping[str, object]) -> None:
-        for link in self._links.values():
-            link.tell("governor", status)
+        for broker_client in self._broker_clients.values():
+            broker_client.tell("governor", status)
         level, reason = status["level"], status["reason"]
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
     def _say_what_is_kept(self, trouble: str) -> None:
-        for link in self._links.values():
-            link.tell("outbox", {"accepting": not trouble, "trouble": trouble})
+        for broker_client in self._broker_clients.values():
+            broker_client.tell("outbox", {"accepting": not trouble, "trouble": trouble})
 
     def _show_signs_of_life(self) -> None:
         """From the loop, so that one that hangs shows none and is started anew."""
@@ -397,12 +405,12 @@ class App:
             source.pause()
         self.pipeline.flush()
         while not self._settled() and self.clock.monotonic() < until:
-            self.loop.turn(0.05)
+            self.loop.iterate(0.05)
         self._drained = self._settled()
         if self.escalator is not None:
             self._save_budget()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
-            self.loop.turn(0)  # corrections and commits that came in meanwhile
+            self.loop.iterate(0)  # corrections and commits that came in meanwhile
             self._say_what_waits()
         self.pipeline.save(max(0.1, until - self.clock.monotonic()))
         for source in self.sources:
@@ -486,13 +494,15 @@ class App:
             self.escalator.remember("budget", orjson.dumps(self.budget.state()))
 
 
-def _links(config: AppConfig, metrics: Metrics) -> dict[str, Link]:
-    """A link to each broker; MQTT is not imported where there is none."""
+def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClient]:
+    """A client to each broker; MQTT is not imported where there is none."""
     if not config.broker:
         return {}
-    from edge_runtime.mqtt.client import Link  # noqa: PLC0415
+    from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
 
-    return {name: Link(broker, name, metrics, application=config.name) for name, broker in config.broker.items()}
+    return {
+        name: BrokerClient(broker, name, metrics, application=config.name) for name, broker in config.broker.items()
+    }
 
 
 @contextmanager

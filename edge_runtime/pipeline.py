@@ -1,16 +1,16 @@
 """The streaming path: readings in, predictions to the sinks, hard cases to the escalation. Composition only.
 
-One turn of the loop, for all that arrived in it::
+One iteration of the loop, for all that arrived in it::
 
     deliver() ─► windower ─► ready windows      (once per arrival)
-    end_turn() ─► batches ─► engine ─► gate ─► sinks.send ───────────────────────────┐
+    flush_iteration() ─► batches ─► engine ─► gate ─► sinks.send ────────────────────┐
                                         └► escalation.offer ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
                                                                                          the source acknowledges
 
-A source's `done` is called when every sink has handed over the answers of that turn and every hard case is committed,
-so an acknowledged reading has no consequence that a crash could take back (its unfinished window is soft state).
-``provisional`` promises that the case will be closed, so such an answer leaves when its case is committed, and the
-answers of its key that come after it leave behind it; those of other keys do not wait.
+A source's `done` is called when every sink has handed over the answers of that iteration and every hard case is
+committed, so an acknowledged reading has no consequence that a crash could take back (its unfinished window is soft
+state). ``provisional`` promises that the case will be closed, so such an answer leaves when its case is committed, and
+the answers of its key that come after it leave behind it; those of other keys do not wait.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Join:
 
 
 class _Held:
-    """Answers of one key and one turn that wait for a commit, their own or that of an earlier turn."""
+    """Answers of one key and one iteration that wait for a commit, their own or that of an earlier iteration."""
 
     __slots__ = ("answers", "done", "uncommitted")
 
@@ -149,14 +149,14 @@ class Pipeline:
         self._every = 1
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
-        self._open_turns = 0
+        self._open_iterations = 0
         self._held: dict[str, deque[_Held]] = {}  # by key, oldest first; none where no case waits for its commit
         self._unanswering = False
 
     @property
     def idle(self) -> bool:
         """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
-        return not self._ready and self._open_turns == 0 and (self._journal is None or self._journal.drained())
+        return not self._ready and self._open_iterations == 0 and (self._journal is None or self._journal.drained())
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """A source's way in (see `edge_runtime.sources.Deliver`)."""
@@ -181,10 +181,10 @@ class Pipeline:
         """Use what waits for the lateness bound, before stopping; a journal keeps it instead."""
         if self._journal is None:
             self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
-        self.end_turn()
+        self.flush_iteration()
 
     def recover(self, contract: InputContract, config: WindowConfig) -> None:
-        """Go on where the run before ended, as far as a journal has it; its last windows are answered in this turn.
+        """Go on where the run before ended, as far as a journal has it, by answering its last windows.
 
         Raises:
             StoreError: the journal's file is somebody else's, or its path or permissions are wrong.
@@ -197,7 +197,7 @@ class Pipeline:
         self._waiting.append(settled)
 
     def save(self, timeout_s: float) -> None:
-        """Save begun windows and their context, after the last turn."""
+        """Save begun windows and their context, after the last iteration."""
         if self._journal is not None:
             self._journal.stop(self._windower, timeout_s)
 
@@ -205,7 +205,7 @@ class Pipeline:
         """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
 
         Which ones is a matter of their number, so the same stream is thinned the same way on every run; the keys take
-        turns, so that the load is spread.
+        iterations, so that the load is spread.
         """
         self._every = n
 
@@ -217,9 +217,12 @@ class Pipeline:
         self._metrics.dropped["rate_reduced"] += len(windows) - len(kept)
         return kept
 
-    def end_turn(self) -> None:
-        """Answer all windows that this turn made ready."""
-        if self._journal is not None and (settled := self._journal.end_turn(self._ready, self._windower)) is not None:
+    def flush_iteration(self) -> None:
+        """Answer all windows that this iteration made ready."""
+        if (
+            self._journal is not None
+            and (settled := self._journal.flush_iteration(self._ready, self._windower)) is not None
+        ):
             self._waiting.append(settled)
         if not self._ready:
             return
@@ -245,7 +248,7 @@ class Pipeline:
             self._ready += self._windower.flush(self._clock.monotonic())
             self._metrics.counts["window_restarts_total"] += len(self._windower)
             self._windower = windower
-        self.end_turn()
+        self.flush_iteration()
         if windower is not None and self._journal is not None:
             self._journal.change(model.manifest.input, windower)
         self._use(model)
@@ -398,18 +401,18 @@ class Pipeline:
             for done in waiting:
                 done()
             return
-        self._open_turns += 1
+        self._open_iterations += 1
         began = self._clock.monotonic()
         held: dict[str, _Held] = {}
         now = self._hold(answers, held) if hard or self._held else answers
-        join = Join(bool(now) + bool(hard) + len(held) + 1, [*waiting, self._turn_ended])
+        join = Join(bool(now) + bool(hard) + len(held) + 1, [*waiting, self._iteration_ended])
         for one in held.values():
             one.done = join
         if now:
             self._send(now, [join])  # first: answers of a key before its first hard one are among them
         if self._escalation is not None and hard:
             self._escalation.offer(hard, lambda: self._committed(held, join))
-        join()  # the turn itself
+        join()  # the iteration itself
         ended = self._clock.monotonic()
         self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))
 
@@ -429,7 +432,7 @@ class Pipeline:
         return now
 
     def _committed(self, held: Mapping[str, _Held], join: Done) -> None:
-        """The cases of a turn are committed or refused: send its answers, those of each key in order."""
+        """The cases of an iteration are committed or refused: send its answers, those of each key in order."""
         ready: list[Prediction] = []
         done: list[Done] = []
         for key, one in held.items():
@@ -452,5 +455,5 @@ class Pipeline:
             sink.send(answers, join)
         join()  # with no sink there is nobody else to report
 
-    def _turn_ended(self) -> None:
-        self._open_turns -= 1
+    def _iteration_ended(self) -> None:
+        self._open_iterations -= 1

@@ -183,14 +183,14 @@ def runtime(model: Model, config: BenchConfig) -> Iterator[tuple[Driver, Feeder]
             model=model,
         )
         try:
-            app.loop.each_turn(app.pipeline.end_turn)
+            app.loop.each_iteration(app.pipeline.flush_iteration)
             for sink in app.sinks:
                 sink.open(app.loop)
             for source in app.sources:
                 source.open(app.loop, app.pipeline.deliver)
-            _until_subscribed(feeder, lambda: app.loop.turn(0.01))
+            _until_subscribed(feeder, lambda: app.loop.iterate(0.01))
             counts = app.metrics.counts
-            yield Driver(feeder, lambda: app.loop.turn(0.0), lambda: counts["messages_total"]), feeder
+            yield Driver(feeder, lambda: app.loop.iterate(0.0), lambda: counts["messages_total"]), feeder
         finally:
             app.close()
 

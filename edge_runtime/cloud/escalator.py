@@ -367,9 +367,9 @@ class Escalator:
         if self.forwarder.thread.ident is not None:
             self.forwarder.thread.join(max(0.0, until - self._clock.monotonic()))
         if timeout_s > 0:
-            self._loop.turn(0)  # takes what the forwarder has handed over last
+            self._loop.iterate(0)  # takes what the forwarder has handed over last
         while self._unsafe and self._clock.monotonic() < until:
-            self._loop.turn(min(0.05, max(0.0, until - self._clock.monotonic())))
+            self._loop.iterate(min(0.05, max(0.0, until - self._clock.monotonic())))
         self._offered.put(_Stop())
         if self._committer_thread.ident is not None:
             # Some time in any case: a cloud that does not answer may have taken all of it.

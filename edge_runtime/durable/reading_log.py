@@ -1,9 +1,9 @@
 """Durable ingest: readings are written down before they are acknowledged, and what they began goes on after a crash.
 
-The loop hands over one row for each turn; a thread of its own, which mostly waits for the disk, commits whatever has
-been handed over meanwhile in one transaction (group commit), and the loop hears of it. When the rows outweigh the state
-that they lead to, a *snapshot* of that state takes their place. Starting again is: take the snapshot, push the rows
-after it through the windower, and answer again what had not been answered safely, under the same ids.
+The loop hands over one row for each iteration; a thread of its own, which mostly waits for the disk, commits whatever
+has been handed over meanwhile in one transaction (group commit), and the loop hears of it. When the rows outweigh the
+state that they lead to, a *snapshot* of that state takes their place. Starting again is: take the snapshot, push the
+rows after it through the windower, and answer again what had not been answered safely, under the same ids.
 
 If the disk fails or is full, readings are acknowledged without it, loudly: an answer now comes before a promise for
 later. The first write that works is a snapshot, and the promise holds again. The same goes for a start on such a disk,
@@ -53,8 +53,8 @@ class JournalConfig:
     max_bytes: int = 64 * 2**20
     """What the file may have: about twice the windows that all keys have begun, and a megabyte."""
     commit_wait_ms: float = 0.0
-    """How long a commit waits for further turns. 0: as long as the commit before it takes. More writes less, and lets
-    the broker wait for its acknowledgements."""
+    """How long a commit waits for further iterations. 0: as long as the commit before it takes. More writes less, and
+    lets the broker wait for its acknowledgements."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 2**20:
@@ -65,14 +65,14 @@ class JournalConfig:
 
 @dataclass(slots=True)
 class _Commit:
-    """A turn on its way to the disk."""
+    """An iteration on its way to the disk."""
 
     turn: Turn
     settled: int
     readings: int
     done: list[Done]
     contract: str = ""
-    """Of a snapshot; empty for a turn."""
+    """Of a snapshot; empty for an iteration."""
 
 
 class _TakenOver:
@@ -138,7 +138,7 @@ class Journal:
             contract: what a window is; what was written for another one is of no use.
             config: how samples are ordered, likewise.
             windower: fresh; goes on where the one before ended.
-            late: takes windows that could not be read at once; called between turns.
+            late: takes windows that could not be read at once; called between iterations.
 
         Returns:
             Windows that the run before completed and may not have answered safely, and what to call when they are.
@@ -188,7 +188,7 @@ class Journal:
         if windows:
             self._late(windows, settled)
         self._jobs.put(_TakenOver())
-        self._again_at = 0.0  # a snapshot, at the end of this turn
+        self._again_at = 0.0  # a snapshot, at the end of this iteration
 
     def change(self, contract: InputContract, windower: Windower) -> None:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
@@ -215,22 +215,24 @@ class Journal:
         if not self._thread.is_alive():
             self._file.close()
 
-    # -- in a turn ---------------------------------------------------------------------------------------------------
+    # -- in an iteration
+    # ---------------------------------------------------------------------------------------------------
 
     def take(self, readings: Sequence[Reading], done: Done) -> None:
-        """Write these down with the others of the turn; `done` is called when they are on the disk."""
+        """Write these down with the others of the iteration; `done` is called when they are on the disk."""
         self._readings += readings
         self._done.append(done)
 
-    def end_turn(self, windows: Sequence[Window], windower: Windower) -> Done | None:
-        """Hand the turn to the thread.
+    def flush_iteration(self, windows: Sequence[Window], windower: Windower) -> Done | None:
+        """Hand the iteration to the thread.
 
         Args:
-            windows: completed in this turn.
-            windower: its state is the one after all readings of this turn.
+            windows: completed in this iteration.
+            windower: its state is the one after all readings of this iteration.
 
         Returns:
-            What to call when the answers to `windows` are safe; None if the turn took no reading to be written down.
+            What to call when the answers to `windows` are safe; None if the iteration took no reading to be written
+            down.
         """
         if not self._readings:
             if self._broken and self._clock.monotonic() >= self._again_at:

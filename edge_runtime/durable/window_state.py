@@ -41,7 +41,7 @@ Done = Callable[[], None]
 
 
 class Progress:
-    """Completed windows whose answers are not safe yet, by turn of the loop; snapshots of them and of a windower.
+    """Completed windows whose answers are not safe yet, by iteration of the loop; snapshots of them and of a windower.
 
     Args:
         path: of the file, for messages.
@@ -53,7 +53,7 @@ class Progress:
         self._clock = clock
         self._open: dict[int, Sequence[Window]] = {}
         self.seq = 0
-        """Number of the last turn."""
+        """Number of the last iteration."""
         self.contract = ""
         """Of the windows, as text: a snapshot of other ones is of no use."""
 
@@ -65,7 +65,7 @@ class Progress:
         self._open.clear()
 
     def hold(self, windows: Sequence[Window]) -> Done | None:
-        """Begin a turn that has completed `windows`; returns what to call when their answers are safe."""
+        """Begin an iteration that has completed `windows`; returns what to call when their answers are safe."""
         self.seq += 1
         seq = self.seq
         if not windows:
@@ -75,7 +75,7 @@ class Progress:
 
     @property
     def settled(self) -> int:
-        """All windows of the turns up to this one are answered, and their answers safe."""
+        """All windows of the iterations up to this one are answered, and their answers safe."""
         return next(iter(self._open), self.seq + 1) - 1
 
     def snapshot(self, windower: Windower | None) -> bytes:
@@ -96,7 +96,7 @@ class Progress:
             windows, readings = self._replay(left, windower)
         elif left.snapshot or left.turns:
             log.warning("the journal %s was written for other windows and begins anew", self._path)
-        settled = self.hold(windows)  # as if a turn had completed them now
+        settled = self.hold(windows)  # as if an iteration had completed them now
         return windows, readings, settled or _nothing
 
     def _replay(self, left: Recovered, windower: Windower) -> tuple[list[Window], int]:
@@ -218,8 +218,8 @@ class SavedWindows:
         """Nothing is written for a reading."""
         done()
 
-    def end_turn(self, windows: Sequence[Window], _windower: Windower) -> Done | None:
-        """Remember the windows of a turn until `Done` is called."""
+    def flush_iteration(self, windows: Sequence[Window], _windower: Windower) -> Done | None:
+        """Remember the windows of an iteration until `Done` is called."""
         return self._progress.hold(windows) if windows else None
 
     def stop(self, windower: Windower, _timeout_s: float) -> None:

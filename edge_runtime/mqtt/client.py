@@ -1,4 +1,4 @@
-"""A connection to one broker that stays: shared by the sources and sinks that use this broker.
+"""MQTT broker client: one lasting connection, shared by the sources and sinks that use this broker.
 
 ::
 
@@ -7,7 +7,7 @@
        └──────────────────────────────────────────────────────────────────────────────────────┘
 
 All of it but the connecting thread runs on the loop. What arrived together is handed over together; acknowledgements
-and own messages leave joined, at the end of the turn.
+and own messages leave joined, at the end of the iteration.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from edge_runtime._version import __version__
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import SUSPICIOUS, VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.connector import Dialler
-from edge_runtime.mqtt.inbound_queue import Reception
+from edge_runtime.mqtt.connector import Connector
+from edge_runtime.mqtt.inbound_queue import InboundQueue
 from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
-from edge_runtime.mqtt.session import Done, Incoming, Message, Outgoing
+from edge_runtime.mqtt.session import Done, InboundAcks, Message, OutboundQueue
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import RECONNECT, Retry
@@ -41,8 +41,8 @@ _FILTERS_A_PACKET = 64
 """Filters in one UNSUBSCRIBE."""
 
 
-class Link:
-    """Keeps one broker connected.
+class BrokerClient:
+    """Client of one broker, which reconnects until it is closed.
 
     Args:
         config: which broker, and how.
@@ -84,8 +84,8 @@ class Link:
         self._users = 0
         self._publish_qos = 0
         self._loop: Loop | None = None
-        self._outgoing: Outgoing | None = None
-        self._reception = Reception(config, name, self._router, metrics)
+        self._outbound_queue: OutboundQueue | None = None
+        self._inbound_queue = InboundQueue(config, name, self._router, metrics)
         self._batched = config.receive == "batched" and self._address.websocket_path is None
         self._kept: Connection | None = None  # the fallback's, which outlives its sockets
         self._connection: Connection | None = None  # greeting or connected
@@ -94,7 +94,7 @@ class Link:
         self._watched = -1  # the descriptor that the loop watches for reading
         self._writing = -1  # and for writing
         self._timer: Timer | None = None
-        self._dialler = Dialler(name)
+        self._connector = Connector(name)
         self._closed = False
         self._told: dict[str, Mapping[str, object]] = {}
         metrics.gauges[self._gauge] = 0.0
@@ -152,15 +152,15 @@ class Link:
             self._send_unsubscribe(leaving)
 
     def publish(self, messages: Sequence[Message], done: Done | None = None) -> None:
-        """Queue messages. They leave at the end of the turn, or when the broker is back.
+        """Queue messages. They leave at the end of the iteration, or when the broker is back.
 
         Args:
             messages: in order; topics are valid.
             done: called when all are handed over (QoS 0: written to the socket; QoS 1 and 2: acknowledged), or dropped
                 by the queue's policy and counted.
         """
-        assert self._outgoing is not None, "open() comes first"
-        self._outgoing.offer(messages, done)
+        assert self._outbound_queue is not None, "open() comes first"
+        self._outbound_queue.offer(messages, done)
 
     def tell(self, part: str, facts: Mapping[str, object]) -> None:
         """Keep facts in the retained status beside ``online``, where there is a status topic.
@@ -172,11 +172,11 @@ class Link:
         if not self._status_barrier.call(lambda: json.dumps(facts)):
             return
         self._told[part] = facts
-        if self._connected and self._outgoing is not None and self.config.status_topic:
-            self._outgoing.offer([self._status("online", "")], None)
+        if self._connected and self._outbound_queue is not None and self.config.status_topic:
+            self._outbound_queue.offer([self._status("online", "")], None)
 
     def open(self, loop: Loop, *, publish_qos: int = 0) -> None:
-        """Begin to connect in the loop's next turn, when all users have called it, each with its highest QoS."""
+        """Begin to connect in the loop's next iteration, when all users have called it, each with its highest QoS."""
         self._users += 1
         self._publish_qos = max(self._publish_qos, publish_qos)
         if self._loop is not None:
@@ -184,8 +184,8 @@ class Link:
         self._loop = loop
         if self.config.password_file and not self._address.tls and not self._address.loopback:
             logger.warning("broker %s: the password crosses the network readable; use mqtts://", self.name)
-        self._outgoing = self._make_outgoing()
-        loop.each_turn(self._end_turn)
+        self._outbound_queue = self._make_outbound_queue()
+        loop.each_iteration(self._flush_iteration)
         loop.call_soon(self._connect)
 
     def hold(self) -> None:
@@ -194,7 +194,7 @@ class Link:
 
     def pause(self) -> None:
         """Hand over no more messages; what comes now stays unacknowledged, for the broker to keep. The rest goes on."""
-        self._reception.pause()
+        self._inbound_queue.pause()
         self._read_again()
 
     def close(self, timeout_s: float) -> None:
@@ -205,11 +205,11 @@ class Link:
         self.pause()
         self._closed = True
         self._cancel_timer()
-        self._dialler.cancel()
-        if self._connected and self._loop is not None and self._outgoing is not None:
+        self._connector.cancel()
+        if self._connected and self._loop is not None and self._outbound_queue is not None:
             if self.config.status_topic:
-                self._outgoing.offer([self._status("offline", "stopped")], None)
-            self._drain(self._loop, self._outgoing, timeout_s)
+                self._outbound_queue.offer([self._status("offline", "stopped")], None)
+            self._drain(self._loop, self._outbound_queue, timeout_s)
         if self._connection is not None:
             if self._connected and self._connection.is_open():
                 self._connection.disconnect()
@@ -219,22 +219,22 @@ class Link:
         if self._connected:
             self._show(connected=False)
             logger.info("broker %s: disconnected", self.name)
-        lost = self._outgoing.abandon() if self._outgoing is not None else 0
+        lost = self._outbound_queue.abandon() if self._outbound_queue is not None else 0
         if lost:
             self._metrics.dropped["publish_not_sent"] += lost
             logger.warning("broker %s: %d messages were not handed over before the end", self.name, lost)
 
-    def _drain(self, loop: Loop, outgoing: Outgoing, timeout_s: float) -> None:
+    def _drain(self, loop: Loop, outbound_queue: OutboundQueue, timeout_s: float) -> None:
         """Wait for what is on its way; the loop may not be turning any more."""
         until = loop.clock.monotonic() + timeout_s
-        self._end_turn()
+        self._flush_iteration()
         with selectors.DefaultSelector() as selector:
             connection = self._connection
             if connection is None or not connection.is_open():
                 return
             fd = connection.fileno()
             selector.register(fd, selectors.EVENT_READ)
-            while self._connected and (outgoing.waiting or self._writing >= 0):
+            while self._connected and (outbound_queue.waiting or self._writing >= 0):
                 left = until - loop.clock.monotonic()
                 if left <= 0:
                     return
@@ -242,11 +242,11 @@ class Link:
                 selector.modify(fd, events)
                 selector.select(left)
                 self._read()
-                self._end_turn()
+                self._flush_iteration()
 
     # -- connecting ----------------------------------------------------------------------------------------------
 
-    def _make_outgoing(self) -> Outgoing:
+    def _make_outbound_queue(self) -> OutboundQueue:
         # Here and below: paho is loaded when a connection is wanted, not when a configuration is read.
         from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
 
@@ -254,9 +254,9 @@ class Link:
             logger.warning("broker %s: this paho-mqtt cannot be batched; receiving through its callbacks", self.name)
             self._batched = False
         if not self._batched:
-            self._reception.incoming = Incoming(keeps_ids=False)
+            self._inbound_queue.inbound_acks = InboundAcks(keeps_ids=False)
         config = self.config
-        return (Outgoing if self._batched else fallback.FallbackOutgoing)(
+        return (OutboundQueue if self._batched else fallback.PahoOutboundQueue)(
             config.queue_messages,
             config.queue_bytes,
             drop_oldest=config.when_full == "drop_oldest",
@@ -279,17 +279,17 @@ class Link:
         if self._batched:
             return connection.BatchedConnection(config, identity, self)
         if self._kept is None or self._kept.identity != identity:
-            if self._kept is not None and self._outgoing is not None:
-                self._outgoing.requeue()  # the client that goes takes its session with it
+            if self._kept is not None and self._outbound_queue is not None:
+                self._outbound_queue.requeue()  # the client that goes takes its session with it
             self._kept = fallback.FallbackConnection(config, identity, self)
         return self._kept
 
     def _connect(self) -> None:
         if self._loop is not None and not self._closed:
             self._attempts.begin()
-            self._dialler.dial(self._make_connection(), self._secrets, self._loop, self._on_dialled)
+            self._connector.connect(self._make_connection(), self._secrets, self._loop, self._on_connected)
 
-    def _on_dialled(self, connection: Connection, error: Exception | None) -> None:
+    def _on_connected(self, connection: Connection, error: Exception | None) -> None:
         from edge_runtime.mqtt.connection import describe  # noqa: PLC0415
 
         assert self._loop is not None
@@ -307,20 +307,20 @@ class Link:
 
     def on_accepted(self, accepted: Accepted) -> None:
         """The broker took us."""
-        connection, loop, outgoing = self._connection, self._loop, self._outgoing
-        if connection is None or loop is None or outgoing is None:
+        connection, loop, outbound_queue = self._connection, self._loop, self._outbound_queue
+        if connection is None or loop is None or outbound_queue is None:
             return
         self._cancel_timer()
         self._attempts.accepted(loop.clock.monotonic())
         self._show(connected=True)
-        self._reception.begin(session_present=accepted.session_present, linger_s=loop.linger_s)
-        outgoing.begin(
+        self._inbound_queue.begin(session_present=accepted.session_present, linger_s=loop.linger_s)
+        outbound_queue.begin(
             accepted.limits,
             session_present=accepted.session_present,
             suspicious=self._attempts.short >= SUSPICIOUS,
         )
         if self.config.status_topic:
-            outgoing.offer_first(self._status("online", ""))
+            outbound_queue.offer_first(self._status("online", ""))
         # The first time always: this run may ask for other topics than the one that left the session.
         filters = self._router.filters()
         if filters and not (accepted.session_present and self._subscribed):
@@ -395,8 +395,8 @@ class Link:
             self._timer = self._loop.call_later(self._keepalive_s / 4, self._keep_alive)
             connection.keep_alive()
             self._check()
-            if self._outgoing is not None and self._connected:
-                self._outgoing.trust()
+            if self._outbound_queue is not None and self._connected:
+                self._outbound_queue.trust()
 
     # -- losing it -----------------------------------------------------------------------------------------------
 
@@ -408,17 +408,17 @@ class Link:
             self._lost(connection.failure)
 
     def _lost(self, why: str) -> None:
-        loop, outgoing = self._loop, self._outgoing
+        loop, outbound_queue = self._loop, self._outbound_queue
         assert loop is not None
-        assert outgoing is not None
+        assert outbound_queue is not None
         self._cancel_timer()
         if self._subscribing:  # not known to be granted
             self._subscribed = False
         self._subscribing.clear()
         self._unsubscribing.clear()
-        largest = outgoing.largest_inflight()
-        outgoing.end()
-        self._reception.forget("connection_lost")
+        largest = outbound_queue.largest_inflight()
+        outbound_queue.end()
+        self._inbound_queue.forget("connection_lost")
         was_connected = self._connected
         if was_connected:
             self._show(connected=False)
@@ -459,9 +459,9 @@ class Link:
         connection, loop = self._connection, self._loop
         if connection is None or loop is None or self._watched < 0:
             return
-        self._reception.received_at = loop.clock.monotonic()
+        self._inbound_queue.received_at = loop.clock.monotonic()
         if connection.read():
-            loop.hurry()
+            loop.skip_linger()
             if connection.hides:
                 loop.call_soon(self._read)
         self._check()
@@ -472,29 +472,29 @@ class Link:
             if self._connection is not None:
                 self._connection.abort("it sent a message before it answered CONNECT")
             return
-        reception = self._reception
+        inbound_queue = self._inbound_queue
         if self._loop is not None:
             self._loop.arrived(len(publishes))
-        if reception.take(publishes) and self._loop is not None:
-            self._loop.hurry()
-        if reception.held_bytes > self.config.max_held_bytes:
+        if inbound_queue.take(publishes) and self._loop is not None:
+            self._loop.skip_linger()
+        if inbound_queue.held_bytes > self.config.max_held_bytes:
             self._stop_reading()
 
     def on_oversize(self, publish: Publish) -> None:
         """A message over the limit was skipped."""
-        self._reception.skip(publish)
+        self._inbound_queue.skip(publish)
 
     def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK, PUBREC, PUBREL or PUBCOMP came."""
         if kind == PUBREL:
-            self._reception.incoming.released(packet_id)
-        elif self._outgoing is not None:
-            self._outgoing.acknowledged(kind, packet_id, reason_code)
+            self._inbound_queue.inbound_acks.released(packet_id)
+        elif self._outbound_queue is not None:
+            self._outbound_queue.acknowledged(kind, packet_id, reason_code)
 
     def _release_held(self) -> None:
-        if self._reception.release() and self._loop is not None:
-            self._loop.hurry()
-        if not self._reception.held_bytes:
+        if self._inbound_queue.release() and self._loop is not None:
+            self._loop.skip_linger()
+        if not self._inbound_queue.held_bytes:
             self._read_again()
 
     def _stop_reading(self) -> None:
@@ -512,29 +512,33 @@ class Link:
 
     # -- sending -------------------------------------------------------------------------------------------------
 
-    def _end_turn(self) -> None:
-        connection, outgoing, loop = self._connection, self._outgoing, self._loop
-        if outgoing is None or loop is None:
+    def _flush_iteration(self) -> None:
+        connection, outbound_queue, loop = self._connection, self._outbound_queue, self._loop
+        if outbound_queue is None or loop is None:
             return
-        reception = self._reception
+        inbound_queue = self._inbound_queue
         while True:
             self._check()
             if connection is not None and connection is self._connection:
-                empty = connection.send(reception.incoming.take_acks() if self._connected else None, outgoing)
+                empty = connection.send(
+                    inbound_queue.inbound_acks.take_acks() if self._connected else None, outbound_queue
+                )
                 if connection.is_open() and empty != (self._writing < 0):
                     self._writing = -1 if empty else connection.fileno()
                     loop.watch_write(connection.fileno(), None if empty else _awake)
                 self._check()  # sending may have found it gone; no event would tell, its descriptor is closed
-            finished = outgoing.take_finished()
+            finished = outbound_queue.take_finished()
             if not finished:
                 break
             for done in finished:
                 done()
-        if reception.held_bytes and reception.can_release:
+        if inbound_queue.held_bytes and inbound_queue.can_release:
             loop.call_soon(self._release_held)
-        if (reception.incoming.unacked and reception.broker_waits) or (self._connected and outgoing.queued):
-            loop.hurry()
+        if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (
+            self._connected and outbound_queue.queued
+        ):
+            loop.skip_linger()
 
 
 def _awake() -> None:
-    """The kernel takes bytes again; the end of this turn sends them."""
+    """The kernel takes bytes again; the end of this iteration sends them."""

@@ -1,7 +1,7 @@
 """One connection to a broker: paho's client, and how messages pass it by.
 
-`Connection` is what `Link` sees: connect (in a thread of its own, it blocks), then read, send, acknowledge and close on
-the loop's thread. `BatchedConnection` parses messages itself, `edge_runtime.mqtt.fallback` lets paho do it.
+`Connection` is what `BrokerClient` sees: connect (in a thread of its own, it blocks), then read, send, acknowledge and
+close on the loop's thread. `BatchedConnection` parses messages itself, `edge_runtime.mqtt.fallback` lets paho do it.
 
 paho's callbacks run while paho holds a lock, so they only take notes; the notes are acted upon when the call into paho
 has returned.
@@ -36,7 +36,7 @@ from edge_runtime.mqtt.packets import (
     Publish,
     decode_ack,
 )
-from edge_runtime.mqtt.session import WINDOW_311, Acks, Limits, Message, Outgoing
+from edge_runtime.mqtt.session import WINDOW_311, Acks, Limits, Message, OutboundQueue
 from edge_runtime.mqtt.transport import FAREWELL_S, OVERSIZE, Transport, decode_oversize, set_nodelay
 from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER
 
@@ -80,7 +80,7 @@ _BAD_CREDENTIALS: Final = frozenset({0x86, 0x87, 0x8A, 0x8C})  # user or passwor
 
 
 class Listener(Protocol):
-    """Who hears what a connection reads; `Link` is one."""
+    """Who hears what a connection reads; `BrokerClient` is one."""
 
     def on_accepted(self, accepted: Accepted) -> None:
         """The broker took us."""
@@ -130,7 +130,7 @@ def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity
         manual_ack=True,
     )
     client.connect_timeout = config.connect_timeout_s
-    client.max_inflight_messages_set(0)  # no limit: the window is kept by `Outgoing`
+    client.max_inflight_messages_set(0)  # no limit: the window is kept by `OutboundQueue`
     if address.websocket_path is not None:
         client.ws_set_options(address.websocket_path)
     if identity.will is not None:
@@ -251,7 +251,7 @@ class Connection:
         """Bytes may wait inside (decrypted, unframed), where no selector sees them."""
         raise NotImplementedError
 
-    def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
+    def send(self, acks: Acks | None, outbound_queue: OutboundQueue) -> bool:
         """Send acknowledgements and what is outgoing, as far as broker and kernel take it; report what was written.
 
         Returns:
@@ -448,18 +448,18 @@ class BatchedConnection(Connection):
             self.transport.end()
             self._let_paho_read()
 
-    def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
+    def send(self, acks: Acks | None, outbound_queue: OutboundQueue) -> bool:
         transport = self.transport
         if acks is not None:
             transport.write(acks.encode())
-        for packet in outgoing.pump(transport.offered, OUT_BUFFER_BYTES - transport.unsent):
+        for packet in outbound_queue.pump(transport.offered, OUT_BUFFER_BYTES - transport.unsent):
             transport.write(packet)
         try:
             empty = transport.flush()
         except OSError as error:
             self.abort(describe(error, self._config))
             return True
-        outgoing.written(transport.written)
+        outbound_queue.written(transport.written)
         return empty
 
 

@@ -1,4 +1,4 @@
-"""Connecting without blocking the loop: a short-lived thread per attempt, and one hand-over."""
+"""Connector: connects without blocking the loop, in a short-lived thread per attempt with one hand-over."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 Then = Callable[["Connection", Exception | None], None]
 
 
-class Dialler:
-    """Runs `Connection.connect` in a daemon thread, since resolving, TCP and TLS may each take seconds.
+class Connector:
+    """Background connector: runs `Connection.connect` in a daemon thread.
 
-    The thread owns the connection until its result is taken on the loop's thread; then it is gone. A result that is
-    not wanted any more is closed by whoever holds it.
+    Resolving, TCP and TLS may each take seconds. The thread owns the connection until its result is taken on the loop's
+    thread; then it is gone. A result that is not wanted any more is closed by its holder.
 
     Args:
         name: of the broker; shows in the thread's name.
@@ -32,7 +32,7 @@ class Dialler:
         self._wanted: Connection | None = None
         self._result: tuple[Connection, Exception | None] | None = None
 
-    def dial(self, connection: Connection, secrets: Secrets, loop: Loop, then: Then) -> None:
+    def connect(self, connection: Connection, secrets: Secrets, loop: Loop, then: Then) -> None:
         """Connect; `then` is called on the loop with what went wrong, or None."""
         self._wanted = connection
         threading.Thread(

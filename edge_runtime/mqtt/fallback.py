@@ -22,17 +22,17 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edge_runtime.mqtt.config import BrokerConfig, Secrets
 from edge_runtime.mqtt.connection import Connection, Identity, Listener, make_client
 from edge_runtime.mqtt.packets import DUP, PUBACK, RETAIN, V5, Publish, encode_variable
-from edge_runtime.mqtt.session import Acks, Entry, Limits, Message, Outgoing
+from edge_runtime.mqtt.session import Acks, Entry, Limits, Message, OutboundQueue
 from edge_runtime.mqtt.transport import set_nodelay
 
 _PACKETS_A_TURN = 256
 
 
-class FallbackOutgoing(Outgoing):
+class PahoOutboundQueue(OutboundQueue):
     """Paho numbers, resends and completes what it was given; this keeps the queue before it."""
 
     def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
-        """As in `Outgoing`, but what is in flight is paho's to send again, as much at a time as it likes."""
+        """As in `OutboundQueue`, but what is in flight is paho's to send again, as much at a time as it likes."""
         del session_present, suspicious
         self._limits = limits
 
@@ -120,28 +120,28 @@ class FallbackConnection(Connection):
                 duplicate.shutdown(socket.SHUT_RDWR)
             self._let_paho_read()  # which finds it ended, and cleans up
 
-    def send(self, acks: Acks | None, outgoing: Outgoing) -> bool:
-        assert isinstance(outgoing, FallbackOutgoing)
+    def send(self, acks: Acks | None, outbound_queue: OutboundQueue) -> bool:
+        assert isinstance(outbound_queue, PahoOutboundQueue)
         client = self._client
         if acks is not None:
             for packet_id in acks.pubacks:
                 client.ack(packet_id, 1)
             for packet_id in acks.pubrecs:
                 client.ack(packet_id, 2)
-        while (entry := outgoing.take()) is not None:
-            self._publish(outgoing, entry)
+        while (entry := outbound_queue.take()) is not None:
+            self._publish(outbound_queue, entry)
         if client.want_write():
             client.loop_write()
         for packet_id, reason_code in self._take_acks():
-            outgoing.acknowledged(PUBACK, packet_id, reason_code)
+            outbound_queue.acknowledged(PUBACK, packet_id, reason_code)
         self._after_paho()
         return not (self.is_open() and client.want_write())
 
-    def _publish(self, outgoing: FallbackOutgoing, entry: Entry) -> None:
-        message, limits = entry[0], outgoing.limits
+    def _publish(self, outbound_queue: PahoOutboundQueue, entry: Entry) -> None:
+        message, limits = entry[0], outbound_queue.limits
         assert limits is not None
         if _size(message) > limits.max_packet_bytes:
-            outgoing.refused(entry, "publish_too_large")
+            outbound_queue.refused(entry, "publish_too_large")
             return
         properties: Any = None
         if self.identity.version == V5 and message.properties:
@@ -154,7 +154,7 @@ class FallbackConnection(Connection):
             message.retain and limits.retain,
             properties,
         )
-        outgoing.given(info.mid, entry)
+        outbound_queue.given(info.mid, entry)
 
     def _take_acks(self) -> list[tuple[int, int]]:
         acks, self._acks = self._acks, []

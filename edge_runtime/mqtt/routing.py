@@ -1,4 +1,4 @@
-"""Message routing of a link: which subscription gets a message, and what stands between a side channel and the loop."""
+"""Message router of a client: picks each message's subscription, and guards the loop from side channels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish, TopicFilter
 from edge_runtime.mqtt.recent import Recent
-from edge_runtime.mqtt.session import Delivery, Done
+from edge_runtime.mqtt.session import AckGroup, Done
 from edge_runtime.system.barrier import Barrier
 
 Receive = Callable[[list[Publish], float, Done | None], None]
@@ -119,16 +119,16 @@ class Router:
         """All topic filters and their QoS."""
         return [one for subscription in self._subscriptions for one in subscription.filters]
 
-    def deliver(self, publishes: list[Publish], received: float, delivery: Delivery | None) -> None:
-        """Hand over messages that arrived together; the delivery finishes when all who got some have finished."""
+    def deliver(self, publishes: list[Publish], received: float, ack_group: AckGroup | None) -> None:
+        """Hand over messages that arrived together; the group finishes when all who got some have finished."""
         if len(self._subscriptions) == 1 and not self._subscriptions[0].guarded:
             parts = {self._subscriptions[0]: publishes} if publishes else {}
         else:
             parts = self._sort(publishes)
         done = None
-        if delivery is not None:
-            delivery.wait_for(len(parts))
-            done = delivery.done
+        if ack_group is not None:
+            ack_group.wait_for(len(parts))
+            done = ack_group.done
         for subscription, part in parts.items():
             subscription.receive(part, received, done)
 

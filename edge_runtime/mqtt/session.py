@@ -1,7 +1,7 @@
-"""What is in flight between us and the broker, both ways; no sockets, no time.
+"""MQTT session state: what is in flight between us and the broker, both ways; no sockets, no time.
 
-`Incoming` keeps the order of acknowledgements and recognises QoS 2 messages that come twice; `Outgoing` keeps our own
-messages until the broker has them. Both outlive the connection: `begin` and `end` mark its span.
+`InboundAcks` keeps the order of acknowledgements and recognises QoS 2 messages that come twice; `OutboundQueue` keeps
+our own messages until the broker has them. Both outlive the connection: `begin` and `end` mark its span.
 
 Source: MQTT 5 sections 4.3 (QoS), 4.4 (redelivery), 4.6 (order), 4.9 (flow control); 3.1.1 agrees where it has them.
 """
@@ -34,23 +34,23 @@ WINDOW_311: Final = 20
 """MQTT 3.1.1 has no receive maximum; this is mosquitto's and paho's default for the same thing."""
 
 
-class Delivery:
-    """Messages of QoS 1 and 2 that arrived together and are acknowledged together.
+class AckGroup:
+    """Acknowledgement group: messages of QoS 1 and 2 that arrived together and are acknowledged together.
 
     Args:
-        incoming: told when all have finished.
+        inbound_acks: told when all have finished.
         pubacks: packet ids of the QoS 1 messages, in order of receipt.
         pubrecs: the same of QoS 2.
     """
 
-    __slots__ = ("_followers", "_incoming", "_waiting", "finished", "pubacks", "pubrecs")
+    __slots__ = ("_followers", "_inbound_acks", "_waiting", "finished", "pubacks", "pubrecs")
 
-    def __init__(self, incoming: Incoming, pubacks: list[int], pubrecs: list[int]) -> None:
-        self._incoming = incoming
+    def __init__(self, inbound_acks: InboundAcks, pubacks: list[int], pubrecs: list[int]) -> None:
+        self._inbound_acks = inbound_acks
         self.pubacks = pubacks
         self.pubrecs = pubrecs
         self._waiting = 0
-        self._followers: list[Delivery] = []
+        self._followers: list[AckGroup] = []
         self.finished = False
 
     def wait_for(self, parties: int) -> None:
@@ -59,7 +59,7 @@ class Delivery:
         if not self._waiting:
             self._finish()
 
-    def follow(self, earlier: Delivery) -> None:
+    def follow(self, earlier: AckGroup) -> None:
         """Finish not before another one: it holds the first copy of a message that came again."""
         if not earlier.finished and self not in earlier._followers:
             earlier._followers.append(self)
@@ -73,7 +73,7 @@ class Delivery:
 
     def _finish(self) -> None:
         self.finished = True
-        self._incoming.advance()
+        self._inbound_acks.advance()
         for follower in self._followers:
             follower.done()
 
@@ -96,8 +96,8 @@ class Acks(NamedTuple):
         return out
 
 
-class Incoming:
-    """Messages that the broker waits to see acknowledged.
+class InboundAcks:
+    """Acknowledgement state of received messages: what the broker waits for, in the order of receipt.
 
     QoS 2 goes by method B of MQTT 5 figure 4.3: a message is delivered when its PUBLISH comes, and its packet id is
     remembered until PUBREL, so that a second copy is not delivered. This survives a reconnection to the same session,
@@ -113,24 +113,24 @@ class Incoming:
 
     def __init__(self, *, keeps_ids: bool = True) -> None:
         self._keeps_ids = keeps_ids
-        self._deliveries: deque[Delivery] = deque()
-        self._first_copy: dict[int, Delivery] = {}
+        self._ack_groups: deque[AckGroup] = deque()
+        self._first_copy: dict[int, AckGroup] = {}
         self._acks = Acks([], [], [])
         self.unacked = 0
 
     def begin(self, *, session_present: bool) -> None:
         """A connection stands. What the last one left unacknowledged, the broker sends again."""
-        kept = self._deliveries if session_present and not self._keeps_ids else deque[Delivery]()
-        self._deliveries = deque(one for one in kept if one.pubrecs)
-        for one in self._deliveries:
+        kept = self._ack_groups if session_present and not self._keeps_ids else deque[AckGroup]()
+        self._ack_groups = deque(one for one in kept if one.pubrecs)
+        for one in self._ack_groups:
             one.pubacks = []
-        self.unacked = sum(len(one.pubrecs) for one in self._deliveries)
+        self.unacked = sum(len(one.pubrecs) for one in self._ack_groups)
         self._acks = Acks([], [], [])
         if not session_present:
             self._first_copy.clear()
         self.advance()
 
-    def receive(self, publishes: list[Publish]) -> tuple[list[Publish], Delivery | None]:
+    def receive(self, publishes: list[Publish]) -> tuple[list[Publish], AckGroup | None]:
         """Take note of messages that arrived together.
 
         Returns:
@@ -143,24 +143,24 @@ class Incoming:
         pubrecs = [publish[2] for publish in publishes if publish[3] == 2]
         if not pubrecs:
             return publishes, self._note(pubacks, []) if pubacks else None
-        delivery = self._note(pubacks, pubrecs)
+        ack_group = self._note(pubacks, pubrecs)
         if not self._keeps_ids:
-            return publishes, delivery
+            return publishes, ack_group
         fresh = []
         for publish in publishes:
             if publish[3] == 2:
-                earlier = self._first_copy.setdefault(publish[2], delivery)
-                if earlier is not delivery:
-                    delivery.follow(earlier)
+                earlier = self._first_copy.setdefault(publish[2], ack_group)
+                if earlier is not ack_group:
+                    ack_group.follow(earlier)
                     continue
             fresh.append(publish)
-        return fresh, delivery
+        return fresh, ack_group
 
-    def _note(self, pubacks: list[int], pubrecs: list[int]) -> Delivery:
-        delivery = Delivery(self, pubacks, pubrecs)
-        self._deliveries.append(delivery)
+    def _note(self, pubacks: list[int], pubrecs: list[int]) -> AckGroup:
+        ack_group = AckGroup(self, pubacks, pubrecs)
+        self._ack_groups.append(ack_group)
         self.unacked += len(pubacks) + len(pubrecs)
-        return delivery
+        return ack_group
 
     def released(self, packet_id: int) -> None:
         """PUBREL came: the packet id is free again, and PUBCOMP says so."""
@@ -169,10 +169,10 @@ class Incoming:
 
     def advance(self) -> None:
         """Acknowledge in the order of receipt (section 4.6), as far as everything up to there is safe."""
-        deliveries = self._deliveries
+        ack_groups = self._ack_groups
         acks = self._acks
-        while deliveries and deliveries[0].finished:
-            first = deliveries.popleft()
+        while ack_groups and ack_groups[0].finished:
+            first = ack_groups.popleft()
             acks.pubacks.extend(first.pubacks)
             acks.pubrecs.extend(first.pubrecs)
             self.unacked -= len(first.pubacks) + len(first.pubrecs)
@@ -242,7 +242,7 @@ class _Unwritten:
         self.end = end
 
 
-class Outgoing:
+class OutboundQueue:
     """Our own messages: a bounded queue, then in flight until the broker has acknowledged them.
 
     Args:

@@ -36,7 +36,7 @@ from edge_runtime.mqtt.packets import (
 from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_variable
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""How much one turn reads at most. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
+"""How much one iteration reads at most. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
 buffer of 128 KiB or more for each read: a fifth of a lone message's read, a third of a flood's; see
 docs/performance.md."""
 

@@ -46,7 +46,7 @@ class SilenceReporter:
        the silence has doubled, at the latest after `LONGEST_S`.
     2. When readings come again, that is logged, and the patience becomes twice the silence that ended: a sensor that
        sends once an hour is mentioned once or twice, not each hour.
-    3. While a broker is away, the link says so; the silence begins when it is back.
+    3. While a broker is away, the client says so; the silence begins when it is back.
     4. The line has what arrived since the last reading and was refused, with an example, or else how to look.
 
     Args:

@@ -38,7 +38,7 @@ class Wait(enum.Enum):
     WRITE = enum.auto()
     MODEL = enum.auto()
     TURN = enum.auto()
-    """The next turn of the loop."""
+    """The next iteration of the loop."""
 
 
 Conversation: TypeAlias = Generator[Wait, None, T]

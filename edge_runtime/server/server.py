@@ -183,7 +183,7 @@ class Server:
         front = Front(loop, self._routes, self._tls, self._limits(), self._counts)
         for batcher in self._batchers.values():
             batcher.start(lambda calls: loop.call_soon_threadsafe(partial(deliver, calls)))
-            loop.each_turn(batcher.flush)
+            loop.each_iteration(batcher.flush)
         front.listen(listener)
         thread = threading.Thread(target=loop.run, name=f"serve[{self.url}]", daemon=True)
         self._running = loop, front, thread

@@ -11,7 +11,7 @@ from edge_runtime.schema import OneOf
 from edge_runtime.sinks import Sink
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.client import Link
+    from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.sinks.jsonl import JsonlSinkConfig
     from edge_runtime.sinks.mqtt import MqttSinkConfig
     from edge_runtime.sinks.stdout import StdoutSinkConfig
@@ -27,13 +27,15 @@ else:
     )
 
 
-def build_sink(config: SinkConfig, *, name: str, links: Mapping[str, Link], metrics: Metrics, clock: Clock) -> Sink:
+def build_sink(
+    config: SinkConfig, *, name: str, broker_clients: Mapping[str, BrokerClient], metrics: Metrics, clock: Clock
+) -> Sink:
     """Make a sink. It opens nothing before `Sink.open`.
 
     Args:
         config: which one.
         name: as it appears in messages and metrics.
-        links: brokers by name.
+        broker_clients: brokers by name.
         metrics: receives its counts.
         clock: where time comes from.
 
@@ -43,7 +45,7 @@ def build_sink(config: SinkConfig, *, name: str, links: Mapping[str, Link], metr
     if config.type == "mqtt":
         from edge_runtime.sinks.mqtt import MqttSink  # noqa: PLC0415 - only what the application names
 
-        return MqttSink(config, links[config.broker], metrics, name=name)
+        return MqttSink(config, broker_clients[config.broker], metrics, name=name)
     if config.type == "jsonl":
         from edge_runtime.sinks.jsonl import JsonlSink  # noqa: PLC0415
 

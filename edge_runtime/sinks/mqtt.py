@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.packets import V5, encode_message_properties
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Done, Message
@@ -101,15 +101,17 @@ class MqttSink:
 
     Args:
         config: topic and QoS.
-        link: the broker; shared with others.
+        broker_client: the broker; shared with others.
         metrics: counts topics that had to be changed.
         name: as it appears in messages and metrics.
     """
 
-    def __init__(self, config: MqttSinkConfig, link: Link, metrics: Metrics, *, name: str = "mqtt") -> None:
+    def __init__(
+        self, config: MqttSinkConfig, broker_client: BrokerClient, metrics: Metrics, *, name: str = "mqtt"
+    ) -> None:
         self.name = name
         self._config = config
-        self._link = link
+        self._broker_client = broker_client
         self._metrics = metrics
         self._topic = self._topics(config.topic)
         self._correction_topic = self._topics(config.corrections_topic) if config.corrections_topic else self._topic
@@ -119,12 +121,12 @@ class MqttSink:
     def open(self, loop: Loop) -> None:
         """Connect, and keep trying while the broker is away."""
         self._opened = True
-        self._link.open(loop, publish_qos=self._config.qos)
+        self._broker_client.open(loop, publish_qos=self._config.qos)
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """Publish; `done` is called when the broker has all of them (QoS 0: when they are written to the socket)."""
         config = self._config
-        with_properties = config.properties and self._link.version == V5
+        with_properties = config.properties and self._broker_client.version == V5
         messages = []
         for answer in answers:
             topic = (self._topic if isinstance(answer, Prediction) else self._correction_topic)(answer)
@@ -134,13 +136,13 @@ class MqttSink:
                 properties = encode_message_properties(correlation_data=name.encode(), user_properties=[("id", name)])
                 properties += self._tails[answer.route, answer.model]
             messages.append(Message(topic, answer.to_json(), properties, config.qos, config.retain))
-        self._link.publish(messages, done)
+        self._broker_client.publish(messages, done)
 
     def close(self, timeout_s: float) -> None:
         """Hand over what is queued, within the time given. May be called twice."""
         if self._opened:
             self._opened = False
-            self._link.close(timeout_s)
+            self._broker_client.close(timeout_s)
 
     def _topics(self, template: str) -> Callable[[Answer], bytes]:
         """The function from an answer to its topic, which remembers what it rendered."""

@@ -14,7 +14,7 @@ from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.client import Link
+    from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.sources.alsa import AlsaConfig
     from edge_runtime.sources.iio import IioConfig
     from edge_runtime.sources.mqtt import MqttSourceConfig
@@ -39,7 +39,7 @@ def build_source(
     *,
     name: str,
     contract: InputContract,
-    links: Mapping[str, Link],
+    broker_clients: Mapping[str, BrokerClient],
     metrics: Metrics,
     clock: Clock,
 ) -> Source:
@@ -49,7 +49,7 @@ def build_source(
         config: which one.
         name: as it appears in messages and metrics.
         contract: channels and rate that its codec must produce.
-        links: brokers by name.
+        broker_clients: brokers by name.
         metrics: receives its counts.
         clock: where time comes from.
 
@@ -63,8 +63,8 @@ def build_source(
     if config.type == "mqtt":
         from edge_runtime.sources.mqtt import MqttSource  # noqa: PLC0415 - only what the application names
 
-        link = links[config.broker]
-        return MqttSource(config, link, decoder(config.codec), metrics, clock=clock, name=name)
+        broker_client = broker_clients[config.broker]
+        return MqttSource(config, broker_client, decoder(config.codec), metrics, clock=clock, name=name)
     if config.type == "recording":
         from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
 

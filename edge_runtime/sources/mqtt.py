@@ -11,7 +11,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs.config import CodecConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.packets import Publish, parse_shared_subscription, topic_matches, validate_topic_filter
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.session import Done
@@ -128,7 +128,7 @@ class MqttSource:
 
     Args:
         config: what to subscribe to.
-        link: the broker; shared with others.
+        broker_client: the broker; shared with others.
         decoder: from payloads to readings.
         metrics: counts topics that give no key.
         clock: when messages arrived.
@@ -138,7 +138,7 @@ class MqttSource:
     def __init__(
         self,
         config: MqttSourceConfig,
-        link: Link,
+        broker_client: BrokerClient,
         decoder: Decoder,
         metrics: Metrics,
         *,
@@ -147,7 +147,7 @@ class MqttSource:
     ) -> None:
         self.name = name
         self._config = config
-        self._link = link
+        self._broker_client = broker_client
         self._decode = decoder
         self._metrics = metrics
         self._clock = clock or SystemClock()
@@ -159,18 +159,18 @@ class MqttSource:
     def open(self, loop: Loop, deliver: Deliver) -> None:
         """Subscribe, and keep trying while the broker is away."""
         self._deliver = deliver
-        self._link.subscribe(self._config.filters(), self._receive)
-        self._link.open(loop)
+        self._broker_client.subscribe(self._config.filters(), self._receive)
+        self._broker_client.open(loop)
 
     def pause(self) -> None:
         """Take nothing new; acknowledgements still go out."""
-        self._link.pause()
+        self._broker_client.pause()
 
     def close(self) -> None:
         """Let go of the broker. May be called twice."""
         if self._deliver is not None:
             self._deliver = None
-            self._link.close(0.0)
+            self._broker_client.close(0.0)
 
     @property
     def finished(self) -> bool:

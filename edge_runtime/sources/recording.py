@@ -21,7 +21,7 @@ from edge_runtime.types import Reading
 log = logging.getLogger(__name__)
 
 BATCH = 64
-"""Readings delivered in one turn."""
+"""Readings delivered in one iteration."""
 
 IN_FLIGHT = 8
 """Deliveries that may wait for their `done`; the file is read on when one reports."""

@@ -18,7 +18,7 @@ class Arrivals:
        ``span_s / count``. So the mean is that of the sensors, whether the loop waits for the budget or not.
     2. An interval counts as `_LONGEST` budgets at most. Before the first message the mean is that.
     3. Another message is expected within the budget when the mean is at most the budget. Then a wait finds one or more
-       to share the turn with, on average; else it would only make the answer late, and cost a wake-up.
+       to share the iteration with, on average; else it would only make the answer late, and cost a wake-up.
 
     Args:
         budget_s: the latency budget.

@@ -6,7 +6,7 @@ of must not end the stream::
 
     barrier = Barrier("update", metrics)
     loop = GuardedLoop(loop, barrier)        # whatever is scheduled on it runs behind the barrier
-    link.listen([("fleet/update", 1)], receive, barrier)
+    broker_client.listen([("fleet/update", 1)], receive, barrier)
 
 Errors that a side channel expects (`EdgeError`) are its own to handle; the barrier is for the others.
 """
@@ -78,11 +78,11 @@ class Scheduler(Protocol):
         ...
 
     def call_soon(self, callback: Callback) -> None:
-        """Call in the next turn; from the loop's own thread."""
+        """Call in the next iteration; from the loop's own thread."""
         ...
 
     def call_soon_threadsafe(self, callback: Callback) -> None:
-        """Call in the next turn; from any thread."""
+        """Call in the next iteration; from any thread."""
         ...
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:

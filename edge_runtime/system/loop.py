@@ -1,9 +1,9 @@
 """One thread, one selector: everything that computes runs here; only waiting is done elsewhere.
 
 A second busy Python thread starves an inference thread 25-fold under the GIL, so sources are read, windows cut, models
-run and results handed over in turns of this loop. A turn is::
+run and results handed over in iterations of this loop. An iteration is::
 
-    wait for input ─► linger (the latency budget) ─► call the readers ─► call the timers ─► end-of-turn hooks
+    wait for input ─► linger (the latency budget) ─► call the readers ─► call the timers ─► end-of-iteration hooks
 
 The linger is what makes batches: with a budget of 5 ms a wake-up at 10,000 messages/s finds 50 of them, and receiving,
 running the model, publishing and acknowledging are each done once for all. With budget 0 a message is answered at once,
@@ -46,11 +46,12 @@ class Timer:
 
 
 class Loop:
-    """A selector loop with timers, end-of-turn hooks and one way in for other threads.
+    """A selector loop with timers, end-of-iteration hooks and one way in for other threads.
 
     Args:
         linger_s: how long input of a lingering reader may wait for more before it is handled, where more is to be
-            expected. What came while a turn was at work has waited since then, at most since that turn looked.
+            expected. What came while an iteration was at work has waited since then, at most since that iteration
+            looked.
         clock: where time comes from.
     """
 
@@ -65,7 +66,7 @@ class Loop:
         self._soon: deque[Callback] = deque()
         self._from_threads: deque[Callback] = deque()
         self._hooks: list[Callback] = []
-        self._hurry = False
+        self._skip_linger = False
         self._arrivals = Arrivals(linger_s)
         self._arrived = 0
         self._looked_at = 0.0  # nothing that is unread can have come before
@@ -98,11 +99,11 @@ class Loop:
         self._update(fd)
 
     def call_soon(self, callback: Callback) -> None:
-        """Call in the next turn; from the loop's own thread."""
+        """Call in the next iteration; from the loop's own thread."""
         self._soon.append(callback)
 
     def call_soon_threadsafe(self, callback: Callback) -> None:
-        """Call in the next turn; from any thread."""
+        """Call in the next iteration; from any thread."""
         self._from_threads.append(callback)
         with suppress(BlockingIOError, OSError):  # full pipe: it is awake already; closed: nobody is left to wake
             self._wake_end.send(b"\0")
@@ -124,13 +125,13 @@ class Loop:
         self.call_later(seconds, again)
         return timer
 
-    def each_turn(self, hook: Callback) -> None:
-        """Call at the end of every turn, in the order registered: the pipeline first, then those who send."""
+    def each_iteration(self, hook: Callback) -> None:
+        """Call at the end of every iteration, in the order registered: the pipeline first, then those who send."""
         self._hooks.append(hook)
 
-    def hurry(self) -> None:
-        """Do not linger before the next turn: a sender waits for our answer, or more input waits already."""
-        self._hurry = True
+    def skip_linger(self) -> None:
+        """Do not linger before the next iteration: a sender waits for our answer, or more input waits already."""
+        self._skip_linger = True
 
     def arrived(self, count: int) -> None:
         """Report messages that a lingering reader has read; from their rate follows whether waiting for more pays."""
@@ -142,17 +143,17 @@ class Loop:
         """Turn until `stop` is called."""
         self._stopping = False
         while not self._stopping:
-            self.turn(None)
+            self.iterate(None)
 
     def stop(self) -> None:
-        """End `run` after this turn. Safe from a signal handler and from the loop's thread."""
+        """End `run` after this iteration. Safe from a signal handler and from the loop's thread."""
         self._stopping = True
         self.call_soon_threadsafe(lambda: None)
 
-    def turn(self, timeout: float | None) -> None:
-        """One turn: wait at most `timeout` seconds (None: until something happens), then handle what is there."""
+    def iterate(self, timeout: float | None) -> None:
+        """One iteration: wait at most `timeout` seconds (None: until something happens), then handle what is there."""
         ready = self._linger(timeout) if self.linger_s else self._select(self._wait(timeout))
-        self._hurry = False
+        self._skip_linger = False
         for key, events in ready:
             if events & selectors.EVENT_WRITE and (writer := self._writers.get(key.fd)):
                 writer()
@@ -189,7 +190,7 @@ class Loop:
         if not ready:
             ready = self._select(self._wait(timeout))
             since = self.clock.monotonic()
-        if not self._hurry and any(self._lingers(key) for key, _ in ready):
+        if not self._skip_linger and any(self._lingers(key) for key, _ in ready):
             left = since + self.linger_s - self.clock.monotonic()
             if left > 0:
                 self.clock.sleep(left)
@@ -205,7 +206,7 @@ class Loop:
         return reader is not None and reader[1]
 
     def _run_due(self) -> None:
-        # Only what is due now: a callback that asks for another one gets it in the next turn, after the sockets.
+        # Only what is due now: a callback that asks for another one gets it in the next iteration, after the sockets.
         for _ in range(len(self._soon)):
             self._soon.popleft()()
         for _ in range(len(self._from_threads)):

@@ -22,7 +22,7 @@ from edge_runtime.update.job import Jobs
 from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.client import Link
+    from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.mqtt.routing import Subscription
 
 
@@ -66,13 +66,13 @@ class Downloader:
             self._server.tls()  # a wrong file is said at the start
         self._writing = threading.Lock()  # one that was cancelled may still wait for its server
         self._jobs: Jobs | None = None
-        self._link: Link | None = None
+        self._broker_client: BrokerClient | None = None
         self._barrier: Barrier | None = None
         self._active: _Active | None = None
 
-    def open(self, jobs: Jobs, link: Link | None, barrier: Barrier) -> None:
+    def open(self, jobs: Jobs, broker_client: BrokerClient | None, barrier: Barrier) -> None:
         """Be ready to begin."""
-        self._jobs, self._link, self._barrier = jobs, link, barrier
+        self._jobs, self._broker_client, self._barrier = jobs, broker_client, barrier
 
     @property
     def announced(self) -> Announcement | None:
@@ -136,15 +136,15 @@ class Downloader:
 
     def _end(self, active: _Active) -> None:
         active.cancelled.set()
-        if active.subscription is not None and self._link is not None:
-            self._link.unsubscribe(active.subscription)
+        if active.subscription is not None and self._broker_client is not None:
+            self._broker_client.unsubscribe(active.subscription)
         if active.chunks is not None:
             active.chunks.close()
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
     def _join(self, active: _Active, part: Path) -> None:
-        if self._link is None or self._barrier is None:
+        if self._broker_client is None or self._barrier is None:
             self._finish(active, UpdateRefused("chunk", "chunks need update.broker"))
             return
         try:
@@ -153,7 +153,7 @@ class Downloader:
             self._finish(active, error)
             return
         # At every attempt: subscribing is what makes a broker send what it retains.
-        active.subscription = self._link.listen(
+        active.subscription = self._broker_client.listen(
             [(active.announced.topic_filter, 1)],
             functools.partial(self._take_chunk, active),
             self._barrier,

@@ -31,7 +31,7 @@ from edge_runtime.update.job import Jobs, Line
 from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.client import Link
+    from edge_runtime.mqtt.client import BrokerClient
 
 log = logging.getLogger(__name__)
 
@@ -139,21 +139,23 @@ class Intake:
         """What is being fetched, bytes that are here, and bytes in all."""
         return self._downloader.progress
 
-    def open(self, loop: Scheduler, jobs: Jobs, line: Line, link: Link | None, barrier: Barrier) -> None:
+    def open(
+        self, loop: Scheduler, jobs: Jobs, line: Line, broker_client: BrokerClient | None, barrier: Barrier
+    ) -> None:
         """Begin to listen; before the sources, whose topics may overlap.
 
         Args:
             loop: whose callbacks run behind `barrier`.
             jobs: for what takes long.
             line: for messages that have to be verified.
-            link: to the broker of announcements.
+            broker_client: to the broker of announcements.
             barrier: of the side channel.
         """
         self._loop, self._jobs, self._line = loop, jobs, line
-        self._downloader.open(jobs, link, barrier)
-        if link is not None and self._config.topic:
-            link.leave(self._depot.state.filters)  # which a crash may have left in the session
-            link.listen([(self._config.topic, 1)], self._receive, barrier)
+        self._downloader.open(jobs, broker_client, barrier)
+        if broker_client is not None and self._config.topic:
+            broker_client.leave(self._depot.state.filters)  # which a crash may have left in the session
+            broker_client.listen([(self._config.topic, 1)], self._receive, barrier)
 
     def close(self) -> None:
         """Give up what is under way; what is here of it stays."""

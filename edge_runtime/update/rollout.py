@@ -37,7 +37,7 @@ from edge_runtime.windowing.window import WindowConfig, Windower
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
-"""How often a run is judged. Errors are seen in the turn in which they happen."""
+"""How often a run is judged. Errors are seen in the iteration in which they happen."""
 SAVE_AGAIN_S = 30.0
 """After a state could not be written: on a full disk the update waits, and the stream goes on."""
 
@@ -145,8 +145,8 @@ class Course:
             if one is not None:
                 one.close()
 
-    def after_turn(self) -> None:
-        """Compare, where something is to be compared; at the end of each turn, after the answers have left."""
+    def after_iteration(self) -> None:
+        """Compare, where something is to be compared; at the end of each iteration, after the answers have left."""
         run = self.run
         if run is None:
             return

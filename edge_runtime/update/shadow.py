@@ -1,8 +1,8 @@
 """Two models on the same windows: one answers, the other is asked the same afterwards, when there is time for it.
 
 What it costs the live stream: a call of the second model, on as many windows as the first one had just been given, and
-only after that turn's answers have left; then a pause, so that such calls take `share` of the thread's time at most.
-Windows that come meanwhile are not compared, and are counted as skipped.
+only after that iteration's answers have left; then a pause, so that such calls take `share` of the thread's time at
+most. Windows that come meanwhile are not compared, and are counted as skipped.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from edge_runtime.update.update_store import Depot
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
     from edge_runtime.model.failover import Lineup
-    from edge_runtime.mqtt.client import Link
+    from edge_runtime.mqtt.client import BrokerClient
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Updates:
             raise
         self._started = Started(served=None)
         self.course: Course | None = None
-        self._link: Link | None = None
+        self._broker_client: BrokerClient | None = None
         self._loop: Scheduler | None = None
         self._jobs: Jobs | None = None
         self._keys_line: Line | None = None
@@ -113,24 +113,24 @@ class Updates:
         """Instead of `start`: what runs was loaded by somebody else."""
         self._started = Started(served=Served(model, lineup))
 
-    def open(self, loop: Loop, pipeline: Pipeline, links: dict[str, Link]) -> None:
+    def open(self, loop: Loop, pipeline: Pipeline, broker_clients: dict[str, BrokerClient]) -> None:
         """Listen for news, and go on where the last process stopped; before the sources are opened.
 
         Args:
             loop: of the application.
             pipeline: answers with what `start` gave.
-            links: brokers by name.
+            broker_clients: brokers by name.
         """
         guarded = self._loop = GuardedLoop(loop, self._barrier)
-        self._link = links.get(self._config.broker)
+        self._broker_client = broker_clients.get(self._config.broker)
         self._jobs = Jobs(guarded, self._barrier)
         self._keys_line = Line(self._jobs, guarded, self._metrics)  # one each: a flood of one does not drop the other
         line = Line(self._jobs, guarded, self._metrics)
-        self._intake.open(guarded, self._jobs, line, self._link, self._barrier)
-        if self._link is not None:
+        self._intake.open(guarded, self._jobs, line, self._broker_client, self._barrier)
+        if self._broker_client is not None:
             if self._config.keys_topic:
-                self._link.listen([(self._config.keys_topic, 1)], self._receive_keys, self._barrier)
-            self._link.open(loop, publish_qos=1)
+                self._broker_client.listen([(self._config.keys_topic, 1)], self._receive_keys, self._barrier)
+            self._broker_client.open(loop, publish_qos=1)
         self._opened = True
         around = Surroundings(
             config=self._config, window=self._app.window, threshold=self._app.gate.threshold, depot=self.depot,
@@ -143,10 +143,10 @@ class Updates:
         guarded.call_later(self._config.poll_s, self._poll)
         self.tell()
 
-    def after_turn(self) -> None:
-        """Compare two models, where that is due; at the end of each turn, after the answers have left."""
+    def after_iteration(self) -> None:
+        """Compare two models, where that is due; at the end of each iteration, after the answers have left."""
         course = self.course
-        if course is not None and not self._barrier.call(course.after_turn) and course.run is not None:
+        if course is not None and not self._barrier.call(course.after_iteration) and course.run is not None:
             self._barrier.call(lambda: course.fail("comparing it failed unexpectedly"))
 
     @property
@@ -170,8 +170,8 @@ class Updates:
         self._intake.close()
         if self._jobs is not None:
             self._jobs.close(1.0)
-        if self._opened and self._link is not None:
-            self._link.close(1.0)
+        if self._opened and self._broker_client is not None:
+            self._broker_client.close(1.0)
         if self.course is not None:
             self.course.close()
         else:
@@ -273,9 +273,9 @@ class Updates:
 
     def tell(self) -> None:
         """See `Receiver`: publish the status, retained."""
-        if self._link is not None and self._config.status_topic and self.course is not None:
+        if self._broker_client is not None and self._config.status_topic and self.course is not None:
             document = orjson.dumps(self.status())
-            self._link.publish([Message(self._config.status_topic.encode(), document, b"", 1, retain=True)])
+            self._broker_client.publish([Message(self._config.status_topic.encode(), document, b"", 1, retain=True)])
 
     def status(self) -> dict[str, Any]:
         """What the status topic shows, as plain values."""

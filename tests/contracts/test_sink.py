@@ -105,7 +105,7 @@ class Running:
         end = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < end, f"it did not happen; reported: {self.done[:20]}"
-            self.loop.turn(0.02)
+            self.loop.iterate(0.02)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
@@ -126,7 +126,7 @@ def test_answers_are_reported_once_each_in_order_on_the_loop_s_thread(running: R
     for i in range(50):
         running.send(i, prediction(2 * i), prediction(2 * i + 1))
     running.until(lambda: len(running.done) >= 50)
-    running.loop.turn(0.05)
+    running.loop.iterate(0.05)
     assert running.done == list(range(50))
     assert running.threads == {threading.get_ident()}
 

@@ -202,7 +202,7 @@ class Running:
         end = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < end, f"it did not happen; delivered: {self.values()[:50]}"
-            self.loop.turn(0.02)
+            self.loop.iterate(0.02)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
@@ -266,7 +266,7 @@ def test_nothing_is_delivered_once_it_pauses_and_late_reports_are_taken(running:
     for done in running.held:
         done()
     for _ in range(5):
-        running.loop.turn(0.01)
+        running.loop.iterate(0.01)
     assert len(running.readings) == count
 
 
@@ -276,7 +276,7 @@ def test_closing_may_be_repeated_and_ends_all_deliveries(running: Running) -> No
     running.source.close()
     running.made.feed()
     for _ in range(5):
-        running.loop.turn(0.01)
+        running.loop.iterate(0.01)
     assert running.readings == []
 
 

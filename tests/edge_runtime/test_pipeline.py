@@ -182,7 +182,7 @@ def test_a_prediction_says_everything_a_consumer_needs(layout: str) -> None:
     b = bench(manifest(layout))
     b.pipeline.deliver([reading("k", 1000.0, 0.9, 0.9, 0.9, 0.9)], b.clock.monotonic(), None)
     b.clock.advance(0.25)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     (p,) = predictions(b)
     assert (p.id, p.key, p.start, p.end) == ("k@10000", "k", 1000.0, 1000.4)
     assert (p.label, p.route, p.hard, p.model, p.variant) == ("high", "local", False, "bench/3", "null")
@@ -198,7 +198,7 @@ def test_a_hard_window_is_answered_at_once_and_offered_with_the_context_that_it_
     """Mutation that this finds: samples invented in front of a stream."""
     b = bench()
     b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [p.route for p in predictions(b)] == ["provisional"] * 5
     first, second, third, *_, last = b.escalation.cases
     assert first.tensor.tolist() == [pytest.approx([0.31, 0.32, 0.33, 0.34]), [-1.0] * 4]
@@ -213,7 +213,7 @@ def test_a_short_context_is_not_asked_of_a_cloud_that_takes_whole_ones_only() ->
     b = bench(config=GateConfig(max_calls_per_day=72))  # three at once
     b.escalation.short = False
     b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [(p.route, p.hard) for p in predictions(b)] == [("local", True)] * 2 + [("provisional", True)] * 3
     assert [case.tensor.shape for case in b.escalation.cases] == [(2, 8)] * 3
     assert b.metrics.dropped["context_short"] == 2
@@ -223,7 +223,7 @@ def test_a_short_context_is_not_asked_of_a_cloud_that_takes_whole_ones_only() ->
 def test_without_a_cloud_hard_answers_stay_local_and_are_marked() -> None:
     b = bench(cloud=False)
     b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5, 0.5, 0.5)], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [(p.route, p.hard) for p in predictions(b)] == [("local", True)]
 
 
@@ -233,7 +233,7 @@ def test_done_waits_for_every_sink_and_the_commit() -> None:
     done: list[str] = []
     b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5, 0.5, 0.5)], 0.0, lambda: done.append("a"))
     assert done == []
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     b.sink.let_go()
     assert done == []
     assert not b.pipeline.idle
@@ -250,7 +250,7 @@ HARD, EASY = [0.5] * 4, [0.95] * 4
 
 def turn(b: Bench, *readings: Reading) -> None:
     b.pipeline.deliver(readings, 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
 
 
 def test_a_provisional_answer_leaves_when_its_case_is_committed_and_not_before() -> None:
@@ -302,7 +302,7 @@ def test_whatever_the_order_of_commits_each_key_keeps_its_order_and_every_readin
         for key in "abcd":
             levels = [float(rng.choice([0.5, 0.95]))] * 4
             b.pipeline.deliver([reading(key, step * 0.4, *levels)], 0.0, lambda step=step: done.append(step))  # type: ignore[misc]
-        b.pipeline.end_turn()
+        b.pipeline.flush_iteration()
         if b.escalation.held and rng.random() < 0.5:
             refused = [case.prediction.id for case in b.escalation.cases if rng.random() < 0.2]
             waiting = {p.id for p in predictions(b)}
@@ -331,7 +331,7 @@ def test_windows_of_all_keys_share_batches_and_keep_their_order_per_key() -> Non
     for step in range(10):
         keys = [f"k{i}" for i in rng.permutation(6)]
         b.pipeline.deliver([reading(key, step * 0.4, *[0.9] * 4) for key in keys], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert sum(b.engine.batches) == len(predictions(b)) == 6 * 19
     assert set(b.engine.batches[:-1]) == {8}
     for i in range(6):
@@ -346,7 +346,7 @@ def test_answers_do_not_depend_on_the_batch_size() -> None:
         b = bench(max_batch=max_batch)
         levels = np.random.default_rng(1).random(200).tolist()
         b.pipeline.deliver([reading("k", 0.0, *levels)], 0.0, None)
-        b.pipeline.end_turn()
+        b.pipeline.flush_iteration()
         results.append([p.to_json() for p in predictions(b)])
     assert results[0] == results[1] == results[2]
 
@@ -354,7 +354,7 @@ def test_answers_do_not_depend_on_the_batch_size() -> None:
 def test_a_spent_budget_keeps_hard_answers_local_and_counts_them() -> None:
     b = bench(config=GateConfig(max_calls_per_day=2))
     b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [p.route for p in predictions(b)] == ["provisional"] + ["local"] * 8
     assert all(p.hard for p in predictions(b))
     assert b.metrics.dropped == {"budget_calls": 8}
@@ -366,12 +366,12 @@ def test_what_would_be_refused_is_counted_and_not_paid_for() -> None:
     b = bench(config=GateConfig(max_calls_per_day=2))
     b.escalation.reason = "outbox_error"
     b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [p.route for p in predictions(b)] == ["local"] * 9
     assert b.metrics.dropped == {"outbox_error": 9}
     b.escalation.reason = ""
     b.pipeline.deliver([reading("k", 2.0, *[0.5] * 4)], 2.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [p.route for p in predictions(b)[9:]] == ["provisional", "local"]  # a burst of one call, still there
     assert len(b.escalation.cases) == 1
 
@@ -379,7 +379,7 @@ def test_what_would_be_refused_is_counted_and_not_paid_for() -> None:
 def test_audits_are_sent_without_changing_the_answer() -> None:
     b = bench(config=GateConfig(audit_share=1.0))
     b.pipeline.deliver([reading("k", 0.0, *[0.95] * 4)], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     (p,) = predictions(b)
     assert (p.route, p.hard) == ("local", False)
     assert [case.audit for case in b.escalation.cases] == [True]
@@ -393,13 +393,13 @@ def test_without_a_cloud_a_failing_engine_is_counted_and_the_stream_goes_on(capl
     b.engine.fail = True
     for start in (0.0, 0.4):
         b.pipeline.deliver([reading("k", start, *[0.9] * 4)], 0.0, lambda: done.append("a"))
-        b.pipeline.end_turn()
+        b.pipeline.flush_iteration()
     assert done == ["a"] * 2
     assert b.metrics.dropped["engine_error"] == b.metrics.counts["unanswered_total"] == 3
     assert caplog.text.count("windows go unanswered: the accelerator went away") == 1, "one line, not one a batch"
     b.engine.fail = False
     b.pipeline.deliver([reading("k", 0.8, *[0.9] * 2)], 0.0, lambda: done.append("b"))
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     b.sink.let_go()
     assert done == ["a", "a", "b"]
     assert len(predictions(b)) == 1
@@ -417,7 +417,7 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
     b.escalation.hold = True
     b.pipeline.deliver([reading("k", 0.0, *[0.9] * 4)], b.clock.monotonic(), lambda: done.append("a"))
     b.clock.advance(0.25)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert not predictions(b)
     assert not done
     b.escalation.commit()
@@ -433,7 +433,7 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
     b.sink.let_go()
     assert done == ["a"]
     b.pipeline.deliver([reading("k", 0.4, *[0.9] * 4)], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [p.route for p in predictions(b)[1:]] == ["local"] * 2, "the budget holds for these too"
     assert b.metrics.dropped == {"budget_calls": 2}
     counts = b.metrics.counts
@@ -444,7 +444,7 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
 def test_a_window_that_the_engine_refuses_is_dropped_without_its_neighbours() -> None:
     b = bench(max_batch=8)
     b.pipeline.deliver([reading("good", 0.0, *[0.9] * 8), reading("bad", 0.0, *[3e38] * 4)], 0.0, None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     assert [p.key for p in predictions(b)] == ["good"] * 3
     assert b.metrics.dropped == {"not_finite": 1}
     b.sink.let_go()
@@ -455,7 +455,7 @@ def test_every_window_is_accounted_for() -> None:
     b = bench(max_batch=4)
     for i in range(50):
         b.pipeline.deliver([reading("k", i * 0.3, 0.2, 0.9, 0.9)], 0.0, None)
-        b.pipeline.end_turn()
+        b.pipeline.flush_iteration()
         b.sink.let_go()
     counts = b.metrics.counts
     assert counts["windows_total"] == counts["predictions_total"] == len(predictions(b)) == 74
@@ -470,7 +470,7 @@ def test_another_model_takes_over_between_windows() -> None:
     b.pipeline.deliver([reading("k", 1000.0, 0.9, 0.9, 0.9, 0.9)], b.clock.monotonic(), None)
     b.pipeline.replace(LoadedVariant(newer, newer.variants[0], engine), Gate(newer.gate))
     b.pipeline.deliver([reading("k", 1000.4, 0.9, 0.9)], b.clock.monotonic(), None)
-    b.pipeline.end_turn()
+    b.pipeline.flush_iteration()
     before, after = predictions(b)
     assert (before.model, before.hard) == ("bench/3", False)
     assert (after.model, after.hard) == ("bench/4", True)

@@ -190,7 +190,7 @@ def serve() -> None:
     from edge_runtime import app  # noqa: F401, PLC0415
     from edge_runtime.cloud import escalator as escalate  # noqa: F401, PLC0415
     from edge_runtime.cloud import http as cloud_http  # noqa: F401, PLC0415
-    from edge_runtime.mqtt import client as link  # noqa: F401, PLC0415
+    from edge_runtime.mqtt import client as broker_client  # noqa: F401, PLC0415
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115 - a child must not read ahead

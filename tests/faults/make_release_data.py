@@ -94,11 +94,11 @@ def write_journal(folder: Path, *, closed: bool) -> None:
         journal.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)[1]()
         for n, reading in enumerate(readings()[:CASES]):
             journal.take([reading], lambda: None)
-            settled = journal.end_turn(windower.push([reading]), windower)
+            settled = journal.flush_iteration(windower.push([reading]), windower)
             if settled is not None and n < CASES - 4:
                 settled()
             while not journal.drained():
-                loop.turn(1.0)
+                loop.iterate(1.0)
         if closed:
             journal.stop(windower, 60.0)
         for file in Path(scratch).glob("journal.db*"):

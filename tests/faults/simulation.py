@@ -86,14 +86,14 @@ class Device:
     def forward(self) -> bool:
         """Ask the cloud once, if there is anything to ask and it is time."""
         worked = self.escalator.forwarder.forward_some()
-        self._loop.turn(0)  # corrections are published
+        self._loop.iterate(0)  # corrections are published
         self._commit()  # and their cases leave
         return worked
 
     def _commit(self) -> None:
         while not self.escalator._offered.empty():
             self.escalator._commit_some(0.0)
-            self._loop.turn(0)
+            self._loop.iterate(0)
 
     def close(self) -> None:
         """The power goes, in order."""

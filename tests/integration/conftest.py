@@ -9,7 +9,7 @@ import pytest
 from edge_runtime.cloud import escalator as escalate
 from edge_runtime.cloud import forwarder
 from edge_runtime.manifest import GateSpec
-from edge_runtime.mqtt import client as link
+from edge_runtime.mqtt import client as broker_client
 from edge_runtime.system.retry import Retry
 from tests.models import tiny_bundle
 
@@ -36,4 +36,4 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(escalate, "RECONNECT", short)
     for module in (escalate, forwarder):
         monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr(link, "RECONNECT", short)
+    monkeypatch.setattr(broker_client, "RECONNECT", short)

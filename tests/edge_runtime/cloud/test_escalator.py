@@ -77,7 +77,7 @@ class Rig:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"timed out; {self.outbox.counts()}, {self.metrics.snapshot()['counts']}"
-            self.loop.turn(0.02)
+            self.loop.iterate(0.02)
 
     def settled(self) -> bool:
         counts = self.outbox.counts()
@@ -131,7 +131,7 @@ def test_done_comes_after_the_commit_and_not_before(rig: Rig) -> None:
     seen: list[int] = []
     rig.cloud.down = True
     rig.escalator.offer([case(1)], lambda: seen.append(rig.outbox.counts().accepted))
-    rig.loop.turn(0)
+    rig.loop.iterate(0)
     assert seen == []
     assert not rig.escalator.drained()
     rig.escalator.start()

@@ -129,7 +129,7 @@ class Bench:
         for reading in readings:
             self.journal.take([reading], self.acknowledge)
             windows += self.windower.push([reading])
-        self.open.append((windows, self.journal.end_turn(windows, self.windower)))
+        self.open.append((windows, self.journal.flush_iteration(windows, self.windower)))
         return windows
 
     def acknowledge(self) -> None:
@@ -146,7 +146,7 @@ class Bench:
         until = time.monotonic() + PATIENCE_S
         while not self.journal.drained():
             assert time.monotonic() < until
-            self.loop.turn(0.01)
+            self.loop.iterate(0.01)
 
     def crash(self, into: Path) -> Path:
         """What a killed process leaves: the files as they are."""
@@ -249,7 +249,7 @@ def test_readings_are_acknowledged_when_they_are_on_the_disk_and_not_before(benc
     bench.acknowledge = acknowledge  # type: ignore[method-assign]
     for reading in stream(0, 50):
         bench.turn(reading, reading._replace(key="other"))
-        bench.loop.turn(0)
+        bench.loop.iterate(0)
     bench.wait()
     assert bench.acknowledged == file.durable == 100
     assert not early

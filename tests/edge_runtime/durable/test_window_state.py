@@ -48,7 +48,7 @@ class Run:
         windows = []
         for reading in readings:
             completed = self.windower.push([reading])
-            settled = self.saved.end_turn(completed, self.windower)
+            settled = self.saved.flush_iteration(completed, self.windower)
             if settled is not None:
                 self.open.append(settled)
                 if answered:

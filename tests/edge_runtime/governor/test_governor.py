@@ -214,7 +214,7 @@ class Bench:
         for key in self.keys:
             self.sent += 1
             self.pipeline.deliver([Reading(key, 1e9 + at, values)], at, self._accept)
-        self.pipeline.end_turn()
+        self.pipeline.flush_iteration()
 
     def _accept(self) -> None:
         self.accepted += 1
@@ -445,7 +445,7 @@ def test_a_sensor_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest
     try:
         assert hangs.wait(PATIENCE_S)
         loop.call_soon(lambda: turned.append(1))
-        loop.turn(0.0)
+        loop.iterate(0.0)
         assert turned
     finally:
         goes_on.set()
@@ -470,7 +470,7 @@ def test_it_looks_again_and_again_until_it_is_closed(tmp_path: Path) -> None:
     made.open(loop)
 
     def turned() -> bool:
-        loop.turn(0.01)
+        loop.iterate(0.01)
         return metrics.counts["sensor_failures_total"] >= 3
 
     until(turned)

@@ -123,7 +123,7 @@ class Bench:
         until = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < until
-            self.loop.turn(0.0)
+            self.loop.iterate(0.0)
             time.sleep(0.001)
 
     def quiet(self) -> bool:
@@ -132,9 +132,9 @@ class Bench:
     def wait(self, seconds: float) -> None:
         """Let time pass, and what it brings happen."""
         self.clock.advance(seconds)
-        self.loop.turn(0.0)
+        self.loop.iterate(0.0)
         self.turn_until(self.quiet)
-        self.loop.turn(0.0)
+        self.loop.iterate(0.0)
 
     def failovers(self, how: str) -> int:
         return self.metrics.counts[f'failovers_total{{how="{how}"}}']
@@ -362,11 +362,11 @@ def test_closing_frees_every_rung_once(bench: Bench, loading: bool) -> None:
     if loading:
         bench.troubles.gate.clear()
         bench.clock.advance(WAITS.base_s)
-        bench.loop.turn(0.0)
+        bench.loop.iterate(0.0)
     bench.lineup.close()
     bench.troubles.gate.set()
     bench.turn_until(bench.quiet)
-    bench.loop.turn(0.0)
+    bench.loop.iterate(0.0)
     bench.lineup.close()
     assert [one.closed for one in bench.troubles.loaded] == [1] * len(bench.troubles.loaded)
     assert len(bench.troubles.loaded) == 2 + loading

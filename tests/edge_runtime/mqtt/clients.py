@@ -1,4 +1,4 @@
-"""What the tests of the link share: a loop with links on it, and a broker that does exactly what a test tells it."""
+"""Shared test bench of the client: a loop with clients on it, and a broker that does exactly what a test tells it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import (
     CONNECT,
@@ -43,10 +43,10 @@ def unique(prefix: str) -> str:
     return f"{prefix}-{next(_ids)}"
 
 
-def pull_the_plug(link: Link) -> None:
-    """End the link's connection as a lost network does, with nothing said."""
-    assert link._connection is not None
-    with socket.socket(fileno=os.dup(link._connection.fileno())) as duplicate:
+def pull_the_plug(broker_client: BrokerClient) -> None:
+    """End the client's connection as a lost network does, with nothing said."""
+    assert broker_client._connection is not None
+    with socket.socket(fileno=os.dup(broker_client._connection.fileno())) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)
 
 
@@ -79,31 +79,31 @@ class Inbox:
 
 
 class Bench:
-    """A loop and the links on it; leaving closes them."""
+    """A loop and the clients on it; leaving closes them."""
 
     def __init__(self, linger_s: float = 0.0) -> None:
         self.loop = Loop(linger_s)
-        self.links: list[Link] = []
+        self.broker_clients: list[BrokerClient] = []
         self.metrics = Metrics()
 
-    def link(
+    def broker_client(
         self, url: str, inbox: Inbox | None = None, *filters: tuple[str, int], publish_qos: int = 0, **options: Any
-    ) -> Link:
-        """A link that connects in the next turn; its metrics are the bench's."""
+    ) -> BrokerClient:
+        """A client that connects in the next turn; its metrics are the bench's."""
         options.setdefault("client_id", unique("link"))
         config = BrokerConfig(url=url, **options)
-        link = Link(config, config.client_id, self.metrics, retry=QUICK, rng=random.Random(7))
+        broker_client = BrokerClient(config, config.client_id, self.metrics, retry=QUICK, rng=random.Random(7))
         if inbox is not None:
-            link.subscribe(list(filters), inbox)
-        link.open(self.loop, publish_qos=publish_qos)
-        self.links.append(link)
-        return link
+            broker_client.subscribe(list(filters), inbox)
+        broker_client.open(self.loop, publish_qos=publish_qos)
+        self.broker_clients.append(broker_client)
+        return broker_client
 
-    def connected(self, *args: Any, **options: Any) -> Link:
-        """A link that is connected, with its subscription granted."""
-        link = self.link(*args, **options)
-        self.until(lambda: link.connected and not link._subscribing)
-        return link
+    def connected(self, *args: Any, **options: Any) -> BrokerClient:
+        """A client that is connected, with its subscription granted."""
+        broker_client = self.broker_client(*args, **options)
+        self.until(lambda: broker_client.connected and not broker_client._subscribing)
+        return broker_client
 
     def until(self, condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
         """Turn the loop until something is so."""
@@ -111,13 +111,13 @@ class Bench:
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError("it did not happen in time")
-            self.loop.turn(0.02)
+            self.loop.iterate(0.02)
 
     def turns(self, seconds: float) -> None:
         """Turn the loop for a while."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.loop.turn(0.01)
+            self.loop.iterate(0.01)
 
     def __enter__(self) -> Self:
         return self
@@ -125,9 +125,9 @@ class Bench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for link in self.links:
-            while link._users > 0:
-                link.close(0.5)
+        for broker_client in self.broker_clients:
+            while broker_client._users > 0:
+                broker_client.close(0.5)
         self.loop.close()
 
 
@@ -186,7 +186,7 @@ class ScriptedBroker:
             self.send(encode_suback(Suback(wanted.packet_id, granted), self.version))
 
     def send(self, data: bytes | memoryview) -> None:
-        """Send all of it, while the link reads."""
+        """Send all of it, while the client reads."""
         view = memoryview(data)
 
         def more() -> bool:

@@ -1,4 +1,4 @@
-"""A loop with links on it, for every test of the link."""
+"""A loop with clients on it, for every test of the client."""
 
 from __future__ import annotations
 

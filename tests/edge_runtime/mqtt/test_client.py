@@ -1,4 +1,4 @@
-"""The link against real mosquitto and the embedded broker: what it promises to those who use it."""
+"""The client against real mosquitto and the embedded broker: what it promises to those who use it."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 @each_qos
 def test_messages_come_complete_and_in_order(url: str, bench: Bench, protocol: str, receive: str, qos: int) -> None:
     inbox, topic = Inbox(), unique("order")
-    link = bench.connected(url, inbox, (f"{topic}/+", qos), protocol=protocol, receive=receive)
+    broker_client = bench.connected(url, inbox, (f"{topic}/+", qos), protocol=protocol, receive=receive)
     handed_over: list[bool] = []
-    link.publish(messages(600, qos, f"{topic}/x".encode(), size=100), lambda: handed_over.append(True))
+    broker_client.publish(messages(600, qos, f"{topic}/x".encode(), size=100), lambda: handed_over.append(True))
     bench.until(lambda: len(inbox.got) == 600 and handed_over)
     assert numbers(inbox.payloads) == list(range(600))
     assert {publish[3] for publish in inbox.got} == {qos}
     assert handed_over == [True]
-    assert link.version == (V5 if protocol == "5" else V311)
+    assert broker_client.version == (V5 if protocol == "5" else V311)
 
 
 @each_qos
@@ -89,14 +89,14 @@ def test_both_ways_of_receiving_give_the_same_messages(url: str, bench: Bench, p
 def test_what_was_not_done_comes_again(url: str, bench: Bench, protocol: str, receive: str, qos: int) -> None:
     inbox, topic = Inbox(ack=False), unique("again")
     options: dict[str, Any] = {"client_id": unique("keeper"), "protocol": protocol, "receive": receive}
-    link = bench.connected(url, inbox, (topic, qos), **options)
+    broker_client = bench.connected(url, inbox, (topic, qos), **options)
     sender = bench.connected(url, protocol=protocol)
     sender.publish(messages(10, qos, topic.encode()))
     bench.until(lambda: len(inbox.got) == 10)
-    pull_the_plug(link)
-    bench.until(lambda: not link.connected)
+    pull_the_plug(broker_client)
+    bench.until(lambda: not broker_client.connected)
     assert len(inbox.got) == 10
-    bench.until(lambda: link.connected)
+    bench.until(lambda: broker_client.connected)
     if qos == 1:
         bench.until(lambda: len(inbox.got) == 20)
         assert sorted(numbers(inbox.payloads[10:])) == list(range(10))
@@ -105,12 +105,12 @@ def test_what_was_not_done_comes_again(url: str, bench: Bench, protocol: str, re
         assert len(inbox.got) == 10
     inbox.ack = True
     inbox.ack_all()
-    bench.until(lambda: link._reception.incoming.unacked == 0)
+    bench.until(lambda: broker_client._inbound_queue.inbound_acks.unacked == 0)
     bench.turns(0.1)
     count = len(inbox.got)
-    pull_the_plug(link)
-    bench.until(lambda: not link.connected)
-    bench.until(lambda: link.connected)
+    pull_the_plug(broker_client)
+    bench.until(lambda: not broker_client.connected)
+    bench.until(lambda: broker_client.connected)
     bench.turns(0.1)
     assert len(inbox.got) == count
 
@@ -123,7 +123,7 @@ def test_a_message_waits_in_the_session_while_we_are_away(url: str, bench: Bench
     bench.connected(url).publish(messages(5, 1, topic.encode()))
     bench.turns(0.1)
     inbox = Inbox()
-    bench.link(url, inbox, (topic, 1), client_id=client_id, receive=receive)
+    bench.broker_client(url, inbox, (topic, 1), client_id=client_id, receive=receive)
     bench.until(lambda: len(inbox.got) == 5)
     assert numbers(inbox.payloads) == list(range(5))
 
@@ -131,9 +131,9 @@ def test_a_message_waits_in_the_session_while_we_are_away(url: str, bench: Bench
 @protocols
 def test_properties_travel_with_mqtt_5_and_stay_out_of_311(url: str, bench: Bench, protocol: str) -> None:
     inbox, topic = Inbox(), unique("properties")
-    link = bench.connected(url, inbox, (topic, 1), protocol=protocol)
+    broker_client = bench.connected(url, inbox, (topic, 1), protocol=protocol)
     raw = encode_message_properties(correlation_data=b"id-1", user_properties=[("route", "local")])
-    link.publish([Message(topic.encode(), b"{}", raw, 1)])
+    broker_client.publish([Message(topic.encode(), b"{}", raw, 1)])
     bench.until(lambda: inbox.got)
     if protocol == "5":
         found = decode_properties(inbox.got[0][5], 0x30)
@@ -146,17 +146,17 @@ def test_properties_travel_with_mqtt_5_and_stay_out_of_311(url: str, bench: Benc
 @receives
 def test_status_is_retained_and_the_will_says_offline(url: str, bench: Bench, receive: str) -> None:
     inbox, topic = Inbox(), unique("status")
-    link = bench.connected(url, status_topic=topic, receive=receive)
+    broker_client = bench.connected(url, status_topic=topic, receive=receive)
     bench.turns(0.05)
     bench.connected(url, inbox, (topic, 1))
     bench.until(lambda: inbox.got)
     assert json.loads(inbox.payloads[0])["status"] == "online"
     assert inbox.got[0][4] & 1, "it is retained"
-    pull_the_plug(link)
+    pull_the_plug(broker_client)
     bench.until(lambda: len(inbox.got) == 3)
     assert [json.loads(payload)["status"] for payload in inbox.payloads[1:]] == ["offline", "online"]
     assert json.loads(inbox.payloads[1])["reason"] == "connection lost"
-    link.close(1.0)
+    broker_client.close(1.0)
     bench.until(lambda: len(inbox.got) == 4)
     assert json.loads(inbox.payloads[3]) == {**json.loads(inbox.payloads[0]), "status": "offline", "reason": "stopped"}
 
@@ -176,32 +176,34 @@ def test_a_shared_subscription_gives_each_message_to_one_of_two(url: str, bench:
 
 def test_two_subscribers_of_one_link_get_their_own_topics(url: str, bench: Bench) -> None:
     first, second, topic = Inbox(ack=False), Inbox(ack=False), unique("two")
-    link = bench.link(url, first, (f"{topic}/a/+", 1))
-    link.subscribe([(f"$share/g/{topic}/b/#", 1)], second)
-    bench.until(lambda: link.connected and not link._subscribing)
+    broker_client = bench.broker_client(url, first, (f"{topic}/a/+", 1))
+    broker_client.subscribe([(f"$share/g/{topic}/b/#", 1)], second)
+    bench.until(lambda: broker_client.connected and not broker_client._subscribing)
     for i in range(20):
-        link.publish(messages(1, 1, f"{topic}/{'ab'[i % 2]}/x".encode(), start=i))
+        broker_client.publish(messages(1, 1, f"{topic}/{'ab'[i % 2]}/x".encode(), start=i))
     bench.until(lambda: len(first.got) + len(second.got) == 20)
     assert numbers(first.payloads) == list(range(0, 20, 2))
     assert numbers(second.payloads) == list(range(1, 20, 2))
     first.ack_all()
     bench.turns(0.05)
-    assert link._reception.incoming.unacked > 0, "messages that came together are acknowledged when both have finished"
+    assert broker_client._inbound_queue.inbound_acks.unacked > 0, (
+        "messages that came together are acknowledged when both have finished"
+    )
     second.ack_all()
-    bench.until(lambda: link._reception.incoming.unacked == 0)
+    bench.until(lambda: broker_client._inbound_queue.inbound_acks.unacked == 0)
 
 
 def test_facts_that_json_cannot_carry_are_counted_and_leave_the_status_as_it_was(url: str, bench: Bench) -> None:
-    """Mutation: `Link.tell` keeps them: the next connection ends the process when it says ``online``."""
+    """Mutation: `BrokerClient.tell` keeps them: the next connection ends the process when it says ``online``."""
     topic, inbox = unique("status"), Inbox()
     listener = bench.connected(url, inbox, (topic, 1))
-    link = bench.connected(url, status_topic=topic)
-    link.tell("model", {"name": "watch/1"})
-    link.tell("governor", {"level": object()})
-    pull_the_plug(link)
-    bench.until(lambda: not link.connected)
-    bench.until(lambda: link.connected)
-    link.tell("outbox", {"accepting": True})
+    broker_client = bench.connected(url, status_topic=topic)
+    broker_client.tell("model", {"name": "watch/1"})
+    broker_client.tell("governor", {"level": object()})
+    pull_the_plug(broker_client)
+    bench.until(lambda: not broker_client.connected)
+    bench.until(lambda: broker_client.connected)
+    broker_client.tell("outbox", {"accepting": True})
     bench.until(lambda: b"accepting" in (inbox.payloads or [b""])[-1])
     last = json.loads(inbox.payloads[-1])
     assert last["model"] == {"name": "watch/1"}
@@ -215,19 +217,19 @@ def test_facts_that_json_cannot_carry_are_counted_and_leave_the_status_as_it_was
 def test_a_subscription_that_ends_is_ended_at_the_broker_too(
     url: str, bench: Bench, protocol: str, receive: str
 ) -> None:
-    """Mutation: `Link.unsubscribe` tells the router alone: the broker goes on sending, and all of it is unexpected."""
+    """Mutation: `BrokerClient.unsubscribe` tells the router alone: the broker sends on, and all of it is unexpected."""
     kept, ended, topic = Inbox(), Inbox(), unique("end")
-    link = bench.connected(url, kept, (f"{topic}/kept", 1), protocol=protocol, receive=receive)
-    subscription = link.subscribe([(f"{topic}/ended/+", 1)], ended)
-    bench.until(lambda: not link._subscribing)
-    link.publish(messages(1, 1, f"{topic}/ended/0".encode()))
+    broker_client = bench.connected(url, kept, (f"{topic}/kept", 1), protocol=protocol, receive=receive)
+    subscription = broker_client.subscribe([(f"{topic}/ended/+", 1)], ended)
+    bench.until(lambda: not broker_client._subscribing)
+    broker_client.publish(messages(1, 1, f"{topic}/ended/0".encode()))
     bench.until(lambda: ended.got)
-    link.unsubscribe(subscription)
-    link.unsubscribe(subscription)
-    bench.until(lambda: not link._unsubscribing)
-    assert not link._leaving
-    link.publish(messages(5, 1, f"{topic}/ended/0".encode()))
-    link.publish(messages(1, 1, f"{topic}/kept".encode()))
+    broker_client.unsubscribe(subscription)
+    broker_client.unsubscribe(subscription)
+    bench.until(lambda: not broker_client._unsubscribing)
+    assert not broker_client._leaving
+    broker_client.publish(messages(5, 1, f"{topic}/ended/0".encode()))
+    broker_client.publish(messages(1, 1, f"{topic}/kept".encode()))
     bench.until(lambda: kept.got)
     assert len(ended.got) == 1
     assert bench.metrics.dropped["unexpected_topic"] == 0
@@ -239,16 +241,18 @@ def test_a_subscription_that_ended_while_the_broker_was_away_is_ended_when_it_is
     url: str, bench: Bench, protocol: str, receive: str
 ) -> None:
     kept, ended, topic = Inbox(), Inbox(), unique("away")
-    link = bench.connected(url, kept, (f"{topic}/kept", 1), protocol=protocol, receive=receive)
-    subscription = link.subscribe([(f"{topic}/ended/+", 1)], ended)
-    bench.until(lambda: not link._subscribing)
-    pull_the_plug(link)
-    bench.until(lambda: not link.connected)
-    link.unsubscribe(subscription)
+    broker_client = bench.connected(url, kept, (f"{topic}/kept", 1), protocol=protocol, receive=receive)
+    subscription = broker_client.subscribe([(f"{topic}/ended/+", 1)], ended)
+    bench.until(lambda: not broker_client._subscribing)
+    pull_the_plug(broker_client)
+    bench.until(lambda: not broker_client.connected)
+    broker_client.unsubscribe(subscription)
     later = Inbox()
-    link.subscribe([(f"{topic}/later", 1)], later)
-    bench.until(lambda: link.connected and not link._unsubscribing and not link._subscribing)
-    link.publish([Message(f"{topic}/{name}".encode(), b"000000", b"", 1) for name in ("ended/0", "later", "kept")])
+    broker_client.subscribe([(f"{topic}/later", 1)], later)
+    bench.until(lambda: broker_client.connected and not broker_client._unsubscribing and not broker_client._subscribing)
+    broker_client.publish(
+        [Message(f"{topic}/{name}".encode(), b"000000", b"", 1) for name in ("ended/0", "later", "kept")]
+    )
     bench.until(lambda: kept.got and later.got)
     assert ended.got == []
     assert bench.metrics.dropped["unexpected_topic"] == 0
@@ -260,14 +264,14 @@ def test_a_subscription_that_ended_while_the_broker_was_away_is_ended_when_it_is
 def test_a_filter_that_an_earlier_run_left_in_the_session_is_ended(
     url: str, bench: Bench, protocol: str, receive: str, known: bool
 ) -> None:
-    """Mutation: `Link._unasked` does nothing: each message of the left-over filter comes for ever."""
+    """Mutation: `BrokerClient._unasked` does nothing: each message of the left-over filter comes for ever."""
     topic, client = unique("left"), unique("client")
     options: dict[str, Any] = {"protocol": protocol, "receive": receive, "client_id": client}
     first = bench.connected(url, Inbox(), (f"{topic}/left/+", 1), **options)
     first.close(1.0)
     sender = bench.connected(url)
     inbox, other = Inbox(), Inbox()
-    again = bench.link(url, inbox, (f"{topic}/wanted", 1), **options)
+    again = bench.broker_client(url, inbox, (f"{topic}/wanted", 1), **options)
     again.subscribe([(f"{topic}/other", 1)], other)
     if known:
         again.leave([f"{topic}/left/+", f"{topic}/wanted"])
@@ -285,8 +289,8 @@ def test_a_filter_that_an_earlier_run_left_in_the_session_is_ended(
 @pytest.mark.parametrize("size", [200_000, 900_000])
 def test_large_messages_pass_in_both_directions(url: str, bench: Bench, size: int) -> None:
     inbox, topic = Inbox(), unique("large")
-    link = bench.connected(url, inbox, (topic, 1))
-    link.publish(messages(8, 1, topic.encode(), size))
+    broker_client = bench.connected(url, inbox, (topic, 1))
+    broker_client.publish(messages(8, 1, topic.encode(), size))
     bench.until(lambda: len(inbox.got) == 8)
     assert numbers(inbox.payloads) == list(range(8))
     assert {len(payload) for payload in inbox.payloads} == {size + 6}
@@ -294,11 +298,11 @@ def test_large_messages_pass_in_both_directions(url: str, bench: Bench, size: in
 
 def test_larger_messages_than_we_take_are_kept_by_the_broker(url: str, bench: Bench) -> None:
     inbox, topic = Inbox(), unique("too-large")
-    link = bench.connected(url, inbox, (topic, 1), max_packet_bytes=1000)
+    broker_client = bench.connected(url, inbox, (topic, 1), max_packet_bytes=1000)
     bench.connected(url).publish([*messages(1, 1, topic.encode(), 5000), *messages(1, 1, topic.encode(), 10, start=1)])
     bench.until(lambda: inbox.got)
     assert numbers(inbox.payloads) == [1]
-    assert link.connected
+    assert broker_client.connected
 
 
 @protocols
@@ -325,7 +329,7 @@ def test_a_broker_with_20_in_flight_does_not_wait_for_the_latency_budget(
 
         monkeypatch.setattr(bench.loop.clock, "sleep", counted)
         inbox = Inbox()
-        bench.link(url, inbox, (topic, 1), client_id=client_id, protocol=protocol, receive=receive)
+        bench.broker_client(url, inbox, (topic, 1), client_id=client_id, protocol=protocol, receive=receive)
         bench.until(lambda: len(inbox.got) == count)
         assert numbers(inbox.payloads) == list(range(count))
         assert len(waits) < 20
@@ -342,7 +346,7 @@ def test_qos_2_of_a_link_that_only_publishes_arrives_once_over_a_lost_connection
     sender = bench.connected(url, publish_qos=2, protocol=protocol, receive=receive)
     handed_over: list[bool] = []
     sender.publish(messages(10, 2, topic.encode()), lambda: handed_over.append(True))
-    sender._end_turn()  # they are written, and nobody reads the answers
+    sender._flush_iteration()  # they are written, and nobody reads the answers
     assert sender._connection is not None
     fd = sender._connection.fileno()
     assert select.select([fd], [], [], WAIT_S)[0], "the broker has them"
@@ -378,9 +382,9 @@ def test_a_message_that_an_earlier_run_left_half_sent_hides_no_new_one(url: str,
     sender.publish(messages(3, 2, topic.encode(), start=1))
     bench.until(lambda: 3 in numbers(inbox.payloads))
     assert numbers(inbox.payloads) == list(range(4))
-    outgoing = sender._outgoing
-    assert outgoing is not None
-    bench.until(lambda: not outgoing.waiting)
+    outbound_queue = sender._outbound_queue
+    assert outbound_queue is not None
+    bench.until(lambda: not outbound_queue.waiting)
     assert not bench.metrics.dropped
 
 
@@ -397,7 +401,7 @@ def test_nothing_is_lost_when_the_broker_restarts_in_traffic(receive: str, tmp_p
             for _ in range(20):
                 sender.publish(messages(25, 1, topic.encode(), start=sent), lambda: handed_over.append(1))
                 sent += 25
-                bench.loop.turn(0.002)
+                bench.loop.iterate(0.002)
             mosquitto.restart()
         bench.until(lambda: len(handed_over) == 60 and len(set(inbox.payloads)) == sent, 20)
         assert set(numbers(inbox.payloads)) == set(range(sent))
@@ -408,21 +412,22 @@ def test_a_broker_that_is_not_there_is_tried_until_it_comes(bench: Bench, caplog
     caplog.set_level(logging.INFO, "edge_runtime.mqtt")
     port = free_port()
     inbox, topic = Inbox(), unique("late")
-    link = bench.link(f"mqtt://127.0.0.1:{port}", inbox, (topic, 1))
+    broker_client = bench.broker_client(f"mqtt://127.0.0.1:{port}", inbox, (topic, 1))
     handed_over: list[bool] = []
-    link.publish(messages(3, 1, topic.encode()), lambda: handed_over.append(True))
+    broker_client.publish(messages(3, 1, topic.encode()), lambda: handed_over.append(True))
     bench.turns(0.5)
     assert not handed_over
+    where = f"broker {broker_client.name} at 127.0.0.1:{port}"
     assert [record.getMessage() for record in caplog.records] == [
-        f"broker {link.name} at 127.0.0.1:{port}: cannot connect: nothing listens there; trying again until it works"
+        f"{where}: cannot connect: nothing listens there; trying again until it works"
     ]
     with Mosquitto(port=port):
         bench.until(lambda: handed_over)
         assert len(inbox.got) in {0, 3}, "sent before or after the subscription was granted"
         assert len(caplog.records) == 2
-        assert bench.metrics.gauges[f'connected{{broker="{link.name}"}}'] == 1
-        link.close(1)
-    assert bench.metrics.gauges[f'connected{{broker="{link.name}"}}'] == 0
+        assert bench.metrics.gauges[f'connected{{broker="{broker_client.name}"}}'] == 1
+        broker_client.close(1)
+    assert bench.metrics.gauges[f'connected{{broker="{broker_client.name}"}}'] == 0
 
 
 @needs_mosquitto
@@ -435,21 +440,21 @@ def test_a_wrong_password_is_said_once_and_tried_again(
     (tmp_path / "users").write_text("device:" + _mosquitto_hash("open sesame") + "\n")
     (tmp_path / "password").write_text("canary-secret\n")
     with Mosquitto("allow_anonymous false", f"password_file {tmp_path}/users") as mosquitto:
-        link = bench.link(
+        broker_client = bench.broker_client(
             mosquitto.url,
             username="device",
             password_file=tmp_path / "password",
             protocol=protocol,
             receive=receive,
         )
-        bench.until(lambda: link._attempts.failures >= 3)
+        bench.until(lambda: broker_client._attempts.failures >= 3)
         assert len(caplog.records) == 1
         assert "refuses us: " in caplog.text
         assert "not authorized" in caplog.text or "bad user name" in caplog.text
         (tmp_path / "password").write_text("open sesame\n")
-        bench.until(lambda: link.connected)
+        bench.until(lambda: broker_client.connected)
     assert "canary-secret" not in caplog.text
-    assert "canary-secret" not in repr(link.config) + repr(link._secrets)
+    assert "canary-secret" not in repr(broker_client.config) + repr(broker_client._secrets)
 
 
 def _mosquitto_hash(password: str) -> str:
@@ -464,16 +469,16 @@ def _mosquitto_hash(password: str) -> str:
 
 def test_a_slow_broker_fills_the_queue_and_not_the_memory(bench: Bench) -> None:
     with ScriptedBroker(bench) as scripted:
-        link = bench.link(scripted.url, queue_messages=100, protocol="3.1.1")
+        broker_client = bench.broker_client(scripted.url, queue_messages=100, protocol="3.1.1")
         scripted.welcome(subscribe=False)
-        bench.until(lambda: link.connected)
+        bench.until(lambda: broker_client.connected)
         handed_over: list[int] = []
         for i in range(300):
-            link.publish(messages(1, 0, size=100_000, start=i), lambda: handed_over.append(1))
-            bench.loop.turn(0)
+            broker_client.publish(messages(1, 0, size=100_000, start=i), lambda: handed_over.append(1))
+            bench.loop.iterate(0)
         dropped = bench.metrics.dropped["publish_queue_full"]
         assert 50 < dropped < 299, "the kernel, the out-buffer and the queue took the others"
-        assert link._connection.transport.unsent < 2 * 2**20  # type: ignore[union-attr]
+        assert broker_client._connection.transport.unsent < 2 * 2**20  # type: ignore[union-attr]
         bench.until(lambda: len(scripted.read()) == 300 - dropped)
         bench.until(lambda: len(handed_over) == 300)
         got = numbers([item[1] for item in scripted.items])
@@ -486,12 +491,12 @@ def test_closing_hands_over_what_is_queued(url: str) -> None:
     with Bench() as receiver:
         receiver.connected(url, inbox, (topic, 1))
         with Bench() as bench:
-            link = bench.connected(url)
+            broker_client = bench.connected(url)
             handed_over: list[bool] = []
-            link.publish(messages(500, 1, topic.encode()), lambda: handed_over.append(True))
-            link.close(5.0)
+            broker_client.publish(messages(500, 1, topic.encode()), lambda: handed_over.append(True))
+            broker_client.close(5.0)
             assert handed_over == [True]
-            link.close(5.0)  # a second time does nothing
+            broker_client.close(5.0)  # a second time does nothing
         receiver.until(lambda: len(inbox.got) == 500)
         assert not receiver.metrics.dropped
 
@@ -500,14 +505,14 @@ def test_pausing_leaves_messages_to_the_broker(url: str) -> None:
     topic, client_id = unique("pause"), unique("pauser")
     with Bench() as bench:
         inbox = Inbox()
-        link = bench.connected(url, inbox, (topic, 1), client_id=client_id)
-        link.pause()
+        broker_client = bench.connected(url, inbox, (topic, 1), client_id=client_id)
+        broker_client.pause()
         bench.connected(url).publish(messages(5, 1, topic.encode()))
         bench.turns(0.2)
         assert not inbox.got
     with Bench() as later:
         inbox = Inbox()
-        later.link(url, inbox, (topic, 1), client_id=client_id)
+        later.broker_client(url, inbox, (topic, 1), client_id=client_id)
         later.until(lambda: len(inbox.got) == 5)
 
 
@@ -515,18 +520,18 @@ def test_pausing_leaves_messages_to_the_broker(url: str) -> None:
 def test_websockets_go_through_paho(bench: Bench, url: str, protocol: str) -> None:
     with WebsocketBridge(int(url.rsplit(":", 1)[1])) as bridge:
         inbox, topic = Inbox(), unique("websocket")
-        link = bench.connected(bridge.url, inbox, (topic, 1), protocol=protocol)
-        link.publish(messages(300, 1, topic.encode(), 1000))
+        broker_client = bench.connected(bridge.url, inbox, (topic, 1), protocol=protocol)
+        broker_client.publish(messages(300, 1, topic.encode(), 1000))
         bench.until(lambda: len(inbox.got) == 300)
         assert numbers(inbox.payloads) == list(range(300))
-        link.close(1)
+        broker_client.close(1)
 
 
 @receives
 def test_small_packets_are_sent_at_once(url: str, bench: Bench, receive: str) -> None:
-    link = bench.connected(url, receive=receive)
-    assert link._connection is not None
-    with socket.socket(fileno=os.dup(link._connection.fileno())) as duplicate:
+    broker_client = bench.connected(url, receive=receive)
+    assert broker_client._connection is not None
+    with socket.socket(fileno=os.dup(broker_client._connection.fileno())) as duplicate:
         assert duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -535,17 +540,17 @@ def test_a_paho_without_the_hook_is_used_through_its_callbacks(
 ) -> None:
     monkeypatch.setattr(connection, "CAN_BATCH", False)
     inbox, topic = Inbox(), unique("future")
-    link = bench.connected(url, inbox, (topic, 1))
-    link.publish(messages(50, 1, topic.encode()))
+    broker_client = bench.connected(url, inbox, (topic, 1))
+    broker_client.publish(messages(50, 1, topic.encode()))
     bench.until(lambda: len(inbox.got) == 50)
     assert "cannot be batched" in caplog.text
 
 
 def test_one_turn_answers_in_one_write(url: str, bench: Bench) -> None:
     inbox, topic = Inbox(), unique("joined")
-    link = bench.connected(url, inbox, (topic, 1))
+    broker_client = bench.connected(url, inbox, (topic, 1))
     bench.connected(url).publish(messages(1000, 1, topic.encode()))
-    transport = link._connection.transport  # type: ignore[union-attr]
+    transport = broker_client._connection.transport  # type: ignore[union-attr]
     sends: list[int] = []
     real: Any = transport._sock
 

@@ -1,4 +1,4 @@
-"""The link against a broker that follows a script: what it sends, byte for byte, and what it makes of nonsense."""
+"""The client against a broker that follows a script: what it sends, byte for byte, and what it makes of nonsense."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def broker(bench: Bench) -> Iterator[ScriptedBroker]:
         yield running
 
 
-def incoming(first: int, count: int, qos: int, version: int, *, dup: bool = False, offset: int = 0) -> bytes:
+def inbound_acks(first: int, count: int, qos: int, version: int, *, dup: bool = False, offset: int = 0) -> bytes:
     """PUBLISH packets with packet ids and payloads from `first`."""
     return b"".join(
         encode_publish(b"t", b"%06d" % i, qos, i + offset if qos else 0, False, dup, version)
@@ -68,7 +68,7 @@ def acks(broker: ScriptedBroker, count: int) -> list[tuple[int, int]]:
 def test_connect_says_what_the_configuration_says(
     bench: Bench, broker: ScriptedBroker, protocol: str, version: int
 ) -> None:
-    bench.link(
+    bench.broker_client(
         broker.url,
         Inbox(),
         ("t", 1),
@@ -95,20 +95,20 @@ def test_connect_says_what_the_configuration_says(
 
 
 def test_a_session_is_kept_only_where_it_is_of_use(bench: Bench, broker: ScriptedBroker) -> None:
-    bench.link(broker.url, Inbox(), ("t", 0))
+    bench.broker_client(broker.url, Inbox(), ("t", 0))
     assert broker.accept().clean_start
-    bench.links[0].close(0)
-    bench.link(broker.url, Inbox(), ("t", 0), clean_start=False)
+    bench.broker_clients[0].close(0)
+    bench.broker_client(broker.url, Inbox(), ("t", 0), clean_start=False)
     assert not broker.accept().clean_start
-    bench.links[1].close(0)
-    bench.link(broker.url, publish_qos=1)
+    bench.broker_clients[1].close(0)
+    bench.broker_client(broker.url, publish_qos=1)
     assert broker.accept().clean_start, "what repeats with QoS 1 repeats in a kept session too"
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_sink_says_with_which_qos_it_will_publish(bench: Bench, broker: ScriptedBroker, qos: int) -> None:
-    link = bench.link(broker.url)
-    sink = MqttSink(MqttSinkConfig(broker="b", qos=qos), link, bench.metrics)
+    broker_client = bench.broker_client(broker.url)
+    sink = MqttSink(MqttSinkConfig(broker="b", qos=qos), broker_client, bench.metrics)
     sink.open(bench.loop)
     assert broker.accept().clean_start == (qos < 2)
 
@@ -117,9 +117,9 @@ def test_a_sink_says_with_which_qos_it_will_publish(bench: Bench, broker: Script
 def test_a_link_that_only_publishes_with_qos_2_keeps_its_session_and_repeats_nothing(
     bench: Bench, broker: ScriptedBroker, protocol: str, version: int
 ) -> None:
-    link = bench.link(broker.url, publish_qos=2, protocol=protocol)
+    broker_client = bench.broker_client(broker.url, publish_qos=2, protocol=protocol)
     handed_over: list[bool] = []
-    link.publish(messages(4, 2), lambda: handed_over.append(True))
+    broker_client.publish(messages(4, 2), lambda: handed_over.append(True))
     broker.welcome(subscribe=False)
     assert broker.connect is not None
     assert not broker.connect.clean_start
@@ -154,10 +154,10 @@ def test_acknowledgements_keep_the_order_of_receipt(
     bench: Bench, broker: ScriptedBroker, protocol: str, version: int, qos: int
 ) -> None:
     inbox = Inbox(ack=False)
-    bench.link(broker.url, inbox, ("t", qos), protocol=protocol)
+    bench.broker_client(broker.url, inbox, ("t", qos), protocol=protocol)
     broker.welcome()
     for part in range(3):
-        broker.send(incoming(1 + 10 * part, 10, qos, version))
+        broker.send(inbound_acks(1 + 10 * part, 10, qos, version))
         bench.until(partial(lambda part: len(inbox.owed) == part + 1, part))
     first, second, third = inbox.owed
     third()
@@ -174,42 +174,42 @@ def test_acknowledgements_keep_the_order_of_receipt(
 
 def test_a_qos_2_message_is_delivered_once_over_a_reconnection(bench: Bench, broker: ScriptedBroker) -> None:
     inbox = Inbox(ack=False)
-    link = bench.link(broker.url, inbox, ("t", 2), protocol="3.1.1")
+    broker_client = bench.broker_client(broker.url, inbox, ("t", 2), protocol="3.1.1")
     broker.welcome()
-    broker.send(incoming(1, 3, 2, V311))
+    broker.send(inbound_acks(1, 3, 2, V311))
     bench.until(lambda: len(inbox.got) == 3)
-    broker.send(incoming(2, 1, 2, V311, dup=True))
+    broker.send(inbound_acks(2, 1, 2, V311, dup=True))
     bench.turns(0.05)
     assert len(inbox.got) == 3
     broker.drop()
     broker.welcome(session_present=True, subscribe=False)
-    broker.send(incoming(1, 3, 2, V311, dup=True) + incoming(4, 1, 2, V311))
+    broker.send(inbound_acks(1, 3, 2, V311, dup=True) + inbound_acks(4, 1, 2, V311))
     bench.until(lambda: len(inbox.got) == 4)
     bench.turns(0.05)
     assert broker.read() == [], "not safe yet"
     inbox.ack_all()
     assert acks(broker, 4) == [(PUBREC, i) for i in (1, 2, 3, 4)]
-    assert link._reception.incoming.unacked == 0
-    broker.send(encode_ack(PUBREL, [1, 2, 3, 4]) + incoming(5, 1, 2, V311, offset=-4))
+    assert broker_client._inbound_queue.inbound_acks.unacked == 0
+    broker.send(encode_ack(PUBREL, [1, 2, 3, 4]) + inbound_acks(5, 1, 2, V311, offset=-4))
     bench.until(lambda: len(inbox.got) == 5)
     broker.drop()
     broker.welcome(session_present=False)
-    broker.send(incoming(5, 1, 2, V311, offset=-4))
+    broker.send(inbound_acks(5, 1, 2, V311, offset=-4))
     bench.until(lambda: len(inbox.got) == 6)  # a new session: the same packet id is another message
 
 
 def test_acknowledgements_of_a_lost_connection_are_forgotten(bench: Bench, broker: ScriptedBroker) -> None:
     inbox = Inbox(ack=False)
-    bench.link(broker.url, inbox, ("t", 1), protocol="3.1.1")
+    bench.broker_client(broker.url, inbox, ("t", 1), protocol="3.1.1")
     broker.welcome()
-    broker.send(incoming(1, 5, 1, V311))
+    broker.send(inbound_acks(1, 5, 1, V311))
     bench.until(lambda: len(inbox.got) == 5)
     broker.drop()
     broker.welcome(session_present=True, subscribe=False)
     inbox.ack_all()
     bench.turns(0.05)
     assert broker.read() == [], "an id of the old connection may name another message by now"
-    broker.send(incoming(1, 5, 1, V311, dup=True))
+    broker.send(inbound_acks(1, 5, 1, V311, dup=True))
     bench.until(lambda: len(inbox.got) == 10)
     inbox.ack_all()
     assert acks(broker, 5) == [(PUBACK, i) for i in range(1, 6)]
@@ -219,9 +219,9 @@ def test_acknowledgements_of_a_lost_connection_are_forgotten(bench: Bench, broke
 def test_publishing_keeps_within_the_window_and_sends_again_in_order(
     bench: Bench, broker: ScriptedBroker, protocol: str, version: int
 ) -> None:
-    link = bench.link(broker.url, protocol=protocol, clean_start=False)
+    broker_client = bench.broker_client(broker.url, protocol=protocol, clean_start=False)
     handed_over: list[bool] = []
-    link.publish(messages(50, 1), lambda: handed_over.append(True))
+    broker_client.publish(messages(50, 1), lambda: handed_over.append(True))
     limits = encode_properties({"receive_maximum": 8}) if version == V5 else b""
     window = 8 if version == V5 else 20
     broker.welcome(properties=limits, subscribe=False)
@@ -254,9 +254,9 @@ def test_publishing_keeps_within_the_window_and_sends_again_in_order(
 
 
 def test_a_qos_2_publish_resumes_where_it_was(bench: Bench, broker: ScriptedBroker) -> None:
-    link = bench.link(broker.url, protocol="3.1.1", clean_start=False)
+    broker_client = bench.broker_client(broker.url, protocol="3.1.1", clean_start=False)
     handed_over: list[bool] = []
-    link.publish(messages(3, 2), lambda: handed_over.append(True))
+    broker_client.publish(messages(3, 2), lambda: handed_over.append(True))
     broker.welcome(subscribe=False)
     ids = [one[2] for one in broker.wait(3)]
     broker.send(encode_ack(PUBREC, ids[:2]))
@@ -277,9 +277,9 @@ def test_a_qos_2_publish_resumes_where_it_was(bench: Bench, broker: ScriptedBrok
 
 @pytest.mark.parametrize("receive", ["batched", "paho"])
 def test_a_refused_publish_is_counted_and_done(bench: Bench, broker: ScriptedBroker, receive: str) -> None:
-    link = bench.link(broker.url, protocol="5", receive=receive)
+    broker_client = bench.broker_client(broker.url, protocol="5", receive=receive)
     handed_over: list[bool] = []
-    link.publish(messages(2, 1), lambda: handed_over.append(True))
+    broker_client.publish(messages(2, 1), lambda: handed_over.append(True))
     broker.welcome(subscribe=False)
     first, second = [one[2] for one in broker.wait(2)]
     broker.send(encode_negative_ack(PUBACK, first, 0x97) + encode_ack(PUBACK, [second]))
@@ -289,9 +289,9 @@ def test_a_refused_publish_is_counted_and_done(bench: Bench, broker: ScriptedBro
 
 @pytest.mark.parametrize("receive", ["batched", "paho"])
 def test_what_the_broker_cannot_take_is_adapted_or_counted(bench: Bench, broker: ScriptedBroker, receive: str) -> None:
-    link = bench.link(broker.url, protocol="5", receive=receive)
+    broker_client = bench.broker_client(broker.url, protocol="5", receive=receive)
     handed_over: list[bool] = []
-    link.publish(
+    broker_client.publish(
         [Message(b"t", bytes(500), b"", 1), Message(b"t", b"small", b"", 2, retain=True)],
         lambda: handed_over.append(True),
     )
@@ -309,7 +309,7 @@ def test_a_broker_without_mqtt_5_gets_311_and_that_is_remembered(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture, answer: str, receive: str
 ) -> None:
     caplog.set_level(logging.INFO, "edge_runtime.mqtt")
-    link = bench.link(broker.url, receive=receive)
+    broker_client = bench.broker_client(broker.url, receive=receive)
     assert broker.accept().version == V5
     if answer == "3.1.1 code":
         broker.send(encode_connack(Connack(False, 1), V311))
@@ -319,7 +319,7 @@ def test_a_broker_without_mqtt_5_gets_311_and_that_is_remembered(
         broker.drop()
     broker.welcome(subscribe=False)
     assert broker.version == V311
-    bench.until(lambda: link.connected)
+    bench.until(lambda: broker_client.connected)
     assert len(caplog.records) == 2, caplog.text
     assert "no answer to MQTT 5, trying 3.1.1" in caplog.text
     broker.drop()
@@ -333,9 +333,9 @@ def test_malformed_bytes_end_the_connection_and_a_new_one_begins(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture, protocol: str, version: int
 ) -> None:
     inbox = Inbox()
-    bench.link(broker.url, inbox, ("t", 0), protocol=protocol)
+    bench.broker_client(broker.url, inbox, ("t", 0), protocol=protocol)
     broker.welcome()
-    broker.send(incoming(1, 2, 0, version) + b"\x36\x05\x00\x01t\x00\x00")
+    broker.send(inbound_acks(1, 2, 0, version) + b"\x36\x05\x00\x01t\x00\x00")
     bench.until(lambda: len(inbox.got) == 2)  # what came before the damage is good
     if version == V5:
         first, body = broker.wait(1)[0]
@@ -343,29 +343,29 @@ def test_malformed_bytes_end_the_connection_and_a_new_one_begins(
         assert decode_disconnect(body, V5).reason_code in {0x81, 0x82}
     assert "the broker sent what MQTT forbids: PUBLISH has QoS 3" in caplog.text
     broker.welcome(subscribe=True)
-    broker.send(incoming(3, 1, 0, version))
+    broker.send(inbound_acks(3, 1, 0, version))
     bench.until(lambda: len(inbox.got) == 3)
 
 
 def test_a_broker_that_ends_it_is_quoted(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link = bench.link(broker.url, protocol="5")
+    broker_client = bench.broker_client(broker.url, protocol="5")
     broker.welcome(subscribe=False)
     said = encode_properties({"reason_string": "another one came"})
     broker.send(encode_disconnect(Disconnect(0x8E, said), V5))
-    bench.until(lambda: link._attempts.failures == 1)
+    bench.until(lambda: broker_client._attempts.failures == 1)
     assert "the broker ended it: session taken over ('another one came')" in caplog.text
-    assert f"another client has the client id '{link.config.client_id}'" in caplog.text
+    assert f"another client has the client id '{broker_client.config.client_id}'" in caplog.text
 
 
 @pytest.mark.parametrize("receive", ["batched", "paho"])
 def test_something_that_is_no_broker_is_left_after_the_timeout(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture, receive: str
 ) -> None:
-    link = bench.link(broker.url, protocol="3.1.1", connect_timeout_s=0.1, receive=receive)
+    broker_client = bench.broker_client(broker.url, protocol="3.1.1", connect_timeout_s=0.1, receive=receive)
     broker.accept()
-    bench.until(lambda: link._attempts.failures == 1)
+    bench.until(lambda: broker_client._attempts.failures == 1)
     assert "it does not answer as an MQTT broker" in caplog.text
 
 
@@ -373,10 +373,10 @@ def test_a_message_before_the_answer_to_connect_is_refused(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox()
-    link = bench.link(broker.url, inbox, ("t", 0), protocol="3.1.1")
+    broker_client = bench.broker_client(broker.url, inbox, ("t", 0), protocol="3.1.1")
     broker.accept()
-    broker.send(incoming(1, 1, 0, V311))
-    bench.until(lambda: link._attempts.failures == 1)
+    broker.send(inbound_acks(1, 1, 0, V311))
+    bench.until(lambda: broker_client._attempts.failures == 1)
     assert not inbox.got
     assert "before it answered" in caplog.text
 
@@ -385,18 +385,18 @@ def test_a_message_before_the_answer_to_connect_is_refused(
 def test_a_silent_broker_is_pinged_and_then_given_up(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture, receive: str
 ) -> None:
-    link = bench.link(broker.url, protocol="3.1.1", keepalive_s=1, receive=receive)
+    broker_client = bench.broker_client(broker.url, protocol="3.1.1", keepalive_s=1, receive=receive)
     broker.welcome(subscribe=False)
     assert broker.wait(1)[0][0] == PINGREQ
     broker.send(b"\xd0\x00")
     assert broker.wait(1)[0][0] == PINGREQ
-    bench.until(lambda: link._attempts.failures == 1)
+    bench.until(lambda: broker_client._attempts.failures == 1)
     assert "keep-alive" in caplog.text
 
 
 def test_subscriptions_are_made_again_only_when_the_session_is_gone(bench: Bench, broker: ScriptedBroker) -> None:
     inbox = Inbox()
-    link = bench.link(broker.url, inbox, ("t", 1), protocol="5")
+    broker_client = bench.broker_client(broker.url, inbox, ("t", 1), protocol="5")
     broker.welcome(session_present=True)  # the first time in any case: the configuration may have changed
     broker.drop()
     broker.welcome(session_present=True, subscribe=False)
@@ -404,42 +404,44 @@ def test_subscriptions_are_made_again_only_when_the_session_is_gone(bench: Bench
     assert broker.read() == []
     broker.drop()
     broker.welcome(session_present=False)
-    bench.until(lambda: link.connected)
+    bench.until(lambda: broker_client.connected)
 
 
 def test_a_refused_subscription_is_said(bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture) -> None:
-    link = bench.link(broker.url, Inbox(), ("secret", 1), ("open", 1), protocol="5")
+    broker_client = bench.broker_client(broker.url, Inbox(), ("secret", 1), ("open", 1), protocol="5")
     broker.accept()
     broker.send(encode_connack(Connack(False, 0), V5))
     _, body = broker.wait(1)[0]
     broker.send(b"\x90\x05" + body[:2] + b"\x00\x87\x00")
-    bench.until(lambda: not link._subscribing)
+    bench.until(lambda: not broker_client._subscribing)
     assert "subscription to 'secret' refused: not authorized" in caplog.text
     assert "subscription to 'open' granted with QoS 0, not 1" in caplog.text
-    assert link.connected
+    assert broker_client.connected
 
 
 def test_a_broker_that_ignores_our_limit_is_read_no_further(bench: Bench, broker: ScriptedBroker) -> None:
     inbox = Inbox(ack=False)
-    link = bench.link(broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=100_000)
+    broker_client = bench.broker_client(
+        broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=100_000
+    )
     broker.welcome()
-    bench.until(lambda: link.connected)
+    bench.until(lambda: broker_client.connected)
     count = 20_000  # 20 MB, far more than the kernel's buffers and ours
     data = memoryview(b"".join(encode_publish(b"t", b"%06d" % i + bytes(1000), 1, i + 1) for i in range(count)))
     for _ in range(200):
         with contextlib.suppress(BlockingIOError):
             data = data[broker.sock.send(data) :]
-        bench.loop.turn(0)
+        bench.loop.iterate(0)
     assert data, "the broker cannot send it all"
-    assert link._watched == -1, "the socket is not read"
+    assert broker_client._watched == -1, "the socket is not read"
     assert 10 <= len(inbox.got) < count
-    assert link._reception.held_bytes < 100_000 + 400_000, "the bound, and what one read may add"
+    assert broker_client._inbound_queue.held_bytes < 100_000 + 400_000, "the bound, and what one read may add"
     inbox.ack = True
     inbox.ack_all()
     broker.send(data)
     bench.until(lambda: len(inbox.got) == count)
     assert numbers(inbox.payloads) == list(range(count))
-    assert link._watched >= 0
+    assert broker_client._watched >= 0
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -448,10 +450,10 @@ def test_a_message_that_is_too_large_is_skipped_acknowledged_and_counted(
     bench: Bench, broker: ScriptedBroker, protocol: str, version: int, qos: int
 ) -> None:
     inbox = Inbox()
-    bench.link(broker.url, inbox, ("t", qos), protocol=protocol, max_packet_bytes=1000)
+    bench.broker_client(broker.url, inbox, ("t", qos), protocol=protocol, max_packet_bytes=1000)
     broker.welcome()
     large = encode_publish(b"t" * 300, bytes(3_000_000), qos, 2 if qos else 0, version=version)
-    data = incoming(1, 1, qos, version) + large + incoming(3, 1, qos, version)
+    data = inbound_acks(1, 1, qos, version) + large + inbound_acks(3, 1, qos, version)
     broker.send(data[:20])
     broker.send(data[20:])
     bench.until(lambda: len(inbox.got) == 2)
@@ -474,27 +476,27 @@ def test_closing_while_the_name_is_being_looked_up_leaves_nothing_behind(
         return real(*args, **options)
 
     monkeypatch.setattr(socket, "create_connection", slow)
-    link = bench.link(broker.url)
+    broker_client = bench.broker_client(broker.url)
     bench.until(looked_up.is_set)
-    threads = [one for one in threading.enumerate() if one.name == f"mqtt-connect[{link.name}]"]
+    threads = [one for one in threading.enumerate() if one.name == f"mqtt-connect[{broker_client.name}]"]
     assert len(threads) == 1
-    link.close(0)
+    broker_client.close(0)
     go_on.set()
     threads[0].join(5)
     assert not threads[0].is_alive()
     bench.turns(0.05)
-    assert not link.connected
+    assert not broker_client.connected
 
 
 def test_reconnecting_waits_longer_each_time_with_jitter(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     delays: list[float] = []
-    link = bench.link(f"mqtt://127.0.0.1:{free_port()}")
+    broker_client = bench.broker_client(f"mqtt://127.0.0.1:{free_port()}")
     real = bench.loop.call_later
 
     def spy(seconds: float, callback: Any) -> Any:
-        if callback == link._connect:
+        if callback == broker_client._connect:
             delays.append(seconds)
-            return real(0.0, link._connect)
+            return real(0.0, broker_client._connect)
         return real(seconds, callback)
 
     bench.loop.call_later = spy  # type: ignore[method-assign]
@@ -508,59 +510,65 @@ def test_reconnecting_waits_longer_each_time_with_jitter(bench: Bench, caplog: p
 def test_two_failures_in_a_row_are_told_apart(
     bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link = bench.link(broker.url, protocol="3.1.1")
+    broker_client = bench.broker_client(broker.url, protocol="3.1.1")
     broker.accept()
     broker.send(encode_connack(Connack(False, 5), V311))
-    bench.until(lambda: link._attempts.failures == 1)
+    bench.until(lambda: broker_client._attempts.failures == 1)
     broker.welcome(subscribe=False)
-    bench.until(lambda: link.connected)
-    pull_the_plug(link)
-    bench.until(lambda: not link.connected)
+    bench.until(lambda: broker_client.connected)
+    pull_the_plug(broker_client)
+    bench.until(lambda: not broker_client.connected)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "refuses us: not authorized" in caplog.text
 
 
 def test_a_broker_that_takes_us_and_drops_us_is_left_in_peace(bench: Bench, broker: ScriptedBroker) -> None:
-    link = bench.link(broker.url, protocol="3.1.1")
+    broker_client = bench.broker_client(broker.url, protocol="3.1.1")
     for failures in range(1, 4):
         broker.welcome(subscribe=False)
-        bench.until(lambda: link.connected)
+        bench.until(lambda: broker_client.connected)
         broker.drop()
-        bench.until(lambda: not link.connected)
-        assert link._attempts.failures == failures, "a connection of a moment does not make the waits short again"
+        bench.until(lambda: not broker_client.connected)
+        assert broker_client._attempts.failures == failures, (
+            "a connection of a moment does not make the waits short again"
+        )
 
 
 def test_pausing_forgets_what_was_held_and_reads_on(bench: Bench, broker: ScriptedBroker) -> None:
     inbox = Inbox(ack=False)
-    link = bench.link(broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=1000)
+    broker_client = bench.broker_client(
+        broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=1000
+    )
     broker.welcome()
-    broker.send(incoming(1, 10, 1, V311))
+    broker.send(inbound_acks(1, 10, 1, V311))
     bench.until(lambda: len(inbox.got) == 10)
-    broker.send(incoming(11, 10, 1, V311))
-    bench.until(lambda: link._watched == -1)
-    link.publish(messages(1, 1))
-    link.pause()
+    broker.send(inbound_acks(11, 10, 1, V311))
+    bench.until(lambda: broker_client._watched == -1)
+    broker_client.publish(messages(1, 1))
+    broker_client.pause()
     inbox.ack_all()
     assert acks(broker, 10) == [(PUBACK, i) for i in range(1, 11)]
     packet_id = broker.wait(1)[0][2]
     handed_over: list[bool] = []
-    link.publish(messages(1, 0), lambda: handed_over.append(True))
+    broker_client.publish(messages(1, 0), lambda: handed_over.append(True))
     broker.send(encode_ack(PUBACK, [packet_id]))
-    bench.until(lambda: handed_over and link._outgoing is not None and not link._outgoing.waiting)
+    bench.until(
+        lambda: handed_over and broker_client._outbound_queue is not None and not broker_client._outbound_queue.waiting
+    )
     assert len(inbox.got) == 10
 
 
 def test_a_loss_that_only_sending_meets_is_noticed_at_once(bench: Bench, broker: ScriptedBroker) -> None:
     """Its descriptor is closed by then, so no event would tell; the next timer is seconds away."""
-    link = bench.link(broker.url, protocol="3.1.1")
+    broker_client = bench.broker_client(broker.url, protocol="3.1.1")
     broker.welcome(subscribe=False)
-    bench.until(lambda: link.connected)
+    bench.until(lambda: broker_client.connected)
     linger = struct.pack("ii", 1, 0)
     broker.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # closing sends RST
     broker.drop()
-    link.publish(messages(1, 0))
-    link._end_turn()  # the loop has not looked at the socket again
-    assert not link.connected
+    broker_client.publish(messages(1, 0))
+    broker_client._flush_iteration()  # the loop has not looked at the socket again
+    assert not broker_client.connected
     broker.welcome(subscribe=False)
 
 
@@ -574,13 +582,13 @@ def test_a_control_packet_that_makes_paho_fail_ends_the_connection_and_not_the_l
     def fail(*_: Any) -> None:
         raise struct.error("unpack requires a buffer of 2 bytes")
 
-    link = bench.link(broker.url, Inbox(), ("t", 1), protocol=protocol, receive=receive)
+    broker_client = bench.broker_client(broker.url, Inbox(), ("t", 1), protocol=protocol, receive=receive)
     for _ in range(3):
         broker.welcome()
-        bench.until(lambda: link.connected)
+        bench.until(lambda: broker_client.connected)
         with monkeypatch.context() as patched:
             patched.setattr(paho.Client, "_packet_handle", fail)
             broker.send(b"\x90\x00")
-            bench.until(lambda: not link.connected)
+            bench.until(lambda: not broker_client.connected)
     broker.welcome()
-    bench.until(lambda: link.connected)
+    bench.until(lambda: broker_client.connected)

@@ -1,4 +1,4 @@
-"""The link over TLS, against mosquitto: what it trusts, what it shows, and what it says when that fails."""
+"""The client over TLS, against mosquitto: what it trusts, what it shows, and what it says when that fails."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def mutual_url(files: Files) -> Iterator[str]:
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_messages_pass_over_tls(url: str, files: Files, bench: Bench, receive: str, size: int) -> None:
     inbox, topic = Inbox(), unique("tls")
-    link = bench.connected(url, inbox, (topic, 1), ca_file=files.ours.file, receive=receive)
-    link.publish(messages(60, 1, topic.encode(), size))
+    broker_client = bench.connected(url, inbox, (topic, 1), ca_file=files.ours.file, receive=receive)
+    broker_client.publish(messages(60, 1, topic.encode(), size))
     bench.until(lambda: len(inbox.got) == 60)
     assert numbers(inbox.payloads) == list(range(60))
 
@@ -96,9 +96,9 @@ def test_without_a_good_client_certificate_nothing_connects(
     mutual_url: str, files: Files, bench: Bench, caplog: pytest.LogCaptureFixture, shown: str
 ) -> None:
     options: dict[str, Any] = {} if shown == "none" else {"cert_file": files.stranger[0], "key_file": files.stranger[1]}
-    link = bench.link(mutual_url, ca_file=files.ours.file, protocol="5", **options)
-    bench.until(lambda: link._attempts.failures == 2)
-    assert not link.connected
+    broker_client = bench.broker_client(mutual_url, ca_file=files.ours.file, protocol="5", **options)
+    bench.until(lambda: broker_client._attempts.failures == 2)
+    assert not broker_client.connected
     assert "TLS failed" in caplog.text or "connection" in caplog.text
     assert "Traceback" not in caplog.text
 
@@ -106,8 +106,8 @@ def test_without_a_good_client_certificate_nothing_connects(
 def test_an_unknown_authority_is_not_trusted(
     url: str, files: Files, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    links = [bench.link(url), bench.link(url, ca_file=files.other.file)]
-    bench.until(lambda: all(link._attempts.failures >= 2 for link in links))
+    broker_clients = [bench.broker_client(url), bench.broker_client(url, ca_file=files.other.file)]
+    bench.until(lambda: all(broker_client._attempts.failures >= 2 for broker_client in broker_clients))
     assert [record.getMessage().count("certificate is not trusted") for record in caplog.records] == [1, 1]
 
 
@@ -116,9 +116,9 @@ def test_a_bad_server_certificate_is_not_trusted(
     files: Files, bench: Bench, caplog: pytest.LogCaptureFixture, issued: dict[str, Any]
 ) -> None:
     with tls_broker(files, **issued) as broker:
-        link = bench.link(broker.url.replace("mqtt://", "mqtts://"), ca_file=files.ours.file)
-        bench.until(lambda: link._attempts.failures >= 2)
-        link.close(0)
+        broker_client = bench.broker_client(broker.url.replace("mqtt://", "mqtts://"), ca_file=files.ours.file)
+        bench.until(lambda: broker_client._attempts.failures >= 2)
+        broker_client.close(0)
     assert len(caplog.records) == 1
     assert "certificate is not trusted" in caplog.text
 
@@ -143,17 +143,19 @@ def test_an_old_tls_version_is_refused(files: Files, bench: Bench, caplog: pytes
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, args=(server,))
         thread.start()
-        link = bench.link(f"mqtts://127.0.0.1:{server.getsockname()[1]}", ca_file=files.ours.file)
-        bench.until(lambda: link._attempts.failures >= 1)
+        broker_client = bench.broker_client(f"mqtts://127.0.0.1:{server.getsockname()[1]}", ca_file=files.ours.file)
+        bench.until(lambda: broker_client._attempts.failures >= 1)
         thread.join(10)
-        link.close(0)
+        broker_client.close(0)
     assert len(refusals) == 1
     assert "TLS failed" in caplog.text
 
 
 def test_tls_towards_a_plain_broker_is_said(bench: Bench, files: Files, caplog: pytest.LogCaptureFixture) -> None:
     with Mosquitto() as broker:
-        link = bench.link(broker.url.replace("mqtt://", "mqtts://"), ca_file=files.ours.file, connect_timeout_s=1.0)
-        bench.until(lambda: link._attempts.failures >= 1)
-        link.close(0)
+        broker_client = bench.broker_client(
+            broker.url.replace("mqtt://", "mqtts://"), ca_file=files.ours.file, connect_timeout_s=1.0
+        )
+        bench.until(lambda: broker_client._attempts.failures >= 1)
+        broker_client.close(0)
     assert "cannot connect" in caplog.text

@@ -36,7 +36,7 @@ def test_a_readable_password_is_warned_of_unless_it_stays_on_this_machine(
     for host, warnings in (("127.0.0.1", 0), ("localhost", 0), ("[::1]", 0), ("broker.invalid", 1)):
         caplog.clear()
         with Bench() as bench:
-            bench.link(f"mqtt://{host}", username="me", password_file=tmp_path / "password")
+            bench.broker_client(f"mqtt://{host}", username="me", password_file=tmp_path / "password")
         assert len(caplog.records) == warnings, host
         assert "canary" not in caplog.text
 

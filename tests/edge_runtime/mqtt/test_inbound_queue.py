@@ -8,7 +8,7 @@ import pytest
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.inbound_queue import Reception
+from edge_runtime.mqtt.inbound_queue import InboundQueue
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router, Subscription
 from tests.edge_runtime.mqtt.clients import Inbox
@@ -27,8 +27,8 @@ class Received:
         router = Router(self.metrics)
         router.add(Subscription([("t", 2)], self.inbox))
         settings = BrokerConfig(url="mqtt://127.0.0.1", **config)
-        self.reception = Reception(settings, "b", router, self.metrics)
-        self.reception.begin(session_present=False, linger_s=linger_s)
+        self.inbound_queue = InboundQueue(settings, "b", router, self.metrics)
+        self.inbound_queue.begin(session_present=False, linger_s=linger_s)
 
     def ids(self) -> list[int]:
         return [publish[2] for publish in self.inbox.got]
@@ -37,66 +37,66 @@ class Received:
 def test_no_more_than_the_receive_maximum_is_out_and_the_rest_follows_in_order() -> None:
     one = Received(receive_maximum=10)
     for first in (1, 7, 13, 19):
-        one.reception.take(burst(first, 6))
+        one.inbound_queue.take(burst(first, 6))
     assert one.ids() == list(range(1, 13)), "the second burst began below the bound"
-    assert (one.reception.held_bytes > 0, one.reception.can_release) == (True, False)
+    assert (one.inbound_queue.held_bytes > 0, one.inbound_queue.can_release) == (True, False)
     one.inbox.ack_all()
-    assert (one.reception.held_bytes > 0, one.reception.can_release) == (True, True)
-    one.reception.release()
+    assert (one.inbound_queue.held_bytes > 0, one.inbound_queue.can_release) == (True, True)
+    one.inbound_queue.release()
     assert one.ids() == list(range(1, 25))
-    assert one.reception.held_bytes == 0
+    assert one.inbound_queue.held_bytes == 0
 
 
 def test_what_is_held_is_weighed_until_it_is_handed_over() -> None:
     one = Received(receive_maximum=10)
-    one.reception.take(burst(1, 10))
+    one.inbound_queue.take(burst(1, 10))
     weights = []
     for packet_id in (11, 12):
-        one.reception.take(burst(packet_id, 1, payload=bytes(2000)))
-        weights.append(one.reception.held_bytes)
+        one.inbound_queue.take(burst(packet_id, 1, payload=bytes(2000)))
+        weights.append(one.inbound_queue.held_bytes)
     assert 2000 < weights[0] < 3000
     assert weights[1] == 2 * weights[0]
     one.inbox.ack_all()
-    one.reception.release()
-    assert one.reception.held_bytes == 0
+    one.inbound_queue.release()
+    assert one.inbound_queue.held_bytes == 0
 
 
 @pytest.mark.parametrize("reason", ["paused", "connection_lost"])
 def test_of_what_is_forgotten_only_qos_0_is_counted(reason: str) -> None:
     one = Received(receive_maximum=10)
-    one.reception.take(burst(1, 10))
-    one.reception.take([*burst(11, 3), *burst(0, 2, qos=0)])
-    one.reception.forget(reason)
+    one.inbound_queue.take(burst(1, 10))
+    one.inbound_queue.take([*burst(11, 3), *burst(0, 2, qos=0)])
+    one.inbound_queue.forget(reason)
     assert one.metrics.dropped == {reason: 2}
-    assert one.reception.held_bytes == 0
+    assert one.inbound_queue.held_bytes == 0
     one.inbox.ack_all()
-    one.reception.release()
+    one.inbound_queue.release()
     assert len(one.inbox.got) == 10
 
 
 def test_nothing_is_handed_over_once_it_is_paused() -> None:
     one = Received(receive_maximum=10)
-    one.reception.pause()
-    one.reception.take([*burst(1, 3), *burst(0, 1, qos=0)])
+    one.inbound_queue.pause()
+    one.inbound_queue.take([*burst(1, 3), *burst(0, 1, qos=0)])
     assert one.ids() == []
-    assert one.reception.incoming.unacked == 0
+    assert one.inbound_queue.inbound_acks.unacked == 0
     assert one.metrics.dropped == {"paused": 1}
 
 
 def test_a_message_over_the_limit_is_counted_and_acknowledged() -> None:
     one = Received(max_packet_bytes=1000)
-    one.reception.skip(burst(5, 1)[0])
+    one.inbound_queue.skip(burst(5, 1)[0])
     assert one.metrics.dropped == {"too_large": 1}
     assert "over max_packet_bytes (1000)" in one.metrics.examples["too_large"]
-    acks = one.reception.incoming.take_acks()
+    acks = one.inbound_queue.inbound_acks.take_acks()
     assert acks is not None
     assert acks.pubacks == [5]
 
 
 def test_a_window_that_is_full_is_not_lingered_over() -> None:
     one = Received(linger_s=1.0, receive_maximum=20)
-    assert one.reception.take(burst(1, 20))
-    waits = one.reception.broker_waits
+    assert one.inbound_queue.take(burst(1, 20))
+    waits = one.inbound_queue.broker_waits
     one.inbox.ack_all()
-    assert (waits, one.reception.broker_waits) == (True, False)
-    assert not Received(linger_s=0.0, receive_maximum=20).reception.take(burst(1, 20))
+    assert (waits, one.inbound_queue.broker_waits) == (True, False)
+    assert not Received(linger_s=0.0, receive_maximum=20).inbound_queue.take(burst(1, 20))

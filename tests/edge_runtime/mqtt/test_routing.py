@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import MalformedPacket, Publish, TopicFilter
 from edge_runtime.mqtt.routing import MAX_STRANGERS, Router, SideChannel, Subscription
-from edge_runtime.mqtt.session import Done, Incoming
+from edge_runtime.mqtt.session import Done, InboundAcks
 from edge_runtime.system.barrier import Barrier
 
 
@@ -47,7 +47,7 @@ def test_matching_never_raises(topic_filter: str, topic: bytes) -> None:
 
 
 def test_a_side_channel_that_fails_is_acknowledged_and_its_message_put_into_quarantine() -> None:
-    metrics, incoming = Metrics(), Incoming()
+    metrics, inbound_acks = Metrics(), InboundAcks()
     failed: list[int] = []
     seen: list[bytes] = []
 
@@ -66,9 +66,9 @@ def test_a_side_channel_that_fails_is_acknowledged_and_its_message_put_into_quar
             publish(b"watch/1", b"reading", 2),
             publish(b"side/a", b"good", 3),
         ]
-        fresh, delivery = incoming.receive(batch)
-        router.deliver(fresh, 0.0, delivery)
-        acks = incoming.take_acks()
+        fresh, ack_group = inbound_acks.receive(batch)
+        router.deliver(fresh, 0.0, ack_group)
+        acks = inbound_acks.take_acks()
         assert acks is not None
         assert acks.pubacks == [1, 2, 3], round_
     assert source.topics == [b"watch/1"] * 3

@@ -26,12 +26,12 @@ from edge_runtime.mqtt.session import (
     FIRST_PACKET_ID,
     STRIKES,
     STRIKES_OF_A_KIND,
+    AckGroup,
     Acks,
-    Delivery,
-    Incoming,
+    InboundAcks,
     Limits,
     Message,
-    Outgoing,
+    OutboundQueue,
 )
 
 MIB = 2**20
@@ -46,30 +46,34 @@ def limits(window: int = 20, version: int = V311, **changes: Any) -> Limits:
 
 
 class Sender:
-    """An `Outgoing` with what it sent, parsed again."""
+    """An `OutboundQueue` with what it sent, parsed again."""
 
     def __init__(self, *, messages: int = 1000, size: int = MIB, drop_oldest: bool = True, seed: int = 0) -> None:
         self.dropped: Counter[str] = Counter()
-        self.outgoing = Outgoing(messages, size, drop_oldest=drop_oldest, dropped=self.dropped, rng=random.Random(seed))
+        self.outbound_queue = OutboundQueue(
+            messages, size, drop_oldest=drop_oldest, dropped=self.dropped, rng=random.Random(seed)
+        )
         self.finished: list[int] = []
         self.offered = 0
         self.version = V311
 
     def offer(self, *payloads: bytes, qos: int = 1, name: int = 0) -> None:
-        self.outgoing.offer([Message(b"t", one, b"", qos) for one in payloads], lambda: self.finished.append(name))
+        self.outbound_queue.offer(
+            [Message(b"t", one, b"", qos) for one in payloads], lambda: self.finished.append(name)
+        )
 
     def begin(self, of: Limits, *, session_present: bool = False, suspicious: bool = False) -> None:
         self.offered = 0
         self.version = of.version
-        self.outgoing.begin(of, session_present=session_present, suspicious=suspicious)
+        self.outbound_queue.begin(of, session_present=session_present, suspicious=suspicious)
 
     def pump(self, room: int = MIB) -> list[Any]:
-        parts = self.outgoing.pump(self.offered, room)
+        parts = self.outbound_queue.pump(self.offered, room)
         self.offered += sum(map(len, parts))
         return Parser(self.version).feed(b"".join(parts))
 
     def settle(self) -> list[int]:
-        for done in self.outgoing.take_finished():
+        for done in self.outbound_queue.take_finished():
             done()
         finished, self.finished = self.finished, []
         return finished
@@ -81,9 +85,9 @@ class Sender:
 @settings(deadline=None)
 @given(st.data())
 def test_acknowledgements_leave_in_the_order_of_receipt_whatever_finishes_first(data: st.DataObject) -> None:
-    incoming = Incoming()
-    incoming.begin(session_present=False)
-    deliveries: list[Delivery] = []
+    inbound_acks = InboundAcks()
+    inbound_acks.begin(session_present=False)
+    ack_groups: list[AckGroup] = []
     sent: dict[int, list[int]] = {1: [], 2: []}
     packet_id = 0
     for size in data.draw(st.lists(st.integers(1, 4), max_size=12)):
@@ -94,28 +98,28 @@ def test_acknowledgements_leave_in_the_order_of_receipt_whatever_finishes_first(
             publishes.append(publish(packet_id if qos else 0, qos))
             if qos:
                 sent[qos].append(packet_id)
-        fresh, delivery = incoming.receive(publishes)
+        fresh, ack_group = inbound_acks.receive(publishes)
         assert fresh == publishes
-        assert (delivery is None) == all(not one[3] for one in publishes)
-        if delivery is not None:
-            delivery.wait_for(1)
-            deliveries.append(delivery)
+        assert (ack_group is None) == all(not one[3] for one in publishes)
+        if ack_group is not None:
+            ack_group.wait_for(1)
+            ack_groups.append(ack_group)
     acknowledged = Acks([], [], [])
-    for delivery in data.draw(st.permutations(deliveries)):
-        delivery.done()
-        acks = incoming.take_acks()
+    for ack_group in data.draw(st.permutations(ack_groups)):
+        ack_group.done()
+        acks = inbound_acks.take_acks()
         if acks is not None:
             acknowledged.pubacks.extend(acks.pubacks)
             acknowledged.pubrecs.extend(acks.pubrecs)
-        prefix = [one for one in deliveries if one.finished]
-        first_open = next((i for i, one in enumerate(deliveries) if not one.finished), len(deliveries))
-        safe = [i for one in deliveries[:first_open] for i in one.pubacks]
+        prefix = [one for one in ack_groups if one.finished]
+        first_open = next((i for i, one in enumerate(ack_groups) if not one.finished), len(ack_groups))
+        safe = [i for one in ack_groups[:first_open] for i in one.pubacks]
         assert acknowledged.pubacks == safe, "everything before the first open one, and nothing behind it"
-        assert incoming.unacked == sum(len(sent[q]) for q in (1, 2)) - len(safe) - len(acknowledged.pubrecs)
+        assert inbound_acks.unacked == sum(len(sent[q]) for q in (1, 2)) - len(safe) - len(acknowledged.pubrecs)
         assert prefix
     assert acknowledged.pubacks == sent[1]
     assert acknowledged.pubrecs == sent[2]
-    assert incoming.unacked == 0
+    assert inbound_acks.unacked == 0
 
 
 def test_encoded_acknowledgements_are_all_kinds_in_one_piece() -> None:
@@ -125,48 +129,48 @@ def test_encoded_acknowledgements_are_all_kinds_in_one_piece() -> None:
 
 
 def test_a_second_copy_of_qos_2_waits_for_the_first() -> None:
-    incoming = Incoming()
-    incoming.begin(session_present=False)
-    _, first = incoming.receive([publish(1, 2)])
+    inbound_acks = InboundAcks()
+    inbound_acks.begin(session_present=False)
+    _, first = inbound_acks.receive([publish(1, 2)])
     assert first is not None
     first.wait_for(1)
-    incoming.begin(session_present=True)
-    fresh, second = incoming.receive([publish(1, 2)])
+    inbound_acks.begin(session_present=True)
+    fresh, second = inbound_acks.receive([publish(1, 2)])
     assert fresh == []
     assert second is not None
     second.wait_for(0)
-    assert incoming.take_acks() is None
+    assert inbound_acks.take_acks() is None
     first.done()
-    assert incoming.take_acks() == Acks([], [1], [])
-    incoming.released(1)
-    assert incoming.take_acks() == Acks([], [], [1])
-    assert incoming.receive([publish(1, 2)])[0], "after PUBREL the packet id names a new message"
+    assert inbound_acks.take_acks() == Acks([], [1], [])
+    inbound_acks.released(1)
+    assert inbound_acks.take_acks() == Acks([], [], [1])
+    assert inbound_acks.receive([publish(1, 2)])[0], "after PUBREL the packet id names a new message"
 
 
 def test_a_copy_of_a_safe_message_is_acknowledged_at_once() -> None:
-    incoming = Incoming()
-    incoming.begin(session_present=False)
-    _, first = incoming.receive([publish(1, 2)])
+    inbound_acks = InboundAcks()
+    inbound_acks.begin(session_present=False)
+    _, first = inbound_acks.receive([publish(1, 2)])
     assert first is not None
     first.wait_for(1)
     first.done()
-    incoming.begin(session_present=True)
-    _, second = incoming.receive([publish(1, 2)])
+    inbound_acks.begin(session_present=True)
+    _, second = inbound_acks.receive([publish(1, 2)])
     assert second is not None
     second.wait_for(0)
-    assert incoming.take_acks() == Acks([], [1], [])
+    assert inbound_acks.take_acks() == Acks([], [1], [])
 
 
 def test_where_paho_keeps_the_ids_qos_2_is_owed_over_a_reconnection() -> None:
-    incoming = Incoming(keeps_ids=False)
-    incoming.begin(session_present=False)
-    _, delivery = incoming.receive([publish(1, 1), publish(2, 2)])
-    assert delivery is not None
-    delivery.wait_for(1)
-    incoming.begin(session_present=True)
-    delivery.done()
-    assert incoming.take_acks() == Acks([], [2], [])
-    assert incoming.unacked == 0
+    inbound_acks = InboundAcks(keeps_ids=False)
+    inbound_acks.begin(session_present=False)
+    _, ack_group = inbound_acks.receive([publish(1, 1), publish(2, 2)])
+    assert ack_group is not None
+    ack_group.wait_for(1)
+    inbound_acks.begin(session_present=True)
+    ack_group.done()
+    assert inbound_acks.take_acks() == Acks([], [2], [])
+    assert inbound_acks.unacked == 0
 
 
 # -- outgoing ----------------------------------------------------------------------------------------------------------
@@ -177,9 +181,9 @@ def test_qos_0_is_handed_over_when_its_last_byte_is_written() -> None:
     sender.begin(limits())
     sender.offer(b"one", b"two", qos=0)
     assert len(sender.pump()) == 2
-    sender.outgoing.written(sender.offered - 1)
+    sender.outbound_queue.written(sender.offered - 1)
     assert sender.settle() == []
-    sender.outgoing.written(sender.offered)
+    sender.outbound_queue.written(sender.offered)
     assert sender.settle() == [0]
 
 
@@ -202,9 +206,9 @@ def test_packet_ids_wrap_around_and_skip_those_in_flight() -> None:
         assert stays not in ids
         assert min(ids) >= FIRST_PACKET_ID
         for packet_id in ids:
-            sender.outgoing.acknowledged(PUBACK, packet_id, 0)
+            sender.outbound_queue.acknowledged(PUBACK, packet_id, 0)
     assert len(seen) == 65_536 - FIRST_PACKET_ID - 1
-    assert sender.outgoing.inflight == 1
+    assert sender.outbound_queue.inflight == 1
 
 
 def test_packet_ids_begin_elsewhere_in_each_run() -> None:
@@ -231,10 +235,10 @@ def test_a_full_queue_drops_by_policy_and_counts(drop_oldest: bool) -> None:
 def test_the_queue_is_bounded_in_bytes_too() -> None:
     sender = Sender(size=1000)
     sender.offer(*[bytes(300)] * 10)
-    assert sender.outgoing.queued == 3
+    assert sender.outbound_queue.queued == 3
     assert sender.dropped == {"publish_queue_full": 7}
     sender.offer(bytes(5000), name=1)
-    assert sender.outgoing.queued == 0, "one that never fits pushes out the others, and goes too"
+    assert sender.outbound_queue.queued == 0, "one that never fits pushes out the others, and goes too"
     assert sorted(sender.settle()) == [0, 1]
 
 
@@ -243,7 +247,7 @@ def test_a_connection_that_goes_takes_unwritten_qos_0_with_it() -> None:
     sender.begin(limits())
     sender.offer(b"one", b"two", qos=0)
     sender.pump()
-    sender.outgoing.end()
+    sender.outbound_queue.end()
     assert sender.dropped == {"publish_connection_lost": 2}
     assert sender.settle() == [0]
     assert sender.pump() == []
@@ -254,23 +258,23 @@ def test_a_smaller_window_after_a_reconnection_is_kept() -> None:
     sender.begin(limits(window=10))
     sender.offer(*[b"%d" % i for i in range(12)])
     assert len(sender.pump()) == 10
-    sender.outgoing.end()
+    sender.outbound_queue.end()
     sender.begin(limits(window=4), session_present=True)
     again = sender.pump()
     assert [one[1] for one in again] == [b"0", b"1", b"2", b"3"]
     assert {one[4] for one in again} == {DUP}
     assert sender.pump() == []
-    sender.outgoing.acknowledged(PUBACK, again[0][2], 0)
+    sender.outbound_queue.acknowledged(PUBACK, again[0][2], 0)
     assert [one[1] for one in sender.pump()] == [b"4"]
 
 
 def test_unknown_acknowledgements_are_let_go() -> None:
     sender = Sender()
     sender.begin(limits())
-    sender.outgoing.acknowledged(PUBACK, 7, 0)
-    sender.outgoing.acknowledged(PUBCOMP, 7, 0)
+    sender.outbound_queue.acknowledged(PUBACK, 7, 0)
+    sender.outbound_queue.acknowledged(PUBCOMP, 7, 0)
     assert sender.pump() == []
-    sender.outgoing.acknowledged(PUBREC, 7, 0)
+    sender.outbound_queue.acknowledged(PUBREC, 7, 0)
     assert sender.pump() == [(PUBREL, b"\x00\x07")], "so that the broker can forget it"
 
 
@@ -281,8 +285,8 @@ def test_a_resumed_qos_2_exchange_goes_on_where_it_was_and_a_new_session_begins_
     sender.offer(*[b"%d" % i for i in range(4)], qos=2)
     ids = [one[2] for one in sender.pump()]
     for packet_id in ids[:2]:
-        sender.outgoing.acknowledged(PUBREC, packet_id, 0)
-    sender.outgoing.end()  # before the PUBRELs were sent, or their PUBCOMPs came
+        sender.outbound_queue.acknowledged(PUBREC, packet_id, 0)
+    sender.outbound_queue.end()  # before the PUBRELs were sent, or their PUBCOMPs came
     sender.begin(limits(version=V5), session_present=session_present)
     again = sender.pump()
     if session_present:
@@ -298,10 +302,10 @@ def test_a_pubrel_that_the_broker_had_already_is_no_refusal() -> None:
     sender.begin(limits(version=V5))
     sender.offer(b"one", qos=2)
     packet_id = sender.pump()[0][2]
-    sender.outgoing.acknowledged(PUBREC, packet_id, 0)
-    sender.outgoing.end()
+    sender.outbound_queue.acknowledged(PUBREC, packet_id, 0)
+    sender.outbound_queue.end()
     sender.begin(limits(version=V5), session_present=True)
-    sender.outgoing.acknowledged(PUBCOMP, packet_id, 0x92)
+    sender.outbound_queue.acknowledged(PUBCOMP, packet_id, 0x92)
     assert sender.settle() == [0]
     assert not sender.dropped
 
@@ -313,14 +317,14 @@ def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_fir
     release, one, *_ = items = sender.pump()
     assert release == (PUBREL, one[2].to_bytes(2, "big"))
     assert [len(item) for item in items] == [2, 6, 2, 6]
-    sender.outgoing.acknowledged(PUBCOMP, one[2], 0x92)
+    sender.outbound_queue.acknowledged(PUBCOMP, one[2], 0x92)
     assert sender.settle() == [], "it is not the end of the new message"
-    sender.outgoing.end()
+    sender.outbound_queue.end()
     sender.begin(limits(window=60_000), session_present=True)
     assert [item[4] for item in sender.pump()] == [DUP, DUP], "released now, it would not be known as a repetition"
     for packet_id in (one[2], items[3][2]):
-        sender.outgoing.acknowledged(PUBREC, packet_id, 0)
-        sender.outgoing.acknowledged(PUBCOMP, packet_id, 0)
+        sender.outbound_queue.acknowledged(PUBREC, packet_id, 0)
+        sender.outbound_queue.acknowledged(PUBCOMP, packet_id, 0)
     assert [item[0] for item in sender.pump()] == [PUBREL, PUBREL]
     seen = Counter[bool]()
     for _ in range(4):  # twice through all ids
@@ -333,7 +337,7 @@ def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_fir
         seen.update(sent.values())
         for kind in (PUBREC, PUBCOMP):
             for packet_id in sent:
-                sender.outgoing.acknowledged(kind, packet_id, 0)
+                sender.outbound_queue.acknowledged(kind, packet_id, 0)
             sender.pump()
     assert seen == {True: 65_280 - 2, False: 65_280 + 2}, "each of the others once"
 
@@ -352,7 +356,7 @@ def test_room_is_a_bound_on_what_the_connection_buffers() -> None:
     sender.offer(*[bytes(1000)] * 10, qos=0)
     assert len(sender.pump(room=2500)) == 3
     assert sender.pump(room=0) == []
-    assert sender.outgoing.queued == 7
+    assert sender.outbound_queue.queued == 7
 
 
 @pytest.mark.parametrize("session_present", [False, True])
@@ -378,10 +382,10 @@ def test_a_message_that_ends_every_connection_is_found_and_dropped_and_the_rest_
                     alive = False
                     break
                 arrived.append(packet[1])
-                sender.outgoing.acknowledged(PUBACK, packet[2], 0)
+                sender.outbound_queue.acknowledged(PUBACK, packet[2], 0)
         if not alive:
-            sender.outgoing.end()
-        for done in sender.outgoing.take_finished():
+            sender.outbound_queue.end()
+        for done in sender.outbound_queue.take_finished():
             done()
     assert sender.finished == [1]
     assert connections == 3 + STRIKES + STRIKES_OF_A_KIND + 1, "unsuspected, ten strikes, three strikes, and well"
@@ -398,9 +402,9 @@ def test_connections_that_end_for_another_reason_cost_no_message() -> None:
         sender.begin(limits(), session_present=turn > 0, suspicious=turn >= 3)
         for packet in sender.pump():
             arrived.add(packet[1])
-            sender.outgoing.acknowledged(PUBACK, packet[2], 0)
+            sender.outbound_queue.acknowledged(PUBACK, packet[2], 0)
         sender.pump()  # the next one is on its way when the connection ends
-        sender.outgoing.end()
+        sender.outbound_queue.end()
     assert len(arrived) == 40
     assert not sender.dropped
 
@@ -413,13 +417,13 @@ def test_a_message_that_cannot_be_over_the_limit_is_never_dropped(version: int, 
         sender.begin(limits(version=version))
         sender.offer(taken)
         for packet in sender.pump():
-            sender.outgoing.acknowledged(PUBACK, packet[2], 0)
-        sender.outgoing.end()
+            sender.outbound_queue.acknowledged(PUBACK, packet[2], 0)
+        sender.outbound_queue.end()
     sender.offer(b"no longer than it")
     for _ in range(5 * STRIKES):
         sender.begin(limits(version=version), session_present=True, suspicious=True)
         assert len(sender.pump()) == 1
-        sender.outgoing.end()
+        sender.outbound_queue.end()
     assert not sender.dropped
 
 
@@ -428,7 +432,7 @@ def test_a_connection_that_lives_is_trusted_with_the_whole_window() -> None:
     sender.offer(*(b"%d" % i for i in range(40)))
     sender.begin(limits(), suspicious=True)
     assert len(sender.pump()) == 1
-    sender.outgoing.trust()
+    sender.outbound_queue.trust()
     assert len(sender.pump()) == 19
 
 
@@ -437,7 +441,7 @@ def test_abandoning_calls_nobody_back() -> None:
     sender.begin(limits(window=1))
     sender.offer(b"one", b"two")
     sender.pump()
-    assert sender.outgoing.abandon() == 2
+    assert sender.outbound_queue.abandon() == 2
     assert sender.settle() == []
 
 
@@ -459,7 +463,7 @@ def test_every_message_is_completed_once_and_in_order_whatever_happens(data: st.
         # The last steps have no faults, so that it must come to its end.
         fault = data.draw(st.integers(0, 9)) if step < 40 else 9
         if fault == 0:
-            sender.outgoing.end()
+            sender.outbound_queue.end()
             keeps = data.draw(st.booleans())
             if not keeps:
                 open_ids.clear()
@@ -475,9 +479,9 @@ def test_every_message_is_completed_once_and_in_order_whatever_happens(data: st.
                 kind = PUBACK if qos == 1 else PUBREC if state == "published" else PUBCOMP
                 if kind != PUBREC:
                     del open_ids[packet_id]
-                sender.outgoing.acknowledged(kind, packet_id, 0)
+                sender.outbound_queue.acknowledged(kind, packet_id, 0)
         finished += sender.settle()
-        if len(finished) == count and not sender.outgoing.waiting:
+        if len(finished) == count and not sender.outbound_queue.waiting:
             break
     assert sorted(finished) == list(range(count))
     assert set(seen) == set(range(count))

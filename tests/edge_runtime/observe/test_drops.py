@@ -201,7 +201,7 @@ def test_each_count_is_said_once_and_the_last_look_leaves_none(
     for _ in range(25):
         metrics.dropped["late"] += 1
         clock.advance(EVERY_S)
-        loop.turn(0)
+        loop.iterate(0)
     metrics.dropped["late"] += 1
     reporter.stop()
     reporter.stop()

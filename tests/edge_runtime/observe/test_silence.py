@@ -43,7 +43,7 @@ class Watched:
         """Let time pass in the steps in which the reporter looks."""
         for _ in range(int(seconds / 10)):
             self.clock.advance(10.0)
-            self.loop.turn(0)
+            self.loop.iterate(0)
 
 
 @pytest.fixture

@@ -174,10 +174,10 @@ def test_space_that_returns_is_noticed_without_new_answers(
     monkeypatch.setattr(jsonl, "RETRY_S", 0.01)
     disk.room = 0
     file.send(1)
-    loop.turn(0.05)
+    loop.iterate(0.05)
     disk.room = None
     for _ in range(20):
-        loop.turn(0.05)
+        loop.iterate(0.05)
         if file.done:
             break
     assert file.done == [1]
@@ -256,12 +256,12 @@ def test_with_fsync_answers_are_reported_once_the_disk_has_them(loop: Loop, tmp_
     disk.may_sync.clear()
     for i in range(5):
         file.send(i)
-    loop.turn(0.02)
+    loop.iterate(0.02)
     assert file.done == []
     assert file.ids() == [0, 1, 2, 3, 4]
     disk.may_sync.set()
     for _ in range(100):
-        loop.turn(0.05)
+        loop.iterate(0.05)
         if len(file.done) == 5:
             break
     assert file.done == [0, 1, 2, 3, 4]
@@ -310,12 +310,12 @@ def test_a_disk_in_trouble_at_the_start_holds_answers_back_until_it_is_well(
     file = Fixture(loop, tmp_path / "out.jsonl", fsync=fsync)
     file.send(1)
     file.send(2)
-    loop.turn(0.05)
+    loop.iterate(0.05)
     assert not file.path.exists()
     assert not file.done
     disk.open_error = 0
     for _ in range(200):
-        loop.turn(0.05)
+        loop.iterate(0.05)
         if len(file.done) == 2:
             break
     assert file.done == [1, 2]

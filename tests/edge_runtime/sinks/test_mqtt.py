@@ -43,7 +43,7 @@ CORRECTION = Correction(
 
 
 class Recorder:
-    """Stands in for a link: keeps what is published."""
+    """Stands in for a client: keeps what is published."""
 
     version = 5
 
@@ -205,8 +205,8 @@ def test_mqtt_5_carries_the_prediction_beside_the_payload() -> None:
 def test_answers_arrive_as_published(bench: Bench, url: str, protocol: str) -> None:
     inbox, topic = Inbox(), unique("answers")
     bench.connected(url, inbox, (f"{topic}/+", 1))
-    link = bench.link(url, protocol=protocol)
-    sink = MqttSink(MqttSinkConfig(broker="b", topic=topic + "/{key}"), link, bench.metrics)
+    broker_client = bench.broker_client(url, protocol=protocol)
+    sink = MqttSink(MqttSinkConfig(broker="b", topic=topic + "/{key}"), broker_client, bench.metrics)
     sink.open(bench.loop)
     handed_over: list[bool] = []
     sink.send([PREDICTION, CORRECTION], lambda: handed_over.append(True))
@@ -219,10 +219,10 @@ def test_answers_arrive_as_published(bench: Bench, url: str, protocol: str) -> N
 
 def test_answers_are_handed_over_when_the_broker_acknowledges(bench: Bench) -> None:
     with ScriptedBroker(bench) as broker:
-        link = bench.link(broker.url, protocol="3.1.1")
+        broker_client = bench.broker_client(broker.url, protocol="3.1.1")
         broker.welcome(subscribe=False)
         for qos in (0, 1):
-            sink = MqttSink(MqttSinkConfig(broker="b", topic="t", qos=qos), link, bench.metrics)
+            sink = MqttSink(MqttSinkConfig(broker="b", topic="t", qos=qos), broker_client, bench.metrics)
             handed_over: list[bool] = []
             sink.send([PREDICTION, PREDICTION], partial(handed_over.append, True))
             packets = broker.wait(2)

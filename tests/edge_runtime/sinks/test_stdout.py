@@ -35,7 +35,7 @@ class Pipe:
             try:
                 piece = os.read(self.read_end, 65536)
             except BlockingIOError:
-                self.loop.turn(0.0)
+                self.loop.iterate(0.0)
                 try:
                     piece = os.read(self.read_end, 65536)
                 except BlockingIOError:
@@ -43,7 +43,7 @@ class Pipe:
             if not piece:
                 return data
             data += piece
-            self.loop.turn(0.0)
+            self.loop.iterate(0.0)
 
     def hang_up(self) -> None:
         os.close(self.read_end)
@@ -74,7 +74,7 @@ def test_lines_go_out_at_once(pipe: Pipe) -> None:
 def test_a_reader_that_does_not_read_does_not_block_the_loop(pipe: Pipe) -> None:
     for i in range(2000):  # far more than a pipe holds
         pipe.send(i)
-    pipe.loop.turn(0.0)
+    pipe.loop.iterate(0.0)
     assert 0 < len(pipe.done) < 2000
     assert ids(pipe.read()) == [f"k@{i}" for i in range(2000)]
     assert pipe.done == list(range(2000))
@@ -114,7 +114,7 @@ def test_a_reader_that_goes_away_while_lines_wait(pipe: Pipe) -> None:
         pipe.send(i)
     pipe.hang_up()
     for _ in range(3):
-        pipe.loop.turn(0.0)
+        pipe.loop.iterate(0.0)
     assert pipe.done == list(range(2000))
     assert pipe.metrics.dropped["stdout_closed"] > 0
 

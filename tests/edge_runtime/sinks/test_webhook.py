@@ -107,7 +107,7 @@ class Sender:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "it did not happen"
-            self.loop.turn(0.02)
+            self.loop.iterate(0.02)
 
     def close(self, timeout_s: float = 2.0) -> None:
         self.sink.close(timeout_s)
@@ -266,7 +266,7 @@ def test_an_endpoint_that_is_away_is_waited_for_but_not_by_the_pipeline(
         sender = start(senders, f"http://127.0.0.1:{port}/", patience_s=0.2)
         with caplog.at_level(logging.WARNING):
             sender.send(1)
-            sender.loop.turn(0.05)
+            sender.loop.iterate(0.05)
             assert sender.done == []
             sender.until(lambda: sender.done)
     assert not sender.metrics.dropped, "it still waits to be sent"

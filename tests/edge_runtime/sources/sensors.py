@@ -46,7 +46,7 @@ class Listener:
         end = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < end, f"it did not happen; delivered: {self.values()[:50]}"
-            self.loop.turn(0.02)
+            self.loop.iterate(0.02)
 
     def close(self) -> None:
         self.source.close()

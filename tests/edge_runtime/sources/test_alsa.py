@@ -168,7 +168,7 @@ def test_the_pipe_is_left_alone_while_the_pipeline_is_behind(record: Record) -> 
     one.held = []
     one.until(lambda: len(one.held or ()) == IN_FLIGHT)
     for _ in range(10):
-        one.loop.turn(0.02)
+        one.loop.iterate(0.02)
     assert len(one.held) == IN_FLIGHT
     for done in one.held:
         done()

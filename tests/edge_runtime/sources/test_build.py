@@ -35,7 +35,7 @@ def test_every_source_that_the_documentation_shows_can_be_built(text: str) -> No
         AppConfig, {"model": {"bundle": "x.edge"}, "sink": [{"type": "stdout"}], **tomllib.loads(text)}
     )
     source = build_source(
-        config.source[0], name="source[0]", contract=CONTRACT, links={}, metrics=Metrics(), clock=SystemClock()
+        config.source[0], name="source[0]", contract=CONTRACT, broker_clients={}, metrics=Metrics(), clock=SystemClock()
     )
     assert source.name == "source[0]"
     assert not source.finished

@@ -83,7 +83,7 @@ class Piped(Listener):
 
     def turns(self) -> None:
         for _ in range(5):
-            self.loop.turn(0.01)
+            self.loop.iterate(0.01)
 
 
 @pytest.fixture

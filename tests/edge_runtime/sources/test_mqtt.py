@@ -12,7 +12,7 @@ from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.manifest import Channel
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.session import Message
 from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder
@@ -111,19 +111,21 @@ class Pipeline:
             done()
 
 
-def open_source(bench: Bench, url: str, of: MqttSourceConfig, **options: Any) -> tuple[MqttSource, Pipeline, Link]:
-    link = bench.link(url, **options)
+def open_source(
+    bench: Bench, url: str, of: MqttSourceConfig, **options: Any
+) -> tuple[MqttSource, Pipeline, BrokerClient]:
+    broker_client = bench.broker_client(url, **options)
     codec = load_codec(JsonConfig(), [Channel(name="x", unit="m/s2")])
-    source = MqttSource(of, link, Decoder(codec, bench.metrics), bench.metrics)
+    source = MqttSource(of, broker_client, Decoder(codec, bench.metrics), bench.metrics)
     pipeline = Pipeline()
     source.open(bench.loop, pipeline)
-    bench.until(lambda: link.connected and not link._subscribing)
-    return source, pipeline, link
+    bench.until(lambda: broker_client.connected and not broker_client._subscribing)
+    return source, pipeline, broker_client
 
 
 def test_readings_are_acknowledged_when_the_pipeline_is_done(bench: Bench, url: str) -> None:
     root = unique("source")
-    source, pipeline, link = open_source(bench, url, config(f"{root}/+/imu"))
+    source, pipeline, broker_client = open_source(bench, url, config(f"{root}/+/imu"))
     payload = b'{"t": 12.5, "values": [[1.0], [2.0]]}'
     sender = bench.connected(url)
     sender.publish([Message(f"{root}/{i % 3}/imu".encode(), payload, b"", 1) for i in range(9)])
@@ -131,16 +133,16 @@ def test_readings_are_acknowledged_when_the_pipeline_is_done(bench: Bench, url: 
     assert [reading.key for reading in pipeline.readings] == [str(i % 3) for i in range(9)]
     assert pipeline.readings[0].values.tolist() == [[1.0], [2.0]]
     bench.turns(0.05)
-    assert link._reception.incoming.unacked == 9
+    assert broker_client._inbound_queue.inbound_acks.unacked == 9
     pipeline.safe()
     bench.turns(0.02)
-    assert link._reception.incoming.unacked == 0
+    assert broker_client._inbound_queue.inbound_acks.unacked == 0
     assert not source.finished
 
 
 def test_what_cannot_be_read_is_counted_and_acknowledged(bench: Bench, url: str) -> None:
     root = unique("poison")
-    _, pipeline, link = open_source(bench, url, config(f"{root}/#", key="{2}"))
+    _, pipeline, broker_client = open_source(bench, url, config(f"{root}/#", key="{2}"))
     sender = bench.connected(url)
     sender.publish(
         [
@@ -153,7 +155,7 @@ def test_what_cannot_be_read_is_counted_and_acknowledged(bench: Bench, url: str)
     bench.until(lambda: pipeline.readings)
     assert [reading.key for reading in pipeline.readings] == ["3"]
     pipeline.safe()
-    bench.until(lambda: link._reception.incoming.unacked == 0)
+    bench.until(lambda: broker_client._inbound_queue.inbound_acks.unacked == 0)
     assert bench.metrics.dropped == {"malformed": 2, "unexpected_topic": 1}
     assert bench.metrics.counts["messages_total"] == 3
 
@@ -165,21 +167,21 @@ def test_a_message_of_an_old_subscription_is_counted_as_unexpected(bench: Bench,
     sender = bench.connected(url)
     sender.publish(messages(3, 1, f"{root}/old".encode()))
     bench.turns(0.05)
-    _, pipeline, link = open_source(bench, url, config(f"{root}/new"), client_id=client_id)
+    _, pipeline, broker_client = open_source(bench, url, config(f"{root}/new"), client_id=client_id)
     bench.until(lambda: bench.metrics.dropped["unexpected_topic"] == 3)
-    bench.until(lambda: link._reception.incoming.unacked == 0)
+    bench.until(lambda: broker_client._inbound_queue.inbound_acks.unacked == 0)
     assert not pipeline.readings
 
 
 def test_pausing_and_closing_are_safe_to_repeat(bench: Bench, url: str) -> None:
-    source, _, link = open_source(bench, url, config(unique("closing")))
+    source, _, broker_client = open_source(bench, url, config(unique("closing")))
     source.pause()
     source.pause()
     source.close()
     source.close()
-    assert link.connected, "another user, the test's bench, still holds it"
-    link.close(0)
-    assert not link.connected
+    assert broker_client.connected, "another user, the test's bench, still holds it"
+    broker_client.close(0)
+    assert not broker_client.connected
 
 
 def test_it_is_a_source() -> None:

@@ -57,7 +57,7 @@ class Player:
             for _ in range(turns):
                 if self.source.finished:
                     break
-                self.loop.turn(1.0)
+                self.loop.iterate(1.0)
         finally:
             self.source.close()
             self.source.close()
@@ -108,11 +108,11 @@ def test_a_pipeline_that_lags_holds_the_file_back(tmp_path: Path) -> None:
     player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),)), hold=True)
     player.source.open(player.loop, player.deliver)
     for _ in range(50):
-        player.loop.turn(0)
+        player.loop.iterate(0)
     assert len(player.deliveries) == IN_FLIGHT
     player.held.pop(0)()
     for _ in range(50):
-        player.loop.turn(0)
+        player.loop.iterate(0)
     assert len(player.deliveries) == IN_FLIGHT + 1
     player.source.close()
     player.loop.close()
@@ -122,12 +122,12 @@ def test_pausing_stops_it_and_late_reports_do_not_start_it_again(tmp_path: Path)
     player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),)), hold=True)
     player.source.open(player.loop, player.deliver)
     for _ in range(50):
-        player.loop.turn(0)
+        player.loop.iterate(0)
     player.source.pause()
     for done in player.held:
         done()
     for _ in range(10):
-        player.loop.turn(0)
+        player.loop.iterate(0)
     assert len(player.deliveries) == IN_FLIGHT
     assert not player.source.finished
     player.source.close()
@@ -154,10 +154,10 @@ def test_a_file_that_vanishes_while_another_is_played_is_counted(tmp_path: Path)
     files = (csv(tmp_path / "a.csv", 5), csv(tmp_path / "b.csv", 5))
     player = Player(RecordingConfig(files=files, speed=1.0))
     player.source.open(player.loop, player.deliver)
-    player.loop.turn(0)
+    player.loop.iterate(0)
     files[1].unlink()
     while not player.source.finished:
-        player.loop.turn(1.0)
+        player.loop.iterate(1.0)
     assert {reading.key for reading in player.readings} == {"a"}
     assert player.metrics.dropped == {"malformed": 1}
     player.source.close()

@@ -102,7 +102,7 @@ def test_a_port_that_is_not_there_yet_is_opened_when_it_comes(
 ) -> None:
     port.unplug()
     one = start(wired, port)
-    one.loop.turn(0)
+    one.loop.iterate(0)
     assert re.search(r"is not there; plug the device in, or correct the port \(.+\)", caplog.text)
     port.plug()
     one.until(lambda: _watched(one))

@@ -65,7 +65,7 @@ class Reader:
 
     def write(self, data: bytes) -> None:
         os.write(self.writer, data)
-        self.loop.turn(0.0)
+        self.loop.iterate(0.0)
 
     def end(self) -> None:
         if self.writer >= 0:
@@ -74,7 +74,7 @@ class Reader:
         for _ in range(200):
             if self.source.finished:
                 return
-            self.loop.turn(0.05)
+            self.loop.iterate(0.05)
         raise AssertionError("the source did not notice the end")
 
     def values(self) -> list[float]:
@@ -119,7 +119,7 @@ def test_lines_arrive_as_they_are_written(readers: list[Reader]) -> None:
 def test_an_empty_pipe_does_not_block_the_loop(readers: list[Reader]) -> None:
     reader = start(readers)
     for _ in range(3):
-        reader.loop.turn(0.0)
+        reader.loop.iterate(0.0)
     assert reader.readings == []
 
 
@@ -202,7 +202,7 @@ def test_a_pipeline_that_lags_lets_the_writer_wait(readers: list[Reader]) -> Non
         reader.write(line(i))
     assert reader.deliveries == IN_FLIGHT
     reader.held.pop()()
-    reader.loop.turn(0.0)
+    reader.loop.iterate(0.0)
     assert reader.deliveries == IN_FLIGHT + 1
     assert len(reader.values()) == IN_FLIGHT + 5
 
@@ -213,13 +213,13 @@ def test_a_lagging_pipeline_holds_a_file_back_too(readers: list[Reader], tmp_pat
     reader = start(readers, tmp_path / "in")
     reader.hold = True
     for _ in range(100):
-        reader.loop.turn(0.0)
+        reader.loop.iterate(0.0)
     assert reader.deliveries == IN_FLIGHT
     while not reader.source.finished:
         for done in reader.held:
             done()
         reader.held.clear()
-        reader.loop.turn(0.0)
+        reader.loop.iterate(0.0)
     assert reader.values() == list(range(4000))
 
 

@@ -55,6 +55,6 @@ def test_what_is_scheduled_on_a_guarded_loop_cannot_end_the_loop() -> None:
     called: list[int] = []
     loop.call_later(0.0, lambda: called.append(1))
     while not called:
-        loop.turn(1.0)
+        loop.iterate(1.0)
     loop.close()
     assert metrics.counts["side_channel_errors_total"] == 3

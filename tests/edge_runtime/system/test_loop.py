@@ -30,10 +30,10 @@ def test_a_turn_calls_readers_then_timers_then_hooks(loop: Loop, pipe: tuple[int
     calls: list[str] = []
     loop.watch(pipe[0], lambda: calls.append(f"read {os.read(pipe[0], 9)!r}"))
     loop.call_soon(lambda: calls.append("soon"))
-    loop.each_turn(lambda: calls.append("pipeline"))
-    loop.each_turn(lambda: calls.append("flush"))
+    loop.each_iteration(lambda: calls.append("pipeline"))
+    loop.each_iteration(lambda: calls.append("flush"))
     os.write(pipe[1], b"x")
-    loop.turn(0)
+    loop.iterate(0)
     assert calls == ["read b'x'", "soon", "pipeline", "flush"]
 
 
@@ -64,11 +64,11 @@ def test_timers_fire_once_in_order_and_can_be_cancelled() -> None:
     loop.call_later(2, lambda: calls.append("late"))
     loop.call_later(1, lambda: calls.append("early"))
     loop.call_later(1.5, lambda: calls.append("never")).cancel()
-    loop.turn(0)
+    loop.iterate(0)
     assert calls == []
     clock.advance(3)
-    loop.turn(0)
-    loop.turn(0)
+    loop.iterate(0)
+    loop.iterate(0)
     assert calls == ["early", "late"]
     loop.close()
 
@@ -81,9 +81,9 @@ def test_a_callback_that_asks_for_another_one_gets_it_next_turn(loop: Loop) -> N
         loop.call_soon(again)
 
     loop.call_soon(again)
-    loop.turn(0)
+    loop.iterate(0)
     assert turns == [0]
-    loop.turn(None)  # must not wait: there is work
+    loop.iterate(None)  # must not wait: there is work
     assert turns == [0, 1]
 
 
@@ -99,8 +99,8 @@ def busy(clock: SimulatedClock, pipe: tuple[int, int]) -> Loop:
     for _ in range(40):
         os.write(pipe[1], b"x")
         clock.advance(0.001)
-        loop.hurry()
-        loop.turn(0)
+        loop.skip_linger()
+        loop.iterate(0)
     return loop
 
 
@@ -109,14 +109,14 @@ def test_lingering_waits_once_for_more_input_unless_in_a_hurry(pipe: tuple[int, 
     loop = busy(clock, pipe)
     began = clock.monotonic()
     clock.advance(1e-9)  # what comes now came after the last look
-    loop.turn(0)
+    loop.iterate(0)
     os.write(pipe[1], b"abc")
     waits = []
-    for hurry in (False, True, False):
+    for skip_linger in (False, True, False):
         before = clock.monotonic()
-        if hurry:
-            loop.hurry()
-        loop.turn(0)
+        if skip_linger:
+            loop.skip_linger()
+        loop.iterate(0)
         waits.append(round(clock.monotonic() - before, 6))
     assert waits == [0.005, 0.0, 0.005]
     assert clock.monotonic() - began == pytest.approx(0.010, abs=1e-6)
@@ -139,7 +139,7 @@ def test_what_came_during_a_turn_has_begun_to_wait(pipe: tuple[int, int]) -> Non
     began = clock.monotonic()
     os.write(pipe[1], b"x")
     for _ in range(4):
-        loop.turn(0)
+        loop.iterate(0)
     # A first arrival waits; one that came in 3 ms of work waits 2 ms more; one that came in 20 ms has waited enough.
     first = read_at[0] - began
     assert first <= 0.005
@@ -185,7 +185,7 @@ def test_the_budget_is_waited_for_only_where_another_message_will_join(
             lingered.clear()
         clock.advance(max(0.0, due[0] - clock.monotonic()))
         send()
-        loop.turn(0)
+        loop.iterate(0)
     assert bool(lingered) is waits
     loop.close()
 
@@ -195,7 +195,7 @@ def test_a_reader_that_does_not_linger_is_served_at_once(pipe: tuple[int, int]) 
     loop = Loop(linger_s=0.005, clock=clock)
     loop.watch(pipe[0], lambda: os.read(pipe[0], 1))
     os.write(pipe[1], b"a")
-    loop.turn(0)
+    loop.iterate(0)
     assert clock.monotonic() == 0
     loop.close()
 
@@ -215,8 +215,8 @@ def test_unwatching_inside_a_callback_is_safe(loop: Loop, pipe: tuple[int, int])
 
     loop.watch_write(pipe[1], write)
     os.write(pipe[1], b"a")
-    loop.turn(0)
-    loop.turn(0)
+    loop.iterate(0)
+    loop.iterate(0)
     assert sorted(calls) == ["read", "write"]
 
 
@@ -235,9 +235,9 @@ def test_what_recurs_is_called_each_time_until_it_is_cancelled() -> None:
     start = clock.monotonic()
     for _ in range(7):
         clock.advance(5.0)
-        loop.turn(0)
+        loop.iterate(0)
     timer.cancel()
     clock.advance(50.0)
-    loop.turn(0)
+    loop.iterate(0)
     loop.close()
     assert [at - start for at in calls] == [10.0, 20.0, 30.0]

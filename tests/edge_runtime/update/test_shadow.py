@@ -211,7 +211,7 @@ def test_a_hopeless_run_ends_before_its_time() -> None:
 
 
 def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory: Factory) -> None:
-    """Mutation: `Pipeline.replace` without its `end_turn`: the new one answers; or with an emptied `_ready`: nobody."""
+    """Mutation: `Pipeline.replace` without its `flush_iteration`: the new one answers; or, `_ready` emptied: none."""
     models = [load_model(factory.bundle(version), "onnx-fp32") for version in (1, 2)]
     manifest, answers, metrics = models[0].manifest, Answers(), Metrics()
     clock = SimulatedClock()
@@ -228,7 +228,7 @@ def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory:
     pipeline.replace(models[1], Gate(manifest.gate))
     for i in range(6, 10):
         pipeline.deliver([reading(i)], 0.0, None)
-    pipeline.end_turn()
+    pipeline.flush_iteration()
     told = [(answer.model, int(answer.id.rpartition("@")[2])) for answer in answers.all]
     assert [model for model, _ in told] == ["watch/1"] * 5 + ["watch/2"] * 4
     assert np.diff([slot for _, slot in told]).tolist() == [HOP] * 8

@@ -47,7 +47,7 @@ def leads(device: Device) -> bool:
 
 @pytest.mark.usefixtures("proven")
 def test_a_dropped_bundle_takes_over_without_losing_a_window(factory: Factory, folder: Path) -> None:
-    """Mutation: `Pipeline.replace` without its `end_turn` and with an emptied `_ready`: ids have a gap."""
+    """Mutation: `Pipeline.replace` without its `flush_iteration` and with an emptied `_ready`: ids have a gap."""
     with Device(configured(folder)) as device:
         dropped = drop(folder, factory.bundle(2))
         device.until_runs("watch/2")

@@ -226,7 +226,7 @@ class Device:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"{self.outbox.counts()} {dict(self.metrics.counts)}"
-            self.loop.turn(0.005)
+            self.loop.iterate(0.005)
 
     def settled(self) -> bool:
         """Everything that was offered is answered or dead."""

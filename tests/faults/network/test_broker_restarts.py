@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
@@ -40,8 +40,8 @@ def test_restarts_lose_nothing_that_was_acknowledged_and_flow_resumes(
     resumed: list[float] = []
     with Mosquitto(queues) as readings, Mosquitto(*keeps) as answers:
         sensor = Sensor(readings.url, loop, answers_url=answers.url, retry=Retry(base_s=0.01, cap_s=0.05))
-        source = Link(BrokerConfig(url=readings.url, client_id="in"), "in", Metrics(), retry=RETRY, rng=rng)
-        sink = Link(BrokerConfig(url=answers.url, client_id="out"), "out", Metrics(), retry=RETRY, rng=rng)
+        source = BrokerClient(BrokerConfig(url=readings.url, client_id="in"), "in", Metrics(), retry=RETRY, rng=rng)
+        sink = BrokerClient(BrokerConfig(url=answers.url, client_id="out"), "out", Metrics(), retry=RETRY, rng=rng)
         device = Answering(sink, history)
         source.subscribe([("readings/#", 1)], device.take)
         source.open(loop)
@@ -59,7 +59,7 @@ def test_restarts_lose_nothing_that_was_acknowledged_and_flow_resumes(
                 turn(loop, rng.uniform(0.0, 0.5))
                 readings.start()
                 back = time.monotonic()
-                until(loop, lambda: sensor.link.connected)
+                until(loop, lambda: sensor.broker_client.connected)
                 # A message that nobody has subscribed to is nobody's: publish until one comes through.
                 known = len(device.seen)
                 while len(device.seen) == known:
@@ -76,8 +76,8 @@ def test_restarts_lose_nothing_that_was_acknowledged_and_flow_resumes(
         for payload in heard.payloads:
             history.deliver(payload.decode(), payload)
         verdict = history.verdict()
-        for link in (source, sink):
-            link.close(0.5)
+        for broker_client in (source, sink):
+            broker_client.close(0.5)
         sensor.close()
     loop.close()
     assert verdict.valid, verdict

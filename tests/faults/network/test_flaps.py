@@ -20,9 +20,9 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.connector import Dialler
+from edge_runtime.mqtt.connector import Connector
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry
 from tests.faults.conftest import Note, Tier
@@ -69,16 +69,16 @@ def retry() -> Iterator[Recorded]:
 
 
 @pytest.fixture
-def dialled(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When the link began to connect."""
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When the client began to connect."""
     began: list[float] = []
-    dial = Dialler.dial
+    connect = Connector.connect
 
-    def noted(self: Dialler, *arguments: object) -> None:
+    def noted(self: Connector, *arguments: object) -> None:
         began.append(arguments[2].clock.monotonic())  # type: ignore[attr-defined] # the loop
-        dial(self, *arguments)  # type: ignore[arg-type]
+        connect(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Dialler, "dial", noted)
+    monkeypatch.setattr(Connector, "connect", noted)
     return began
 
 
@@ -138,7 +138,7 @@ def flap(proxy: Proxy, rng: random.Random, loop: Loop, largest: int) -> str:
 @needs_mosquitto
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_mqtt_flaps_lose_nothing_that_was_acknowledged(
-    rng: random.Random, tier: Tier, note: Note, retry: Recorded, dialled: list[float], version: str
+    rng: random.Random, tier: Tier, note: Note, retry: Recorded, attempts: list[float], version: str
 ) -> None:
     """A device takes readings and answers each; both directions are held against what was sent."""
     flaps = tier(250, 5000)
@@ -147,7 +147,7 @@ def test_mqtt_flaps_lose_nothing_that_was_acknowledged(
     with Mosquitto("max_queued_messages 0", "max_inflight_messages 20") as broker, Proxy(broker.port) as proxy:
         sensor = Sensor(broker.url, loop)
         until(loop, lambda: sensor.connected)
-        dialled.clear()
+        attempts.clear()
         config = BrokerConfig(
             url=f"mqtt://127.0.0.1:{proxy.port}",
             client_id="device",
@@ -156,18 +156,18 @@ def test_mqtt_flaps_lose_nothing_that_was_acknowledged(
             connect_timeout_s=0.3,
             queue_messages=10**6,
         )
-        link = Link(config, "device", Metrics(), retry=retry, rng=rng)
-        device = Answering(link, history)
-        link.subscribe([("readings/#", 1)], device.take)
-        link.open(loop, publish_qos=1)
-        until(loop, lambda: link.connected and not link._subscribing)
+        broker_client = BrokerClient(config, "device", Metrics(), retry=retry, rng=rng)
+        device = Answering(broker_client, history)
+        broker_client.subscribe([("readings/#", 1)], device.take)
+        broker_client.open(loop, publish_qos=1)
+        until(loop, lambda: broker_client.connected and not broker_client._subscribing)
         kinds: set[str] = set()
         for _ in range(flaps):
             sensor.publish(rng.randrange(1, 6))
             kinds.add(flap(proxy, rng, loop, 300))
             if rng.random() < 0.5:
-                until(loop, lambda: link.connected)
-        until(loop, lambda: link.connected)
+                until(loop, lambda: broker_client.connected)
+        until(loop, lambda: broker_client.connected)
         sensor.publish(1)
         until(loop, lambda: len(set(sensor.answers.payloads)) == sensor.sent)
         for payload in sensor.answers.payloads:
@@ -175,19 +175,19 @@ def test_mqtt_flaps_lose_nothing_that_was_acknowledged(
         until(loop, lambda: len(history.acknowledged) == sensor.sent)  # the last acknowledgement is on its way
         verdict = history.verdict()
         waits = list(retry.drawn)
-        link.close(0.5)
+        broker_client.close(0.5)
         sensor.close()
     loop.close()
     assert verdict.valid, verdict
     assert kinds == set(KINDS)
-    assert len(dialled) > flaps // 3, "the flaps did not hurt"
-    assert len(dialled) <= len(waits) + 1  # one attempt a step, and the very first
-    for (_, wait), before, after in zip(waits, dialled, dialled[1:], strict=False):
+    assert len(attempts) > flaps // 3, "the flaps did not hurt"
+    assert len(attempts) <= len(waits) + 1  # one attempt a step, and the very first
+    for (_, wait), before, after in zip(waits, attempts, attempts[1:], strict=False):
         assert after - before >= wait * 0.99
     assert_jitter(waits, retry)
     note(
         "R8",
-        f"MQTT {version}: {flaps} flaps, {len(dialled)} connections, {sensor.sent} readings, "
+        f"MQTT {version}: {flaps} flaps, {len(attempts)} connections, {sensor.sent} readings, "
         f"0 lost, {verdict.duplicated.total()} answered again",
     )
 
@@ -247,22 +247,24 @@ def test_a_broker_that_is_away_for_a_day_is_tried_once_a_minute_at_most(rng: ran
     clock = SimulatedClock()
     loop = Loop(clock=clock)
     began: list[float] = []
-    link = Link(BrokerConfig(url=f"mqtt://127.0.0.1:{free_port()}"), "away", Metrics(), retry=retry, rng=rng)
-    lost = link._lost
+    broker_client = BrokerClient(
+        BrokerConfig(url=f"mqtt://127.0.0.1:{free_port()}"), "away", Metrics(), retry=retry, rng=rng
+    )
+    lost = broker_client._lost
 
     def noted(why: str) -> None:
         began.append(clock.monotonic())
         lost(why)
 
-    link._lost = noted  # type: ignore[method-assign]
-    link.open(loop)
+    broker_client._lost = noted  # type: ignore[method-assign]
+    broker_client.open(loop)
     while clock.monotonic() < 6 * 3600:
         seen = len(began)
         while len(began) == seen:
-            loop.turn(0.05)  # refused at once; the clock stands meanwhile
+            loop.iterate(0.05)  # refused at once; the clock stands meanwhile
         _, wait = retry.drawn[-1]
         clock.advance(wait)
-    link.close(0)
+    broker_client.close(0)
     loop.close()
     gaps = [after - before for before, after in itertools.pairwise(began[22:])]
     assert max(gaps) <= 60.0
@@ -281,16 +283,18 @@ def test_a_broker_that_was_away_for_five_seconds_is_found_within_half_of_that(rn
         Recorded.drawn.clear()
         clock = SimulatedClock()
         loop = Loop(clock=clock)
-        link = Link(BrokerConfig(url=f"mqtt://127.0.0.1:{free_port()}"), "away", Metrics(), retry=retry, rng=rng)
-        link.open(loop)
+        broker_client = BrokerClient(
+            BrokerConfig(url=f"mqtt://127.0.0.1:{free_port()}"), "away", Metrics(), retry=retry, rng=rng
+        )
+        broker_client.open(loop)
         began = clock.monotonic()
         while clock.monotonic() < began + 5.0:
             seen = len(retry.drawn)
             while len(retry.drawn) == seen:
-                loop.turn(0.05)  # refused at once; the clock stands meanwhile
+                loop.iterate(0.05)  # refused at once; the clock stands meanwhile
             clock.advance(retry.drawn[-1][1])
         late.append(clock.monotonic() - began - 5.0)
-        link.close(0)
+        broker_client.close(0)
         loop.close()
     found = sum(seconds <= 2.5 for seconds in late)
     assert found >= 24, sorted(late)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import Link
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Done, Message
@@ -21,7 +21,7 @@ def turn(loop: Loop, seconds: float) -> None:
     """Let the loop run for a while."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        loop.turn(0.002)
+        loop.iterate(0.002)
 
 
 def until(loop: Loop, condition: Callable[[], object], what: Callable[[], object] = str, seconds: float = 60.0) -> None:
@@ -29,7 +29,7 @@ def until(loop: Loop, condition: Callable[[], object], what: Callable[[], object
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"it did not come about: {what()}"
-        loop.turn(0.005)
+        loop.iterate(0.005)
 
 
 class Sensor:
@@ -37,36 +37,36 @@ class Sensor:
 
     def __init__(self, url: str, loop: Loop, *, answers_url: str = "", retry: Retry | None = None) -> None:
         self.answers = Inbox()
-        self.link = Link(BrokerConfig(url=url, client_id="sensor"), "sensor", Metrics(), retry=retry)
-        self.reader = self.link
+        self.broker_client = BrokerClient(BrokerConfig(url=url, client_id="sensor"), "sensor", Metrics(), retry=retry)
+        self.reader = self.broker_client
         if answers_url:
             config = BrokerConfig(url=answers_url, client_id="reader")
-            self.reader = Link(config, "reader", Metrics(), retry=retry)
+            self.reader = BrokerClient(config, "reader", Metrics(), retry=retry)
             self.reader.open(loop)
         self.reader.subscribe([("answers/#", 1)], self.answers)
-        self.link.open(loop, publish_qos=1)
+        self.broker_client.open(loop, publish_qos=1)
         self.sent = 0
 
     @property
     def connected(self) -> bool:
         """To both brokers, and the subscription is granted."""
-        return self.link.connected and self.reader.connected and not self.reader._subscribing
+        return self.broker_client.connected and self.reader.connected and not self.reader._subscribing
 
     def close(self) -> None:
-        for link in {self.link, self.reader}:
-            link.close(0.5)
+        for broker_client in {self.broker_client, self.reader}:
+            broker_client.close(0.5)
 
     def publish(self, count: int) -> None:
         for _ in range(count):
-            self.link.publish([Message(b"readings/x", b"%d" % self.sent, b"", 1)])
+            self.broker_client.publish([Message(b"readings/x", b"%d" % self.sent, b"", 1)])
             self.sent += 1
 
 
 class Answering:
     """A device as the pipeline is one: a reading is acknowledged when the broker has its answer, and answered once."""
 
-    def __init__(self, link: Link, history: History) -> None:
-        self._link = link
+    def __init__(self, broker_client: BrokerClient, history: History) -> None:
+        self._broker_client = broker_client
         self._history = history
         self._waiting: dict[bytes, list[Done]] = {}
         self._safe: set[bytes] = set()
@@ -95,7 +95,7 @@ class Answering:
             waiting.append(partial(one_is_safe, payload))
             if len(waiting) == 1:
                 self._history.attempt(payload.decode(), payload)
-                self._link.publish([Message(b"answers/x", payload, b"", 1)], partial(self._saved, payload))
+                self._broker_client.publish([Message(b"answers/x", payload, b"", 1)], partial(self._saved, payload))
 
     def _saved(self, payload: bytes) -> None:
         self._safe.add(payload)

@@ -149,12 +149,12 @@ def attempt(kind: str, port: int, authorities: Authorities, wrong: str, caplog: 
     if kind.startswith("mqtt"):
         options = {"cert_file": shown["cert"], "key_file": shown["key"]} if shown else {}
         with caplog.at_level(logging.INFO), Bench() as bench:
-            link = bench.link(
+            broker_client = bench.broker_client(
                 f"mqtts://127.0.0.1:{port}", ca_file=authorities.ours.file, protocol="5", connect_timeout_s=2.0,
                 receive="paho" if "paho" in kind else "batched", **options,
             )  # fmt: skip
-            bench.until(lambda: link._attempts.failures >= 2 or link.connected, 30)
-            assert not link.connected
+            bench.until(lambda: broker_client._attempts.failures >= 2 or broker_client.connected, 30)
+            assert not broker_client.connected
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
     options = {"client_cert_file": shown["cert"], "client_key_file": shown["key"]} if shown else {}
     config = CloudConfig(
@@ -213,7 +213,7 @@ def test_the_same_server_with_a_good_certificate_is_reached(authorities: Authori
     with server_for("nothing", authorities) as server:
         if kind.startswith("mqtt"):
             with Bench() as bench:
-                bench.link(
+                bench.broker_client(
                     f"mqtts://127.0.0.1:{server.port}", ca_file=authorities.ours.file,
                     receive="paho" if "paho" in kind else "batched", connect_timeout_s=2.0,
                 )  # fmt: skip

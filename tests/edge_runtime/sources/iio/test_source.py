@@ -136,7 +136,7 @@ def test_records_that_arrive_in_pieces_are_put_together(
     while at < len(stream):
         step = cuts[turn % len(cuts)]
         iio.send(stream[at : at + step])
-        one.loop.turn(0)
+        one.loop.iterate(0)
         at, turn = at + step, turn + 1
     one.until(lambda: sum(len(reading.values) for reading in one.readings) == 10)
     z = np.concatenate([reading.values[:, 2] for reading in one.readings])
@@ -304,7 +304,7 @@ def test_a_polled_sensor_that_vanishes_is_opened_again(
     one.until(lambda: "is gone (No such device)" in caplog.text)
     monkeypatch.setattr(os, "pread", real)
     for _ in range(3):
-        one.loop.turn(0.01)
+        one.loop.iterate(0.01)
     away.rename(iio.sysfs)
     count = len(one.readings)
     one.until(lambda: len(one.readings) > count)

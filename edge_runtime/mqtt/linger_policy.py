@@ -1,4 +1,4 @@
-"""When the latency budget must not be waited for, because the broker waits for us."""
+"""Linger policy: skips the latency budget while the broker waits for our acknowledgements."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _SMALLEST: Final = 10
 """Brokers' defaults begin here; below, a few sensors that send at the same moment look like a window."""
 
 
-class Pace:
-    """Finds out how many unacknowledged messages the broker allows, and notices when they are all out.
+class LingerPolicy:
+    """Detector of the broker's window: how many unacknowledged messages it allows, and when they are all out.
 
     A broker sends up to a window of QoS 1 and 2 messages and then waits for acknowledgements (mosquitto: 20). With a
     latency budget of 5 ms that would be 20 messages every 5 ms, however many there are. The window is not announced in
@@ -31,7 +31,7 @@ class Pace:
         self._count = 0
         self._period_ends = 0.0
         self._busy = False
-        self._hurried = False
+        self._skipped_linger = False
 
     @property
     def _enough(self) -> float:
@@ -49,7 +49,7 @@ class Pace:
             now: monotonic seconds.
 
         Returns:
-            Whether the next turn should not wait for the latency budget.
+            Whether the next iteration should not wait for the latency budget.
         """
         if not self._budget_s:
             return False
@@ -57,7 +57,7 @@ class Pace:
             self._peak, self._hits = unacked, 0
         if unacked == self._peak:
             self._hits += 1
-        elif not self._hurried and self._hits < _SURE_AFTER:
+        elif not self._skipped_linger and self._hits < _SURE_AFTER:
             self._hits = 0  # the budget was waited for and less came: not a window, only the most so far
         enough = self._enough
         if now >= self._period_ends:
@@ -65,8 +65,8 @@ class Pace:
             self._period_ends = now + self._budget_s
             self._count = 0
         self._count += count
-        self._hurried = self._busy or self._count >= enough
-        return self._hurried
+        self._skipped_linger = self._busy or self._count >= enough
+        return self._skipped_linger
 
     def full(self, unacked: int) -> bool:
         """The broker sends nothing more before it gets an acknowledgement."""

@@ -22,8 +22,8 @@ from edge_runtime.config import AppConfig, ModelConfig
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate.gate import Budget, Gate
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import fallback_chain as rungs
-from edge_runtime.model.failover import Lineup
+from edge_runtime.model import fallback_chain as fallback_chains
+from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.observe.drops import DropReporter
 from edge_runtime.observe.silence import SilenceReporter
@@ -33,7 +33,7 @@ from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, build_source
 from edge_runtime.system.loop import Loop
-from edge_runtime.system.sd_notify import Notifier
+from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
 from edge_runtime.types import Correction, FinalAnswer
 from edge_runtime.windowing.window import Windower
@@ -81,7 +81,7 @@ class App:
         clock: Clock | None = None,
         model: Model | None = None,
         more_sinks: Sequence[Sink] = (),
-        notifier: Notifier | None = None,
+        notifier: SystemdNotifier | None = None,
         replace_process: Callable[[Mapping[str, object]], None] | None = None,
         handed_over: Mapping[str, object] | None = None,
         rehearsal: bool = False,
@@ -89,7 +89,7 @@ class App:
         self.config = config
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
-        self._notifier = notifier or Notifier()
+        self._notifier = notifier or SystemdNotifier()
         self._stopping = False
         self._draining = False
         self._drained = True
@@ -102,10 +102,10 @@ class App:
             self._replace_process = replace_process
             self._handed_over = handed_over
             self.updates = self._updates(stack, rehearsal=rehearsal)
-            self.model, self.lineup = self._model(model)
+            self.model, self.fallback_chain = self._model(model)
             stack.callback(self.model.close)
-            if self.lineup is not None:
-                stack.callback(self.lineup.close)
+            if self.fallback_chain is not None:
+                stack.callback(self.fallback_chain.close)
             manifest = self.model.manifest
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
@@ -118,7 +118,7 @@ class App:
             self.escalator = self._escalator(stack)
             self._saved: SavedWindows | None = None
             self.pipeline = Pipeline(
-                model=self.lineup or self.model,
+                model=self.fallback_chain or self.model,
                 windower=Windower(manifest.input, config.window, self.metrics),
                 gate=Gate(manifest.gate, config.gate.threshold),
                 budget=self.budget,
@@ -135,12 +135,12 @@ class App:
 
     # -- building ----------------------------------------------------------------------------------------------------
 
-    def _model(self, model: Model | None) -> tuple[Model, Lineup | None]:
+    def _model(self, model: Model | None) -> tuple[Model, FallbackChain | None]:
         if model is not None:
-            lineup = self.line_up(model)
+            fallback_chain = self.fallback_chain_of(model)
             if self.updates is not None:
-                self.updates.adopt(model, lineup)
-            return model, lineup
+                self.updates.adopt(model, fallback_chain)
+            return model, fallback_chain
         return self.start(self.config.model) if self.updates is None else self.updates.start()
 
     def _updates(self, stack: ExitStack, *, rehearsal: bool) -> Updates | None:
@@ -238,7 +238,7 @@ class App:
             publish=self._publish,
             metrics=self.metrics,
             clock=self.clock,
-            say=self._say_what_is_kept,
+            on_status=self._publish_outbox_status,
         )
 
     def _governor(self, stack: ExitStack) -> Governor | None:
@@ -250,12 +250,12 @@ class App:
         governor = governor_of(
             config,
             pipeline=self.pipeline,
-            lineup=self.lineup,
+            fallback_chain=self.fallback_chain,
             budget=self.budget if self.escalator is not None else None,
             share=self.config.gate.max_share,
             metrics=self.metrics,
             clock=self.clock,
-            say=self._say_what_is_governed,
+            on_status=self._publish_governor_status,
         )
         stack.callback(governor.close)
         return governor
@@ -280,9 +280,8 @@ class App:
             EdgeError: a source, sink or store cannot be opened, and waiting would not help.
         """
         try:
-            for (
-                broker_client
-            ) in self._broker_clients.values():  # until the last word is said, whichever source or sink closes last
+            # Until the last status is sent, whichever source or sink closes last.
+            for broker_client in self._broker_clients.values():
                 broker_client.hold()
                 self._held.append(broker_client)
             self._open_outbox()
@@ -294,8 +293,8 @@ class App:
                 self.escalator.start()
                 self._save_budget()
                 self.loop.call_every(SAVE_BUDGET_S, self._save_budget)
-            if self.lineup is not None:
-                self.lineup.open(self.loop, self._say_who_answers)
+            if self.fallback_chain is not None:
+                self.fallback_chain.open(self.loop, self._publish_model_status)
             if self.config.model.failover != "off":
                 self._watchdog = Watchdog(self._call_began, self.config.model.deadline_ms / 1e3, self._hung, self.clock)
             if self.updates is not None:  # before the sources, whose topics may overlap with those of updates
@@ -319,7 +318,7 @@ class App:
                 *(model.manifest.model, model.bundle.signature, model.variant.name, model.engine.name),
             )
             self._notifier.ready(f"{model.manifest.model}: {model.variant.name} on {model.engine.name}")
-            self._show_signs_of_life()
+            self._notify_alive()
             while not self._stopping:  # not loop.run(), which would forget a stop that came before it
                 self.loop.iterate(None)
             self._drain()
@@ -346,22 +345,22 @@ class App:
             self.escalator.stop(0.0 if self._draining else 1.0)
         for sink in self.sinks:
             sink.close(0.0)
-        self._release_links(0.0)
+        self._release_broker_clients(0.0)
         self.drops.stop()
         self._resources.close()
 
-    def _release_links(self, timeout_s: float) -> None:
+    def _release_broker_clients(self, timeout_s: float) -> None:
         """Let what is queued and the last status reach the brokers, then disconnect."""
         held, self._held = self._held, []
         for broker_client in held:
             broker_client.close(timeout_s)
 
-    def _say_who_answers(self, status: Mapping[str, object]) -> None:
+    def _publish_model_status(self, status: Mapping[str, object]) -> None:
         for broker_client in self._broker_clients.values():
-            broker_client.tell("model", status)
+            broker_client.publish_status("model", status)
 
     def _call_began(self) -> float:
-        began = self.lineup.began if self.lineup is not None else 0.0
+        began = self.fallback_chain.began if self.fallback_chain is not None else 0.0
         return began or (self.updates.began if self.updates is not None else 0.0)
 
     def _hung(self, taken_s: float) -> None:
@@ -369,24 +368,24 @@ class App:
         if self.updates is not None and self.updates.began:  # a candidate's: counted as one of its failed starts
             handed_over: dict[str, object] | None = {}
         else:
-            handed_over = self.lineup.hand_over(taken_s) if self.lineup is not None else None
+            handed_over = self.fallback_chain.hand_over(taken_s) if self.fallback_chain is not None else None
         if handed_over is None:
             return
         log.critical("model: an engine has not answered for %.1f s, so this process is replaced", taken_s)
         if self._replace_process is not None:
             self._replace_process(handed_over)
 
-    def _say_what_is_governed(self, status: Mapping[str, object]) -> None:
+    def _publish_governor_status(self, status: Mapping[str, object]) -> None:
         for broker_client in self._broker_clients.values():
-            broker_client.tell("governor", status)
+            broker_client.publish_status("governor", status)
         level, reason = status["level"], status["reason"]
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
-    def _say_what_is_kept(self, trouble: str) -> None:
+    def _publish_outbox_status(self, failure_reason: str) -> None:
         for broker_client in self._broker_clients.values():
-            broker_client.tell("outbox", {"accepting": not trouble, "trouble": trouble})
+            broker_client.publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
 
-    def _show_signs_of_life(self) -> None:
+    def _notify_alive(self) -> None:
         """From the loop, so that one that hangs shows none and is started anew."""
         if self._notifier.interval_s:
             self._notifier.alive()
@@ -411,7 +410,7 @@ class App:
             self._save_budget()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
             self.loop.iterate(0)  # corrections and commits that came in meanwhile
-            self._say_what_waits()
+            self._log_what_waits()
         self.pipeline.save(max(0.1, until - self.clock.monotonic()))
         for source in self.sources:
             source.close()
@@ -419,14 +418,14 @@ class App:
             self.updates.stop()
         for sink in self.sinks:
             sink.close(max(0.1, until - self.clock.monotonic()))
-        self._release_links(max(0.1, until - self.clock.monotonic()))
+        self._release_broker_clients(max(0.1, until - self.clock.monotonic()))
         if not self._drained:
             log.warning(
                 "stopped after %g s with answers not handed over; raise drain_timeout_s if this matters",
                 self.config.drain_timeout_s,
             )
 
-    def _say_what_waits(self) -> None:
+    def _log_what_waits(self) -> None:
         """A stream that has ended is not run again by anybody, unless they know that it is worth it."""
         if self.outbox is None or not all(source.finished for source in self.sources):
             return
@@ -447,27 +446,27 @@ class App:
         """Verify a bundle, try it in a child process, load it: this variant or none."""
         return load_model(config, self.clock)
 
-    def start(self, config: ModelConfig) -> tuple[Model, Lineup | None]:
+    def start(self, config: ModelConfig) -> tuple[Model, FallbackChain | None]:
         """The same, with whatever may stand in for what fails."""
         if config.failover == "off":
             return load_model(config, self.clock), None
-        return rungs.start(config, clock=self.clock, metrics=self.metrics, handed_over=self._handed_over)
+        return fallback_chains.start(config, clock=self.clock, metrics=self.metrics, handed_over=self._handed_over)
 
-    def line_up(self, model: Model) -> Lineup | None:
+    def fallback_chain_of(self, model: Model) -> FallbackChain | None:
         """What stands in for a model that was loaded."""
         if self.config.model.failover == "off":
             return None
-        return rungs.lineup_of(model, self.config.model, clock=self.clock, metrics=self.metrics)
+        return fallback_chains.build_fallback_chain(model, self.config.model, clock=self.clock, metrics=self.metrics)
 
-    def attend(self, lineup: Lineup) -> None:
-        """Open a line-up that came later."""
-        lineup.open(self.loop, self._say_who_answers)
+    def attend(self, fallback_chain: FallbackChain) -> None:
+        """Open a fallback chain that came later."""
+        fallback_chain.open(self.loop, self._publish_model_status)
 
-    def serves(self, model: Model, lineup: Lineup | None) -> None:
+    def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
         """This is what answers now."""
-        self.model, self.lineup = model, lineup
+        self.model, self.fallback_chain = model, fallback_chain
         if self.governor is not None:
-            self.governor.follow(lineup)
+            self.governor.follow(fallback_chain)
 
     # -- the outbox, and the budget that outlives a restart in it ----------------------------------------------------
 

@@ -4,7 +4,7 @@ One iteration of the loop, for all that arrived in it::
 
     deliver() ─► windower ─► ready windows      (once per arrival)
     flush_iteration() ─► batches ─► engine ─► gate ─► sinks.send ────────────────────┐
-                                        └► escalation.offer ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
+                                        └► escalation.submit ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
                                                                                          the source acknowledges
 
 A source's `done` is called when every sink has handed over the answers of that iteration and every hard case is
@@ -68,7 +68,7 @@ class Escalation(Protocol):
         """Whether a case may have fewer samples than its bundle's history."""
         ...
 
-    def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
+    def submit(self, cases: Sequence[Hard], done: Done | None) -> None:
         """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted.
 
         Before that, the prediction of each case that was refused has its route set to ``local``.
@@ -284,7 +284,7 @@ class Pipeline:
         self._unanswering = False
         ended = clock.monotonic()
         stages["engine"].observe((ended - began) / len(windows), len(windows))
-        best, trust, is_hard = self._gate.judge(probabilities)
+        best, trust, is_hard = self._gate.decide(probabilities)
         self._budget.seen(len(windows))
         # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
         rows = probabilities.astype(np.float64).round(7).tolist()
@@ -411,7 +411,7 @@ class Pipeline:
         if now:
             self._send(now, [join])  # first: answers of a key before its first hard one are among them
         if self._escalation is not None and hard:
-            self._escalation.offer(hard, lambda: self._committed(held, join))
+            self._escalation.submit(hard, lambda: self._committed(held, join))
         join()  # the iteration itself
         ended = self._clock.monotonic()
         self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))

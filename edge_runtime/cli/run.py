@@ -55,12 +55,12 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
     from edge_runtime.system import malloc as heap  # noqa: PLC0415
-    from edge_runtime.system.sd_notify import Notifier  # noqa: PLC0415
+    from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
 
     config = configuration.load(options.config)
     if options.check:  # measuring takes a while, and would be remembered
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
-    notifier = Notifier() if options.check else Notifier.from_environment(os.environ)
+    notifier = SystemdNotifier() if options.check else SystemdNotifier.from_environment(os.environ)
 
     def replace_process(handed_over: Mapping[str, object]) -> None:
         """An engine hangs in this process: the same program, with the same number, begins anew without it."""
@@ -77,19 +77,19 @@ def run(options: argparse.Namespace) -> int:
         rehearsal=options.check,
     )
     if options.check:
-        rung = app.lineup.rung if app.lineup is not None else None
+        backend = app.fallback_chain.backend if app.fallback_chain is not None else None
         app.close()
         found = {
             "model": app.model.manifest.model,
             "signature": app.model.bundle.signature,
             "variant": app.model.variant.name,
             "engine": app.model.engine.name,
-            "answers": rung.name if rung is not None else app.model.variant.name,
+            "answers": backend.name if backend is not None else app.model.variant.name,
             "sources": len(config.source),
             "sinks": len(config.sink),
             "cloud": config.cloud.url if config.cloud else None,
         }
-        failed = app.lineup.status()["failed"] if app.lineup is not None else {}
+        failed = app.fallback_chain.status()["failed"] if app.fallback_chain is not None else {}
         if options.json:
             print(orjson.dumps(found | {"failed": failed}).decode())
         else:
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
             shown = found | {"cloud": found["cloud"] or "none (every answer stays local)"}
             print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items()))
         return 1 if failed else 0
-    heap.keep()
+    heap.tune_malloc()
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:

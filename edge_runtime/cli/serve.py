@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.config import ModelConfig  # noqa: PLC0415
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
-    from edge_runtime.server.bundle_model import offer  # noqa: PLC0415
+    from edge_runtime.server.bundle_model import served_model  # noqa: PLC0415
     from edge_runtime.server.server import ServeConfig, Server  # noqa: PLC0415
 
     try:
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"serve: {error}") from error
     _allow_files(config.max_connections + _OWN_FILES)
     stop = threading.Event()
-    served = {model.manifest.name: offer(model, options.max_batch) for model in models}
+    served = {model.manifest.name: served_model(model, options.max_batch) for model in models}
     if len(served) < len(models):
         raise ConfigError("serve: two bundles have the same name; serve them on ports of their own")
     with stopped_by_signals(stop.set), Server(served, config) as server:

@@ -6,9 +6,9 @@
      ▲                                                                                     │
      └──── a small durable write works, tried after 0.1 s, 0.2 s, 0.4 s ... every 5 s ◄─────┘
 
-While it fails, nothing is accepted: whoever has cases is told so (`Committer.trouble`) and counts them as dropped;
-those on their way are dropped and counted too. What was accepted before waits on the disk, and goes on where it was
-when the disk works again. Why it is so: docs/decisions/0005-outbox-on-sqlite.md.
+While it fails, nothing is accepted: whoever has cases is told so (`Committer.failure_reason`) and counts them as
+dropped; those on their way are dropped and counted too. What was accepted before waits on the disk, and goes on where
+it was when the disk works again. Why it is so: docs/decisions/0005-outbox-on-sqlite.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Then = Callable[[bytes | None], None]
 
 
 class Committer:
-    """The only one who writes to the outbox what the loop hands over. One thread; `trouble` may be read by any.
+    """The only one who writes to the outbox what the loop hands over. One thread; `failure_reason` may be read by any.
 
     Args:
         outbox: where cases go; may be unopened, and fail to open.
@@ -42,7 +42,7 @@ class Committer:
         metrics: receives the gauge ``outbox_accepting``, and why cases were not accepted or left for others.
         clock: for waiting.
         stopping: ends the waits.
-        say: told when the outbox begins to fail, with why, and when it works again, with nothing.
+        on_status: told when the outbox begins to fail, with why, and when it works again, with nothing.
     """
 
     def __init__(
@@ -53,38 +53,38 @@ class Committer:
         metrics: Metrics,
         clock: Clock,
         stopping: Event,
-        say: Callable[[str], None],
+        on_status: Callable[[str], None],
     ) -> None:
         self._outbox = outbox
         self._attempts = attempts
         self._metrics = metrics
         self._clock = clock
         self._stopping = stopping
-        self._say = say
+        self._on_status = on_status
         self._failures = 0  # since cases were last written down: a disk that is nearly full may take the smallest write
         self._again_at = 0.0
         self._answers: dict[str, bytes] = {}  # to cases that are still in the outbox
         self._published: list[int] = []  # closings that are still listed there
-        self._unsettled_said = False
+        self._unsettled_warned = False
         self._recalls: list[tuple[str, Then]] = []
-        self.trouble = ""
+        self.failure_reason = ""
         """Why nothing is accepted now; empty while it works."""
         metrics.gauges["outbox_accepting"] = 1.0
 
     def begin_failing(self, error: StoreError) -> None:
         """Nothing can be written down for now: drop what comes, and try again until it works."""
-        self.trouble = str(error)
+        self.failure_reason = str(error)
         self._wait_longer()
         self._metrics.gauges["outbox_accepting"] = 0.0
         log.error("hard cases are dropped and counted until the disk takes them: %s", error)
-        self._say(self.trouble)
+        self._on_status(self.failure_reason)
 
     def put(self, cases: Sequence[HardCase]) -> dict[str, str]:
         """Write cases down; returns why some were not, by id: under this name they are to be counted as dropped."""
         refused: dict[str, str] = {}
         left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group
         for attempt in range(1, self._attempts + 1):
-            if self.trouble:
+            if self.failure_reason:
                 break
             try:
                 while left:
@@ -103,7 +103,7 @@ class Committer:
                 self._failures = 0
                 return refused
         dropped = [case.id for group in left for case in group]
-        log.warning("outbox: %d hard cases are dropped: %s", len(dropped), self.trouble)
+        log.warning("outbox: %d hard cases are dropped: %s", len(dropped), self.failure_reason)
         return refused | dict.fromkeys(dropped, "outbox_error")
 
     def settle(self, answers: Mapping[str, bytes], published: Sequence[int]) -> None:
@@ -118,7 +118,7 @@ class Committer:
         """
         self._answers |= answers
         self._published += published
-        if self.trouble or not (self._answers or self._published):
+        if self.failure_reason or not (self._answers or self._published):
             return
         try:
             if self._answers:
@@ -128,15 +128,15 @@ class Committer:
                 self._outbox.published(self._published)
                 self._published = []
         except StoreError as error:
-            if not self._unsettled_said:
+            if not self._unsettled_warned:
                 log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._answers), error)
-            self._unsettled_said = True
+            self._unsettled_warned = True
         else:
-            self._unsettled_said = False
+            self._unsettled_warned = False
 
     def closings(self, limit: int) -> list[Closing]:
         """What the sinks are to be told of cases that have left; nothing while the disk fails."""
-        if self.trouble or self._published or not self._outbox.unpublished:
+        if self.failure_reason or self._published or not self._outbox.unpublished:
             return []
         try:
             return self._outbox.closings(limit)
@@ -146,7 +146,7 @@ class Committer:
 
     def remember(self, name: str, value: bytes) -> None:
         """Keep a small value; a failure costs no more than the value."""
-        if self.trouble:
+        if self.failure_reason:
             return
         try:
             self._outbox.put_state(name, value)
@@ -163,18 +163,18 @@ class Committer:
 
     def look(self) -> None:
         """Try whether the disk works again, when it is time; to be called now and then."""
-        if self.trouble and self.wait_s() == 0:
+        if self.failure_reason and self.wait_s() == 0:
             try:
                 self._outbox.put_state("tried", b"")  # a write: a disk may be readable, and full
             except StoreError as error:
                 log.debug("outbox: still %s", error)
                 self._wait_longer()
                 return
-            self.trouble = ""
+            self.failure_reason = ""
             self._metrics.gauges["outbox_accepting"] = 1.0
             log.warning("outbox: the disk works again, hard cases are accepted")
-            self._say("")
-        if self._recalls and not self.trouble:
+            self._on_status("")
+        if self._recalls and not self.failure_reason:
             self._answer_recalls()
 
     def _answer_recalls(self) -> None:

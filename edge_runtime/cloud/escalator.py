@@ -127,7 +127,7 @@ class Escalator:
         metrics: receives counts; the latency of corrections goes to the stage ``cloud``.
         clock: wall clock for stamps, monotonic for waiting.
         retry: back-off between failed attempts.
-        say: called on the loop when the outbox begins to fail, with why, and when it works again, with nothing.
+        on_status: called on the loop when the outbox begins to fail, with why, and when it works again, with nothing.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Escalator:
         metrics: Metrics,
         clock: Clock,
         retry: Retry | None = None,
-        say: Callable[[str], None] | None = None,
+        on_status: Callable[[str], None] | None = None,
     ) -> None:
         self._config = config
         self._outbox = outbox
@@ -152,20 +152,20 @@ class Escalator:
         self._control = Barrier("control", metrics)
         self._clock = clock
         self._model = CloudModel(config, manifest, client, metrics, clock)
-        self._offered: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._submitted: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
         self._unsafe = 0  # requests whose corrections the sinks do not have yet; the loop's thread alone touches it
         self._announcing = threading.Lock()  # held from a commit until the loop has been told of it
         self._closing = False  # closings are on their way to the sinks; the committer's thread alone touches it
         self._stopping = threading.Event()
-        self._say = say
+        self._on_status = on_status
         self._committer = Committer(
             outbox,
             attempts=config.commit_attempts,
             metrics=metrics,
             clock=clock,
             stopping=self._stopping,
-            say=self._say_trouble,
+            on_status=self._report_failure,
         )
         self.forwarder = Forwarder(
             config=config,
@@ -177,7 +177,7 @@ class Escalator:
             retry=retry or RECONNECT,
             stopping=self._stopping,
             publish=self._publish_corrections,
-            trouble=lambda: self._committer.trouble,
+            failure_reason=lambda: self._committer.failure_reason,
         )
         self._committer_thread = threading.Thread(target=self._commit_forever, name="edge-outbox-commit", daemon=True)
 
@@ -195,7 +195,7 @@ class Escalator:
 
     def refuses(self) -> str:
         """See `edge_runtime.pipeline.Escalation`."""
-        if self._committer.trouble:
+        if self._committer.failure_reason:
             return "outbox_error"
         return "outbox_busy" if self._pending >= self._config.max_pending else ""
 
@@ -203,7 +203,7 @@ class Escalator:
         """See `edge_runtime.pipeline.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
         return self._model.takes_short is not False
 
-    def offer(self, cases: Sequence[Hard], done: Done | None) -> None:
+    def submit(self, cases: Sequence[Hard], done: Done | None) -> None:
         """Take hard cases (see `edge_runtime.pipeline.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
         if reason := self.refuses() or ("outbox_busy" if busy else ""):
@@ -214,20 +214,20 @@ class Escalator:
             return
         self._pending += len(cases)
         wall = self._clock.wall()
-        self._offered.put(_Put(cases, [self._case(case, wall) for case in cases], done))
+        self._submitted.put(_Put(cases, [self._case(case, wall) for case in cases], done))
 
     def remember(self, name: str, value: bytes) -> None:
         """Write a small value down beside the cases, for the next start; a failure costs no more than the value."""
-        self._offered.put(_Remember(name, value))
+        self._submitted.put(_Remember(name, value))
 
     def recall(self, name: str, then: Then) -> None:
         """Read a small value that was written down, as soon as the outbox works; `then` is called on the loop."""
-        self._offered.put(_Recall(name, lambda value: self._loop.call_soon_threadsafe(lambda: then(value))))
+        self._submitted.put(_Recall(name, lambda value: self._loop.call_soon_threadsafe(lambda: then(value))))
 
-    def _say_trouble(self, trouble: str) -> None:
-        if self._say is not None:
-            say = self._say
-            self._loop.call_soon_threadsafe(lambda: say(trouble))
+    def _report_failure(self, failure_reason: str) -> None:
+        if self._on_status is not None:
+            on_status = self._on_status
+            self._loop.call_soon_threadsafe(lambda: on_status(failure_reason))
         self.forwarder.wake()
 
     def _refuse(self, case: Hard, reason: str) -> None:
@@ -267,7 +267,7 @@ class Escalator:
         def safe() -> None:
             self.forwarder.published()
             self._unsafe -= 1
-            self._offered.put(_Settled({one.id: one.to_json() for one in corrections}, ()))
+            self._submitted.put(_Settled({one.id: one.to_json() for one in corrections}, ()))
 
         self._unsafe += 1
         for correction in corrections:
@@ -288,11 +288,11 @@ class Escalator:
         """Write down together what has been offered meanwhile, waiting for it at most so long; False at the end."""
         jobs: list[_Job] = []
         try:
-            if self._committer.trouble:
+            if self._committer.failure_reason:
                 wait_s = min(wait_s, self._committer.wait_s())
-            jobs.append(self._offered.get(timeout=wait_s))
+            jobs.append(self._submitted.get(timeout=wait_s))
             while True:
-                jobs.append(self._offered.get_nowait())
+                jobs.append(self._submitted.get_nowait())
         except queue.Empty:
             pass
         if puts := [job for job in jobs if isinstance(job, _Put)]:
@@ -338,9 +338,9 @@ class Escalator:
         told = _Settled({}, [closing.seq for closing in closings])
         answers = [answer for closing in closings if (answer := self._model.closing(closing)) is not None]
         if answers:
-            self._publish(answers, lambda: self._offered.put(told))
+            self._publish(answers, lambda: self._submitted.put(told))
         else:
-            self._offered.put(told)
+            self._submitted.put(told)
 
     # -- on the forwarder's thread -----------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Escalator:
             self._loop.iterate(0)  # takes what the forwarder has handed over last
         while self._unsafe and self._clock.monotonic() < until:
             self._loop.iterate(min(0.05, max(0.0, until - self._clock.monotonic())))
-        self._offered.put(_Stop())
+        self._submitted.put(_Stop())
         if self._committer_thread.ident is not None:
             # Some time in any case: a cloud that does not answer may have taken all of it.
             self._committer_thread.join(max(min(timeout_s, 1.0), until - self._clock.monotonic()))

@@ -54,7 +54,7 @@ class Forwarder:
         retry: back-off between failed attempts.
         stopping: ends the thread.
         publish: takes corrections, on this thread; `published` is called for each such call once they are safe.
-        trouble: why the outbox accepts nothing now, empty while it does; said already where it is not empty.
+        failure_reason: why the outbox accepts nothing now, empty while it does; said already where it is not empty.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Forwarder:
         retry: Retry,
         stopping: threading.Event,
         publish: Callable[[list[Correction]], None],
-        trouble: Callable[[], str],
+        failure_reason: Callable[[], str],
     ) -> None:
         self._config = config
         self._outbox = outbox
@@ -79,7 +79,7 @@ class Forwarder:
         self._retry = retry
         self._stopping = stopping
         self._publish = publish
-        self._trouble = trouble
+        self._failure_reason = failure_reason
         self.rng = random.Random()  # noqa: S311 - jitter, not a secret
         # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
         self.breaker = CircuitBreaker(threshold=1, retry=retry, clock=clock, probe=self._probe, rng=self.rng)
@@ -106,7 +106,7 @@ class Forwarder:
                 self._unreadable = ""
             except StoreError as error:
                 # Not when it was closed while the cloud made us wait, and not when it has been said already.
-                if not self._stopping.is_set() and str(error) not in {self._unreadable, self._trouble()}:
+                if not self._stopping.is_set() and str(error) not in {self._unreadable, self._failure_reason()}:
                     log.warning("outbox: %s", error)
                 self._unreadable = str(error)
                 worked, patience_s = False, _TROUBLE_S
@@ -170,7 +170,7 @@ class Forwarder:
             return False
         self.breaker.success()
         self._refusals.answered(case.id for case in cases)
-        self._say_reachable(True, "")
+        self._show_reachable(True, "")
         self._publish([self._model.correction(case, row) for case, row in zip(cases, probabilities, strict=True)])
         return True
 
@@ -180,7 +180,7 @@ class Forwarder:
         decision = decide(error, history, unreadable_attempts=self._config.unreadable_attempts)
         if decision in {Decision.WAIT, Decision.MISFIT, Decision.HOLD}:
             self.breaker.failure(error.retry_after_s if isinstance(error, CloudUnavailable) else None)
-            self._say_reachable(False, str(error))
+            self._show_reachable(False, str(error))
         else:
             self.breaker.success()  # it answers; it does not like what we ask
         if isinstance(error, CloudUnavailable):
@@ -212,7 +212,7 @@ class Forwarder:
         asked = error.retry_after_s if isinstance(error, CloudUnavailable) else None
         return self._retry.delay(1 + max(case.attempts for case in cases), asked, self.rng)
 
-    def _say_reachable(self, reachable: bool, why: str) -> None:
+    def _show_reachable(self, reachable: bool, why: str) -> None:
         """One line when it changes, not one per attempt."""
         if reachable != self._reachable:
             self._reachable = reachable

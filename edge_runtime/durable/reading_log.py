@@ -166,7 +166,7 @@ class Journal:
         self._count(windows, readings)
         self._metrics.gauges["journal_durable"] = 1.0
         self._thread.start()
-        self._offer_snapshot(windower)
+        self._submit_snapshot(windower)
         return windows, settled
 
     def _count(self, windows: Sequence[Window], readings: int) -> None:
@@ -194,7 +194,7 @@ class Journal:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
         self._spec = contract
         self._progress.use(contract, self._window_config)
-        self._offer_snapshot(windower)
+        self._submit_snapshot(windower)
 
     def drained(self) -> bool:
         """Nothing waits for the disk."""
@@ -203,7 +203,7 @@ class Journal:
     def stop(self, windower: Windower, timeout_s: float) -> None:
         """Write the state down, so that the next start has little to replay, and end."""
         if self._thread.is_alive() and not self._broken:
-            self._offer_snapshot(windower)
+            self._submit_snapshot(windower)
         self.close(timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> None:
@@ -236,7 +236,7 @@ class Journal:
         """
         if not self._readings:
             if self._broken and self._clock.monotonic() >= self._again_at:
-                self._offer_snapshot(windower)
+                self._submit_snapshot(windower)
             return None
         readings, self._readings = self._readings, []
         done, self._done = self._done, []
@@ -246,7 +246,7 @@ class Journal:
             for one in done:
                 one()
             if self._clock.monotonic() >= self._again_at:
-                self._offer_snapshot(windower)
+                self._submit_snapshot(windower)
         else:
             body = encode_readings(readings)
             self._bytes += len(body)
@@ -254,10 +254,10 @@ class Journal:
             turn = Turn(self._progress.seq, body)
             self._jobs.put(_Commit(turn, self._progress.settled, len(readings), done))
             if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
-                self._offer_snapshot(windower)
+                self._submit_snapshot(windower)
         return settled
 
-    def _offer_snapshot(self, windower: Windower) -> None:
+    def _submit_snapshot(self, windower: Windower) -> None:
         self._again_at = self._clock.monotonic() + _AGAIN_S
         self._pending += 1
         self._progress.seq += 1

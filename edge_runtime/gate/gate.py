@@ -44,7 +44,7 @@ class GateConfig:
                 raise ValueError(f"{name} must not be negative")
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """What the gate says of a batch, a list with one entry for each window."""
 
     best: list[int]
@@ -68,8 +68,8 @@ class Gate:
         # As float32, which the scores are: a window gets the same verdict alone and among others.
         self._threshold = float(np.float32(spec.threshold if threshold is None else threshold))
 
-    def judge(self, probabilities: Float32) -> Verdict:
-        """Judge a batch.
+    def decide(self, probabilities: Float32) -> Decision:
+        """Decide for a batch.
 
         Args:
             probabilities: (batch, n_labels), rows summing to one. A row with NaN is hard.
@@ -79,9 +79,9 @@ class Gate:
             # A lone window, at a low rate: five calls of numpy cost 20 us with cold caches, a short list 3 us.
             row = probabilities[0].tolist()
             top = max(row)
-            return Verdict([row.index(top)], [top], [not top >= threshold])
+            return Decision([row.index(top)], [top], [not top >= threshold])
         trust = self._score(probabilities).tolist()
-        return Verdict(probabilities.argmax(axis=1).tolist(), trust, [not score >= threshold for score in trust])
+        return Decision(probabilities.argmax(axis=1).tolist(), trust, [not score >= threshold for score in trust])
 
 
 def _confidence(p: Float32) -> Float32:

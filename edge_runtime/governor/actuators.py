@@ -1,23 +1,23 @@
-"""What can be done less of when the board is hot: see `edge_runtime.governor.governor`, which pulls these."""
+"""Actuators of the governor: rate, variant and share of the cloud, each stepped down while the board is hot."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, Protocol
 
 from edge_runtime.gate.gate import Budget
-from edge_runtime.model.failover import Lineup
+from edge_runtime.model.failover import FallbackChain
 from edge_runtime.pipeline import Pipeline
 
-LeverName = Literal["rate", "variant", "cloud"]
+ActuatorName = Literal["rate", "variant", "cloud"]
 
 _SHARES: Final = (0.5, 0.0)
 """Of the configured share that may go to the cloud."""
 
 
-class Lever(Protocol):
-    """Something that can be done less of, in steps."""
+class Actuator(Protocol):
+    """Actuator: something that can be done less of, in steps."""
 
-    name: LeverName
+    name: ActuatorName
 
     def down(self, reason: str) -> bool:
         """Take one step; False if there is none left."""
@@ -28,11 +28,11 @@ class Lever(Protocol):
         ...
 
     def state(self) -> object:
-        """Where it stands, for people."""
+        """Return its present setting, for people."""
         ...
 
 
-class RateLever:
+class RateActuator:
     """Answers every second, fourth, ... window.
 
     Args:
@@ -40,7 +40,7 @@ class RateLever:
         most: the last multiple.
     """
 
-    name: LeverName = "rate"
+    name: ActuatorName = "rate"
 
     def __init__(self, pipeline: Pipeline, most: int) -> None:
         self._pipeline = pipeline
@@ -48,14 +48,14 @@ class RateLever:
         self._every = 1
 
     def down(self, reason: str) -> bool:  # noqa: ARG002 - the log and the status say it
-        """See `Lever`."""
+        """See `Actuator`."""
         if self._every >= self._most:
             return False
         self._set(self._every * 2)
         return True
 
     def up(self) -> None:
-        """See `Lever`."""
+        """See `Actuator`."""
         self._set(max(1, self._every // 2))
 
     def state(self) -> object:
@@ -67,48 +67,48 @@ class RateLever:
         self._pipeline.answer_every(every)
 
 
-class VariantLever:
+class VariantActuator:
     """Lets a lighter variant answer.
 
     Args:
-        lineup: knows which; None has nothing lighter.
+        fallback_chain: knows which; None has nothing lighter.
     """
 
-    name: LeverName = "variant"
+    name: ActuatorName = "variant"
 
-    def __init__(self, lineup: Lineup | None) -> None:
-        self._lineup = lineup
+    def __init__(self, fallback_chain: FallbackChain | None) -> None:
+        self._fallback_chain = fallback_chain
         self._reasons: list[str] = []
 
     def down(self, reason: str) -> bool:
-        """See `Lever`."""
-        if self._lineup is None or not self._lineup.step_down(reason):
+        """See `Actuator`."""
+        if self._fallback_chain is None or not self._fallback_chain.step_down(reason):
             return False
         self._reasons.append(reason)
         return True
 
     def up(self) -> None:
-        """See `Lever`."""
+        """See `Actuator`."""
         self._reasons.pop()
-        if self._lineup is not None:
-            self._lineup.step_up()
+        if self._fallback_chain is not None:
+            self._fallback_chain.step_up()
 
     def state(self) -> object:
         """The best variant that may answer."""
-        return None if self._lineup is None else self._lineup.rungs[self._lineup.limit].name
+        return None if self._fallback_chain is None else self._fallback_chain.backends[self._fallback_chain.limit].name
 
-    def follow(self, lineup: Lineup | None) -> None:
+    def follow(self, fallback_chain: FallbackChain | None) -> None:
         """Another model has taken over: the steps taken hold for it too, as far as it has any."""
-        self._lineup = lineup
-        if lineup is None:
+        self._fallback_chain = fallback_chain
+        if fallback_chain is None:
             return
-        while lineup.step_up():  # one that comes back may hold steps of an earlier time
+        while fallback_chain.step_up():  # one that comes back may hold steps of an earlier time
             pass
         for reason in self._reasons:
-            lineup.step_down(reason)
+            fallback_chain.step_down(reason)
 
 
-class CloudLever:
+class CloudActuator:
     """Sends less to the cloud.
 
     Args:
@@ -116,7 +116,7 @@ class CloudLever:
         share: that may be sent while all is well.
     """
 
-    name: LeverName = "cloud"
+    name: ActuatorName = "cloud"
 
     def __init__(self, budget: Budget, share: float) -> None:
         self._budget = budget
@@ -124,14 +124,14 @@ class CloudLever:
         self._steps = 0
 
     def down(self, reason: str) -> bool:  # noqa: ARG002 - the log and the status say it
-        """See `Lever`."""
+        """See `Actuator`."""
         if self._steps >= len(_SHARES):
             return False
         self._set(self._steps + 1)
         return True
 
     def up(self) -> None:
-        """See `Lever`."""
+        """See `Actuator`."""
         self._set(max(0, self._steps - 1))
 
     def state(self) -> object:

@@ -1,14 +1,14 @@
-"""Do less before the board is made to: by temperature, throttling, power and battery, and back again when it is well.
+"""Governor: steps down before the board must, by temperature, throttling, power and battery, and up again later.
 
 A board that overheats slows its processor down on its own terms, for everything that runs on it, and answers come
-late. Stepping down first, by doing less, keeps the answers that are still given in time. Three levers, pulled one step
-at a time in the order that the configuration states:
+late. Stepping down first, by doing less, keeps the answers that are still given in time. Three actuators, moved one
+step at a time in the order that the configuration states:
 
 - ``rate``: every second, then every fourth window is answered; the others are counted as ``rate_reduced``.
-- ``variant``: the line-up's next lighter variant answers (`edge_runtime.model.failover`).
+- ``variant``: the fallback chain's next lighter variant answers (`edge_runtime.model.failover`).
 - ``cloud``: half, then none of the share of windows that may go to the cloud: a radio draws watts.
 
-When to step (`Judge`):
+When to step (`ThermalPolicy`):
 
 - The board is *hot* when a temperature comes within `margin_degc` of the limit at which hardware or kernel step in,
   when a flag says that it is held back, when it draws more than it may, or lives on a battery that is nearly empty. It
@@ -40,10 +40,10 @@ from typing import Any, Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.gate.gate import Budget
-from edge_runtime.governor.actuators import CloudLever, Lever, LeverName, RateLever, VariantLever
-from edge_runtime.hardware.readings import Board, Vitals
+from edge_runtime.governor.actuators import Actuator, ActuatorName, CloudActuator, RateActuator, VariantActuator
+from edge_runtime.hardware.readings import Board, SensorReadings
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.failover import Lineup
+from edge_runtime.model.failover import FallbackChain
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
 
@@ -63,16 +63,16 @@ class GovernorConfig:
 
     period_s: float = 2.0
     """How often the board is looked at."""
-    order: tuple[LeverName, ...] = ("rate", "variant", "cloud")
+    order: tuple[ActuatorName, ...] = ("rate", "variant", "cloud")
     """What gives way, first to last; what is left out never does."""
     max_hop_multiple: int = 4
-    """At the lowest rate every so manieth window is answered; a power of two."""
+    """Largest decimation factor: at the lowest rate, answer one window in `max_hop_multiple`. Power of two."""
     limit_degc: float | None = None
     """Replaces the limits of the board's temperature sensors, and serves those that have none."""
     margin_degc: float = 5.0
-    """So far below a limit the board counts as hot."""
+    """Degrees below a limit from which on the board counts as hot."""
     hysteresis_degc: float = 10.0
-    """So much further below, it counts as cool again."""
+    """Further degrees below, at which it counts as cool again."""
     max_power_w: float | None = None
     """What the board may draw, where it measures that."""
     min_battery_percent: float = 20.0
@@ -101,8 +101,8 @@ class GovernorConfig:
             raise ValueError("max_power_w must be 0.1 to 1,000")
 
 
-class Judge:
-    """Says when to step, from what was read and from what it said before. Pure but for its own memory.
+class ThermalPolicy:
+    """Thermal policy: decides when to step, from the readings and its own earlier decisions; no I/O.
 
     Args:
         config: thresholds and times.
@@ -114,51 +114,51 @@ class Judge:
         self._cool_since: float | None = None
         self._had_temperature = False
 
-    def hot(self, vitals: Vitals) -> str:
+    def hot(self, sensors: SensorReadings) -> str:
         """Why the board is hot, in words; empty if it is not."""
         config = self._config
         reasons = []
-        if (heat := vitals.heat) is not None and heat.headroom <= config.margin_degc:
-            reasons.append(f"{heat.name} at {heat.now:.0f} degrees of {heat.limit:.0f}")
-        if vitals.throttled:
-            reasons.append(", ".join(vitals.throttled).replace("_", " "))
-        if config.max_power_w is not None and vitals.watts is not None and vitals.watts > config.max_power_w:
-            reasons.append(f"{vitals.watts:.1f} W of {config.max_power_w:g}")
-        if vitals.discharging and vitals.battery is not None and vitals.battery < config.min_battery_percent:
-            reasons.append(f"battery at {vitals.battery:.0f} %")
+        if (nearest_limit := sensors.nearest_limit) is not None and nearest_limit.headroom <= config.margin_degc:
+            reasons.append(f"{nearest_limit.name} at {nearest_limit.now:.0f} degrees of {nearest_limit.limit:.0f}")
+        if sensors.throttled:
+            reasons.append(", ".join(sensors.throttled).replace("_", " "))
+        if config.max_power_w is not None and sensors.watts is not None and sensors.watts > config.max_power_w:
+            reasons.append(f"{sensors.watts:.1f} W of {config.max_power_w:g}")
+        if sensors.discharging and sensors.battery is not None and sensors.battery < config.min_battery_percent:
+            reasons.append(f"battery at {sensors.battery:.0f} %")
         return "; ".join(reasons)
 
-    def cool(self, vitals: Vitals) -> bool:
+    def cool(self, sensors: SensorReadings) -> bool:
         """Whether nothing is near its threshold."""
         config = self._config
-        heat, watts, battery = vitals.heat, vitals.watts, vitals.battery
+        nearest_limit, watts, battery = sensors.nearest_limit, sensors.watts, sensors.battery
         return not (
-            vitals.throttled
-            or (heat is None and self._had_temperature)
-            or (heat is not None and heat.headroom < config.margin_degc + config.hysteresis_degc)
+            sensors.throttled
+            or (nearest_limit is None and self._had_temperature)
+            or (nearest_limit is not None and nearest_limit.headroom < config.margin_degc + config.hysteresis_degc)
             or (config.max_power_w is not None and watts is not None and watts > 0.9 * config.max_power_w)
-            or (vitals.discharging and battery is not None and battery < min(100.0, config.min_battery_percent + 10))
+            or (sensors.discharging and battery is not None and battery < min(100.0, config.min_battery_percent + 10))
         )
 
-    def step(self, vitals: Vitals, level: int) -> int:
+    def step(self, sensors: SensorReadings, level: int) -> int:
         """What to do now.
 
         Args:
-            vitals: what was read.
+            sensors: what was read.
             level: steps taken so far.
 
         Returns:
             1 to step down, -1 to step up, 0 to stay.
         """
-        now = vitals.at
-        self._had_temperature |= vitals.heat is not None
-        if self.hot(vitals):
+        now = sensors.at
+        self._had_temperature |= sensors.nearest_limit is not None
+        if self.hot(sensors):
             self._cool_since = None
             if now - self._last_down < self._config.settle_s:
                 return 0
             self._last_down = self._last_step = now
             return 1
-        if not self.cool(vitals):
+        if not self.cool(sensors):
             self._cool_since = None
             return 0
         if self._cool_since is None:
@@ -170,7 +170,7 @@ class Judge:
 
 
 class Governor:
-    """Looks at the board, judges and pulls levers; belongs to the loop's thread.
+    """Governor: reads the board, asks the thermal policy and moves the actuators; belongs to the loop's thread.
 
     The looking is done by a thread of its own that computes nothing: a sensor on a bus that hangs takes as long as it
     likes.
@@ -178,34 +178,34 @@ class Governor:
     Args:
         config: when, and what.
         board: to look at.
-        levers: what there is to pull, in order.
+        actuators: in the order in which they give way.
         metrics: receives the gauges ``governor_level``, ``temperature_celsius``, ``throttled``, ``power_watts``,
             ``energy_joules``, ``joules_per_inference`` and ``battery_percent``, as far as the board reports them, and
             the counters ``governor_steps_down_total``, ``governor_steps_up_total`` and ``sensor_failures_total``.
         clock: monotonic time.
-        say: told the status whenever the level changes; see `status`.
+        on_status: told the status whenever the level changes; see `status`.
     """
 
     def __init__(
         self,
         config: GovernorConfig,
         board: Board,
-        levers: Sequence[Lever],
+        actuators: Sequence[Actuator],
         *,
         metrics: Metrics,
         clock: Clock,
-        say: Callable[[Mapping[str, Any]], None] | None = None,
+        on_status: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._config = config
         self._board = board
-        self._levers = list(levers)
+        self._actuators = list(actuators)
         self._metrics = metrics
         self._clock = clock
-        self._say = say
-        self._judge = Judge(config)
-        self._taken: list[Lever] = []
+        self._on_status = on_status
+        self._policy = ThermalPolicy(config)
+        self._taken: list[Actuator] = []
         self._reason = ""
-        self._last: Vitals | None = None
+        self._last: SensorReadings | None = None
         self._energy: deque[tuple[float, int]] = deque(maxlen=_ENERGY_LOOKS)
         self._nothing_left = False
         self._blind = False
@@ -218,12 +218,12 @@ class Governor:
         return len(self._taken)
 
     def status(self) -> dict[str, Any]:
-        """What was done and why, as plain values."""
-        told: dict[str, Any] = {"level": self.level, "reason": self._reason}
-        told |= {lever.name: lever.state() for lever in self._levers}
+        """Build the status: what was done and why, as plain values."""
+        status: dict[str, Any] = {"level": self.level, "reason": self._reason}
+        status |= {actuator.name: actuator.state() for actuator in self._actuators}
         if self._last is not None and self._last.temperature is not None:
-            told["temperature"] = round(self._last.temperature, 1)
-        return told
+            status["temperature"] = round(self._last.temperature, 1)
+        return status
 
     def open(self, loop: Loop) -> None:
         """Begin to look."""
@@ -233,7 +233,7 @@ class Governor:
                 self._board.profile.model,
             )
             return
-        self._tell()
+        self._publish_status()
 
         def watch() -> None:
             while not self._stop.is_set():
@@ -249,21 +249,21 @@ class Governor:
         if self._thread is not None:
             self._thread.join(1.0)  # a sensor that hangs keeps a thread that nobody waits for
 
-    def follow(self, lineup: Lineup | None) -> None:
-        """Govern another line-up from now on, since another model has taken over."""
-        for lever in self._levers:
-            if isinstance(lever, VariantLever):
-                lever.follow(lineup)
+    def follow(self, fallback_chain: FallbackChain | None) -> None:
+        """Govern another fallback chain from now on, since another model has taken over."""
+        for actuator in self._actuators:
+            if isinstance(actuator, VariantActuator):
+                actuator.follow(fallback_chain)
 
-    def consider(self, vitals: Vitals) -> None:
+    def consider(self, sensors: SensorReadings) -> None:
         """Act on one look at the board."""
         if self._stop.is_set():
             return
-        self._last = vitals
-        self._measure(vitals)
-        step = self._judge.step(vitals, self.level)
+        self._last = sensors
+        self._measure(sensors)
+        step = self._policy.step(sensors, self.level)
         if step > 0:
-            self._down(self._judge.hot(vitals))
+            self._down(self._policy.hot(sensors))
         elif step < 0:
             self._up()
 
@@ -271,56 +271,58 @@ class Governor:
 
     def _down(self, reason: str) -> None:
         self._reason = reason
-        for lever in self._levers:
-            if lever.down(reason):
-                self._taken.append(lever)
+        for actuator in self._actuators:
+            if actuator.down(reason):
+                self._taken.append(actuator)
                 self._nothing_left = False
                 self._metrics.counts["governor_steps_down_total"] += 1
-                log.warning("governor: less of %s, now %s: %s", lever.name, lever.state(), reason)
-                self._tell()
+                log.warning(
+                    "governor: stepped down: actuator=%s state=%s reason=%s", actuator.name, actuator.state(), reason
+                )
+                self._publish_status()
                 return
         if not self._nothing_left:
-            log.warning("governor: nothing is left to step down, and still: %s", reason)
+            log.warning("governor: found nothing left to step down: reason=%s", reason)
             self._nothing_left = True
 
     def _up(self) -> None:
-        lever = self._taken.pop()
-        lever.up()
+        actuator = self._taken.pop()
+        actuator.up()
         self._nothing_left = False
         if not self._taken:
             self._reason = ""
         self._metrics.counts["governor_steps_up_total"] += 1
-        log.info("governor: more of %s again, now %s", lever.name, lever.state())
-        self._tell()
+        log.info("governor: stepped up: actuator=%s state=%s", actuator.name, actuator.state())
+        self._publish_status()
 
-    def _tell(self) -> None:
+    def _publish_status(self) -> None:
         self._metrics.gauges["governor_level"] = float(self.level)
-        if self._say is not None:
-            self._say(self.status())
+        if self._on_status is not None:
+            self._on_status(self.status())
 
     # -- figures -----------------------------------------------------------------------------------------------------
 
-    def _measure(self, vitals: Vitals) -> None:
+    def _measure(self, sensors: SensorReadings) -> None:
         gauges = self._metrics.gauges
         gauges["governor_level"] = float(self.level)
-        gauges["throttled"] = float(bool(vitals.throttled))
+        gauges["throttled"] = float(bool(sensors.throttled))
         for name, value in (
-            ("temperature_celsius", vitals.temperature),
-            ("power_watts", vitals.watts),
-            ("battery_percent", vitals.battery),
-            ("energy_joules", vitals.joules),
+            ("temperature_celsius", sensors.temperature),
+            ("power_watts", sensors.watts),
+            ("battery_percent", sensors.battery),
+            ("energy_joules", sensors.joules),
         ):
             if value is not None:
                 gauges[name] = value
             else:
                 gauges.pop(name, None)
-        if vitals.unreadable:
-            self._metrics.counts["sensor_failures_total"] += vitals.unreadable
+        if sensors.unreadable:
+            self._metrics.counts["sensor_failures_total"] += sensors.unreadable
             if not self._blind:
-                log.warning("governor: %d sensors cannot be read or say nonsense; they have no say", vitals.unreadable)
-        self._blind = bool(vitals.unreadable)
-        if vitals.joules is not None:
-            self._energy.append((vitals.joules, self._metrics.counts["predictions_total"]))
+                log.warning("governor: ignored sensors that gave no or impossible values: count=%d", sensors.unreadable)
+        self._blind = bool(sensors.unreadable)
+        if sensors.joules is not None:
+            self._energy.append((sensors.joules, self._metrics.counts["predictions_total"]))
             used = self._energy[-1][0] - self._energy[0][0]
             answered = self._energy[-1][1] - self._energy[0][1]
             if answered:
@@ -334,33 +336,33 @@ def governor_of(
     config: GovernorConfig,
     *,
     pipeline: Pipeline,
-    lineup: Lineup | None,
+    fallback_chain: FallbackChain | None,
     budget: Budget | None,
     share: float,
     metrics: Metrics,
     clock: Clock,
-    say: Callable[[Mapping[str, Any]], None] | None = None,
+    on_status: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Governor:
     """The governor of an application on this machine.
 
     Args:
         config: when, and what.
         pipeline: whose rate it may lower.
-        lineup: whose variants it may change; None where there is one alone. See `Governor.follow`.
+        fallback_chain: whose variants it may change; None where there is one alone. See `Governor.follow`.
         budget: of the cloud; None where there is no cloud.
         share: of windows that may go to the cloud while all is well.
         metrics: see `Governor`.
         clock: monotonic time.
-        say: told the status whenever it changes.
+        on_status: told the status whenever it changes.
     """
     from edge_runtime.hardware import this_device  # noqa: PLC0415 - looks at the whole machine
 
-    levers: dict[LeverName, Lever] = {
-        "rate": RateLever(pipeline, config.max_hop_multiple),
-        "variant": VariantLever(lineup),
+    actuators: dict[ActuatorName, Actuator] = {
+        "rate": RateActuator(pipeline, config.max_hop_multiple),
+        "variant": VariantActuator(fallback_chain),
     }
     if budget is not None:
-        levers["cloud"] = CloudLever(budget, share)
+        actuators["cloud"] = CloudActuator(budget, share)
     board = Board(this_device(config.root), clock, config.root, config.limit_degc)
-    chosen = [levers[name] for name in config.order if name in levers]
-    return Governor(config, board, chosen, metrics=metrics, clock=clock, say=say)
+    chosen = [actuators[name] for name in config.order if name in actuators]
+    return Governor(config, board, chosen, metrics=metrics, clock=clock, on_status=on_status)

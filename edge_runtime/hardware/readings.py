@@ -1,4 +1,4 @@
-"""How the board is doing now: temperature, what holds it back, power, battery, as its profile says where to look.
+"""Live sensor readings of the board: temperature, throttling, power and battery, from where its profile says.
 
 The kernel's files vanish, answer with an error, or hold nonsense; what cannot be read is counted and has no say, and
 nothing here raises for it.
@@ -22,8 +22,8 @@ _LONGEST_GAP_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heat:
-    """A temperature, and from which one on the board steps in; degrees Celsius."""
+class Temperature:
+    """Temperature of one sensor and its limit, from which on the board throttles; degrees Celsius."""
 
     name: str
     now: float
@@ -36,13 +36,13 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
-    """One look at the board.
+class SensorReadings:
+    """Sensor readings of one look at the board.
 
     Attributes:
         at: monotonic seconds.
         temperature: the highest that was read, degrees Celsius; None if none could be.
-        heat: the temperature that is closest to its limit; None where no limit is known.
+        nearest_limit: the temperature that is closest to its limit; None where no limit is known.
         throttled: what the board says that it is held back by, now or since the look before.
         watts: what the board draws; None where it does not say.
         joules: energy used since the first look; None where the board does not say.
@@ -53,7 +53,7 @@ class Vitals:
 
     at: float
     temperature: float | None = None
-    heat: Heat | None = None
+    nearest_limit: Temperature | None = None
     throttled: tuple[str, ...] = ()
     watts: float | None = None
     joules: float | None = None
@@ -63,7 +63,7 @@ class Vitals:
 
 
 class Board:
-    """Looks at a board, and remembers what makes the next look meaningful. Used by one thread at a time.
+    """Reader of a board's sensors, with the state that differences need. Used by one thread at a time.
 
     Args:
         profile: where to look.
@@ -90,17 +90,17 @@ class Board:
         profile = self.profile
         return bool(profile.temperatures or profile.throttling or profile.power or profile.batteries or self._counters)
 
-    def look(self) -> Vitals:
+    def look(self) -> SensorReadings:
         """Read everything that the profile names."""
         self._unreadable = 0
         now = self._clock.monotonic()
-        temperature, heat = self._temperatures()
+        temperature, nearest_limit = self._temperatures()
         watts, joules = self._energy(now)
         battery, discharging = self._battery()
-        return Vitals(
+        return SensorReadings(
             at=now,
             temperature=temperature,
-            heat=heat,
+            nearest_limit=nearest_limit,
             throttled=tuple(flag.name for flag in self.profile.throttling if self._is_set(flag)),
             watts=watts,
             joules=joules,
@@ -116,9 +116,9 @@ class Board:
             return None
         return value
 
-    def _temperatures(self) -> tuple[float | None, Heat | None]:
+    def _temperatures(self) -> tuple[float | None, Temperature | None]:
         highest: float | None = None
-        tightest: Heat | None = None
+        tightest: Temperature | None = None
         for gauge in self.profile.temperatures:
             now = self._read(gauge, PLAUSIBLE_DEGC)
             if now is None:
@@ -126,8 +126,8 @@ class Board:
             highest = now if highest is None else max(highest, now)
             limit = gauge.limit if self._limit is None else self._limit
             if limit is not None:
-                heat = Heat(name=gauge.name, now=now, limit=limit)
-                tightest = heat if tightest is None or heat.headroom < tightest.headroom else tightest
+                nearest_limit = Temperature(name=gauge.name, now=now, limit=limit)
+                tightest = nearest_limit if tightest is None or nearest_limit.headroom < tightest.headroom else tightest
         return highest, tightest
 
     def _is_set(self, flag: Flag) -> bool:

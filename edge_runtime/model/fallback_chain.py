@@ -1,4 +1,4 @@
-"""The rungs of a bundle: which there are on this machine, in which order, and how one is proven and loaded."""
+"""Construction of a fallback chain: a bundle's backends on this machine, their order, and how each is proven."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.accelerator_choice import automatic
-from edge_runtime.model.failover import Lineup, Loaded, Rung
+from edge_runtime.model.failover import Backend, FallbackChain, Loaded
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class ProvenVariant(LoadedVariant):
         replay(self.engine, self.variant, self._inputs[at : at + _CHECKED], self._expected[at : at + _CHECKED])
 
 
-def rungs_of(
+def backends_of(
     bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str], tuning: Tuning | None = None
-) -> list[Rung]:
-    """The line-up of a bundle on this machine.
+) -> list[Backend]:
+    """The fallback chain of a bundle on this machine.
 
     The accelerators that are configured with the first variant, or the one that has won here with the variant that it
     won with (`edge_runtime.model.accelerator_choice`); then the first variant on the CPU; then the others that run
@@ -67,7 +67,7 @@ def rungs_of(
         bundle: an open bundle.
         first: the variant to answer as long as it can.
         config: accelerators, what may stand in, and what runs in a process of its own.
-        failed: reasons by the name of the rung; one that hung in this process's place comes back in its own.
+        failed: reasons by the name of the backend; one that hung in this process's place comes back in its own.
         tuning: what was measured of the bundle on this machine.
 
     Raises:
@@ -86,10 +86,10 @@ def rungs_of(
         others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
         others.sort(key=lambda one: (places.get(one.name, len(places)), max(cost[one.name], cost[first.name])))
 
-    def rung(variant: Variant, accelerators: Mapping[str, Mapping[str, Any]], setting: Setting | None) -> Rung:
+    def backend(variant: Variant, accelerators: Mapping[str, Mapping[str, Any]], setting: Setting | None) -> Backend:
         name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
         apart = config.isolate == "all" or (config.isolate == "accelerators" and bool(accelerators))
-        return Rung(
+        return Backend(
             name=name,
             variant=variant,
             cost=cost[variant.name],
@@ -99,14 +99,14 @@ def rungs_of(
             apart=apart or failed.get(name, "").startswith("hung"),
         )
 
-    accelerated = [rung(first, config.accelerators, None)] if config.accelerators else []
+    accelerated = [backend(first, config.accelerators, None)] if config.accelerators else []
     if (won := automatic(bundle, tuning, config)) is not None:
-        accelerated = [rung(won.variant, won.providers, won.setting)]
-    return [*accelerated, *(rung(variant, {}, settings.get(variant.name)) for variant in (first, *others))]
+        accelerated = [backend(won.variant, won.providers, won.setting)]
+    return [*accelerated, *(backend(variant, {}, settings.get(variant.name)) for variant in (first, *others))]
 
 
 def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str, float]:
-    """What a window costs on the processor, by variant: also for a rung on an accelerator, whose draw nobody measures.
+    """Cost of a window on the processor, by variant; an accelerator's draw is not measured, so it counts the same.
 
     Processor time where this machine has measured it, which is what warms a board, and infinite for what it could not
     measure. Else the latency that the manifest states for every variant, else the size of the file.
@@ -119,25 +119,25 @@ def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str,
     return {variant.name: float(variant.size) for variant in manifest.variants}
 
 
-def _tell_placement(metrics: Metrics, rung: Rung, engine: Engine) -> None:
+def _record_placement(metrics: Metrics, backend: Backend, engine: Engine) -> None:
     """What an accelerator took of the model: an engine puts the rest on the CPU by itself."""
     placement = getattr(engine, "placement", None)
     if placement is not None:
-        taken = placement.taken(tuple(rung.accelerators))
+        taken = placement.taken(tuple(backend.accelerators))
         metrics.gauges["model_nodes_accelerated"] = float(taken)
         metrics.gauges["model_nodes_on_cpu"] = float(placement.total - taken)
 
 
 def start(
     config: ModelConfig, *, clock: Clock, metrics: Metrics, handed_over: Mapping[str, Any] | None = None
-) -> tuple[Model, Lineup]:
+) -> tuple[Model, FallbackChain]:
     """Load what a configuration names; where that fails, what may stand in for it.
 
     Args:
         config: which bundle, and what of it.
-        clock: says whether it has expired; monotonic time for the line-up.
-        metrics: receives what the line-up counts.
-        handed_over: what `Lineup.hand_over` of the process before this one said.
+        clock: says whether it has expired; monotonic time for the fallback chain.
+        metrics: receives what the fallback chain counts.
+        handed_over: what `FallbackChain.hand_over` of the process before this one said.
 
     Raises:
         ConfigError, BundleError, EngineError: as `edge_runtime.model.loading.load_model`.
@@ -149,13 +149,13 @@ def start(
     new = [name for name in failed if name not in before]
     first = handed_over.get("first") or next(iter(new), model.variant.name)
     try:
-        return model, lineup_of(model, config, clock=clock, metrics=metrics, first=first, failed=failed)
+        return model, build_fallback_chain(model, config, clock=clock, metrics=metrics, first=first, failed=failed)
     except BaseException:
         model.close()
         raise
 
 
-def lineup_of(
+def build_fallback_chain(
     model: Model,
     config: ModelConfig,
     *,
@@ -163,33 +163,37 @@ def lineup_of(
     metrics: Metrics,
     first: str = "",
     failed: Mapping[str, str] | None = None,
-) -> Lineup:
-    """A line-up around a model that is loaded already.
+) -> FallbackChain:
+    """A fallback chain around a model that is loaded already.
 
     Args:
-        model: loaded on the CPU; stays the owner of the bundle, and is closed after the line-up.
+        model: loaded on the CPU; stays the owner of the bundle, and is closed after the fallback chain.
         config: what may stand in for it, and how long it may take.
         clock: monotonic time.
-        metrics: receives what the line-up counts, and the gauges ``model_nodes_accelerated`` and ``model_nodes_on_cpu``
-            of a rung on accelerators, where the engine can say.
+        metrics: receives what the fallback chain counts, and the gauges ``model_nodes_accelerated`` and
+            ``model_nodes_on_cpu`` of a backend on accelerators, where the engine can say.
         first: variant to answer as long as it can; empty is the model's.
-        failed: reasons by the name of the rung.
+        failed: reasons by the name of the backend.
 
     Raises:
         ConfigError: the bundle has no variant of a name that `config` gives.
     """
     bundle, failed = model.bundle, failed or {}
 
-    def load(rung: Rung) -> Loaded:
-        name, accelerators, engine = rung.variant.name, rung.accelerators, rung.engine or engine_for(rung.variant)
-        options = EngineOptions(threads=rung.threads or config.threads, max_batch=config.max_batch)
+    def load(backend: Backend) -> Loaded:
+        name, accelerators, engine = (
+            backend.variant.name,
+            backend.accelerators,
+            backend.engine or engine_for(backend.variant),
+        )
+        options = EngineOptions(threads=backend.threads or config.threads, max_batch=config.max_batch)
         probe(
             bundle, name, options, engine=engine, provider_options=accelerators, timeout_s=config.load_timeout_s
         ).require()
-        if not rung.apart:
+        if not backend.apart:
             loaded = load_engine(bundle, name, options, engine=engine, provider_options=accelerators, probe_first=False)
-            _tell_placement(metrics, rung, loaded)
-            return proven(rung.variant, loaded)
+            _record_placement(metrics, backend, loaded)
+            return proven(backend.variant, loaded)
         worker = WorkerEngine(
             engine,
             bundle.read_variant(name),
@@ -203,24 +207,24 @@ def lineup_of(
         except BaseException:
             worker.close()
             raise
-        _tell_placement(metrics, rung, worker)
-        return proven(rung.variant, worker)
+        _record_placement(metrics, backend, worker)
+        return proven(backend.variant, worker)
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
         return ProvenVariant(bundle.manifest, variant, engine, bundle.golden(variant.name), config.max_batch)
 
-    rungs = rungs_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
-    names = [rung.name for rung in rungs]
+    backends = backends_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
+    names = [backend.name for backend in backends]
     here = names.index(model.variant.name)
-    if rungs[here].apart:
+    if backends[here].apart:
         model.engine.close()  # a process of its own takes its place
-    return Lineup(
+    return FallbackChain(
         bundle.manifest,
-        rungs,
+        backends,
         load,
         clock=clock,
         metrics=metrics,
-        loaded={} if rungs[here].apart else {here: proven(model.variant, model.engine)},
+        loaded={} if backends[here].apart else {here: proven(model.variant, model.engine)},
         failed={names.index(name): reason for name, reason in failed.items() if name in names},
         max_batch=config.max_batch,
         check_interval_s=config.check_interval_s,

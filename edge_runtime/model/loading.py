@@ -111,7 +111,7 @@ class Model(LoadedVariant):
         self.bundle.close()
 
 
-def trouble(error: Exception) -> tuple[str, str]:
+def describe_failure(error: Exception) -> tuple[str, str]:
     """What went wrong with an engine.
 
     Returns:
@@ -180,7 +180,7 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, s
         except (BundleError, EngineError) as error:
             if failed is None and (config.variant != "auto" or variant.name not in settings):
                 raise
-            out[variant.name] = ": ".join(trouble(error))
+            out[variant.name] = ": ".join(describe_failure(error))
             try:
                 following = choose()
             except IncompatibleError:

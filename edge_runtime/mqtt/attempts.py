@@ -49,7 +49,7 @@ class Attempts:
         self._retry = retry
         self._rng = rng
         self._accepted_at = 0.0
-        self._said = ""
+        self._warned = ""
         self._refused: Refused | None = None
         self._settled = False  # the broker has accepted this version
         self._switched = False  # both versions were tried since the last connection
@@ -64,7 +64,7 @@ class Attempts:
 
     def accepted(self, now: float) -> None:
         """The broker took us, at this monotonic time."""
-        self._settled, self._switched, self._said = True, False, ""
+        self._settled, self._switched, self._warned = True, False, ""
         self._accepted_at = now
 
     def failed(self, why: str, now: float, *, was_connected: bool, client_id: str = "", largest: int = 0) -> float:
@@ -91,8 +91,8 @@ class Attempts:
             return 0.0
         self.failures += 1
         slowly = self._retry.cap_s / 2 if self._refused is not None and self._refused.credentials else None
-        if why != self._said:
-            self._said = why
+        if why != self._warned:
+            self._warned = why
             logger.warning("broker %s at %s: %s; trying again until it works", self._name, self._address, why)
         return self._retry.delay(self.failures, slowly, self._rng)
 

@@ -96,7 +96,7 @@ class BrokerClient:
         self._timer: Timer | None = None
         self._connector = Connector(name)
         self._closed = False
-        self._told: dict[str, Mapping[str, object]] = {}
+        self._published_status: dict[str, Mapping[str, object]] = {}
         metrics.gauges[self._gauge] = 0.0
 
     # -- what sources and sinks use ------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ class BrokerClient:
                 by the queue's policy and counted.
         """
         assert self._outbound_queue is not None, "open() comes first"
-        self._outbound_queue.offer(messages, done)
+        self._outbound_queue.enqueue(messages, done)
 
-    def tell(self, part: str, facts: Mapping[str, object]) -> None:
+    def publish_status(self, part: str, facts: Mapping[str, object]) -> None:
         """Keep facts in the retained status beside ``online``, where there is a status topic.
 
         Args:
@@ -171,9 +171,9 @@ class BrokerClient:
         """
         if not self._status_barrier.call(lambda: json.dumps(facts)):
             return
-        self._told[part] = facts
+        self._published_status[part] = facts
         if self._connected and self._outbound_queue is not None and self.config.status_topic:
-            self._outbound_queue.offer([self._status("online", "")], None)
+            self._outbound_queue.enqueue([self._status("online", "")], None)
 
     def open(self, loop: Loop, *, publish_qos: int = 0) -> None:
         """Begin to connect in the loop's next iteration, when all users have called it, each with its highest QoS."""
@@ -208,7 +208,7 @@ class BrokerClient:
         self._connector.cancel()
         if self._connected and self._loop is not None and self._outbound_queue is not None:
             if self.config.status_topic:
-                self._outbound_queue.offer([self._status("offline", "stopped")], None)
+                self._outbound_queue.enqueue([self._status("offline", "stopped")], None)
             self._drain(self._loop, self._outbound_queue, timeout_s)
         if self._connection is not None:
             if self._connected and self._connection.is_open():
@@ -320,7 +320,7 @@ class BrokerClient:
             suspicious=self._attempts.short >= SUSPICIOUS,
         )
         if self.config.status_topic:
-            outbound_queue.offer_first(self._status("online", ""))
+            outbound_queue.enqueue_first(self._status("online", ""))
         # The first time always: this run may ask for other topics than the one that left the session.
         filters = self._router.filters()
         if filters and not (accepted.session_present and self._subscribed):
@@ -433,9 +433,9 @@ class BrokerClient:
         self._metrics.gauges[self._gauge] = float(connected)
 
     def _status(self, status: str, reason: str) -> Message:
-        told: dict[str, object] = {"status": status, "runtime": __version__}
-        told |= {"reason": reason} if reason else self._told
-        return Message(self.config.status_topic.encode(), json.dumps(told).encode(), b"", 1, retain=True)
+        status_document: dict[str, object] = {"status": status, "runtime": __version__}
+        status_document |= {"reason": reason} if reason else self._published_status
+        return Message(self.config.status_topic.encode(), json.dumps(status_document).encode(), b"", 1, retain=True)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -294,7 +294,7 @@ class OutboundQueue:
         """Messages that are not yet sent for the first time."""
         return len(self._queue)
 
-    def offer(self, messages: Sequence[Message], done: Done | None) -> None:
+    def enqueue(self, messages: Sequence[Message], done: Done | None) -> None:
         """Queue messages; `done` is among `take_finished` when all are handed over, or dropped and counted."""
         if not messages:
             if done is not None:
@@ -314,7 +314,7 @@ class OutboundQueue:
                 self._queue_bytes -= len(entry[0].topic) + len(entry[0].payload)
                 self._drop(entry, "publish_queue_full")
 
-    def offer_first(self, message: Message) -> None:
+    def enqueue_first(self, message: Message) -> None:
         """Queue a message before all others, beyond the bound."""
         self._put_back((message, Batch(1, None)))
 

@@ -208,7 +208,7 @@ class DropReporter:
         self._metrics = metrics
         self._before: Counter[str] = Counter()
         self._samples_before = 0
-        self._said: Counter[str] = Counter()
+        self._warned: Counter[str] = Counter()
         self._quiet: dict[str, tuple[float, float]] = {}
         self._timer: Timer | None = None
 
@@ -216,7 +216,7 @@ class DropReporter:
         """Look every `EVERY_S` from now on."""
         self._before = Counter(self._metrics.dropped)
         self._samples_before = self._metrics.counts["samples_total"]
-        self._said = Counter(self._before)
+        self._warned = Counter(self._before)
         self._timer = loop.call_every(EVERY_S, lambda: self.look(loop.clock.monotonic()))
 
     def stop(self) -> None:
@@ -234,7 +234,7 @@ class DropReporter:
             last: there will be no other look (rule 3).
         """
         for name, count in list(self._metrics.dropped.items()):
-            fresh = count - self._said[name]
+            fresh = count - self._warned[name]
             until, wait_s = self._quiet.get(name, (0.0, 0.0))
             if fresh <= 0:
                 if now >= until + wait_s:
@@ -244,7 +244,7 @@ class DropReporter:
                 continue
             wait_s = min(2 * wait_s, LONGEST_S) or EVERY_S  # rule 1
             self._quiet[name] = (now + wait_s, wait_s)
-            self._said[name] = count
+            self._warned[name] = count
             self._log(name, fresh)
 
     def lost(self) -> str:

@@ -35,7 +35,7 @@ class _Watched:
     patience_s: float
     fresh: bool = False
     """It has delivered since the last look."""
-    said_s: float = 0.0
+    warned_s: float = 0.0
     """Length of the silence when it was last logged; 0 where it was not."""
 
 
@@ -72,7 +72,7 @@ class SilenceReporter:
         self._watched.append(one)
 
         def noted(readings: Sequence[Reading], received: float, done: Done | None) -> None:
-            if one.said_s:
+            if one.warned_s:
                 self._end(one, received)
             one.heard, one.fresh = received, True
             deliver(readings, received, done)
@@ -92,8 +92,8 @@ class SilenceReporter:
                 one.heard = now  # rule 3
                 continue
             silent_s = now - one.heard
-            if silent_s >= max(one.patience_s, min(2 * one.said_s, one.said_s + LONGEST_S)):  # rule 1
-                one.said_s = silent_s
+            if silent_s >= max(one.patience_s, min(2 * one.warned_s, one.warned_s + LONGEST_S)):  # rule 1
+                one.warned_s = silent_s
                 log.warning("source: no readings for %.0f s from %s: %s", silent_s, one.where, self._instead(one))
         if all(one.fresh for one in self._watched):
             self._remember()
@@ -103,7 +103,7 @@ class SilenceReporter:
     def _end(self, one: _Watched, now: float) -> None:
         silent_s = now - one.heard
         log.info("source: readings again from %s, after %.0f s", one.where, silent_s)
-        one.said_s, one.patience_s = 0.0, max(one.patience_s, 2 * silent_s)  # rule 2
+        one.warned_s, one.patience_s = 0.0, max(one.patience_s, 2 * silent_s)  # rule 2
 
     def _instead(self, one: _Watched) -> str:
         """Rule 4."""

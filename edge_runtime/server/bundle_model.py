@@ -14,7 +14,7 @@ from edge_runtime.windowing.batch import fill_first
 INPUT, OUTPUT = "window", "probabilities"
 
 
-def offer(model: Model, max_batch: int) -> ServedModel:
+def served_model(model: Model, max_batch: int) -> ServedModel:
     """Wrap a bundle's model: windows as (batch, channels, samples) FP32 in, probabilities (batch, labels) out.
 
     Where the manifest says how a missing beginning is filled (`InputContract.fill`), the axis of samples is open (-1),

@@ -18,7 +18,7 @@ _FROM_HEAP_BYTES: Final = 512 * 1024
 """Above every buffer that a message takes."""
 
 
-def keep() -> bool:
+def tune_malloc() -> bool:
     """Tell glibc; does nothing elsewhere. Returns whether it took it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _MAX_STATUS: Final = 200
 
 
-class Notifier:
+class SystemdNotifier:
     """One end of a service manager's notification socket; does nothing where there is none.
 
     Args:
@@ -34,7 +34,7 @@ class Notifier:
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self._socket: socket.socket | None = None
         self._address = address
-        self._said = False
+        self._warned = False
         if address:
             self._connect(address)
         self.watchdog_s = watchdog_s if self._socket is not None else 0.0
@@ -102,9 +102,9 @@ class Notifier:
         try:
             self._socket.send(message)
         except OSError as error:
-            if not self._said:
+            if not self._warned:
                 log.warning("the service manager at %s does not listen: %s", self._address, error.strerror)
-            self._said = True
+            self._warned = True
             with suppress(OSError, ValueError):  # a manager that was started anew has a new socket in the same place
                 self._socket.connect("\0" + self._address[1:] if self._address[0] == "@" else self._address)
 

@@ -43,10 +43,10 @@ class Watchdog:
         self._thread.join()
 
     def _run(self) -> None:
-        said = 0.0
+        warned = 0.0
         while not self._stopping.wait(self._deadline_s / _LOOKS_PER_DEADLINE):
             began = self._began()
             taken = self._clock.monotonic() - began
-            if began and began != said and taken > self._deadline_s:
-                said = began
+            if began and began != warned and taken > self._deadline_s:
+                warned = began
                 self._overdue(taken)

@@ -26,7 +26,7 @@ from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
-    from edge_runtime.model.failover import Lineup
+    from edge_runtime.model.failover import FallbackChain
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +38,19 @@ class Host(Protocol):
         """Verify a bundle, try it in a child process, load it: this variant or none. Called on any thread."""
         ...
 
-    def start(self, config: ModelConfig) -> tuple[Model, Lineup | None]:
+    def start(self, config: ModelConfig) -> tuple[Model, FallbackChain | None]:
         """The same for what ran before: with whatever may stand in for what fails. Called on any thread."""
         ...
 
-    def line_up(self, model: Model) -> Lineup | None:
+    def fallback_chain_of(self, model: Model) -> FallbackChain | None:
         """What stands in for a model that was loaded, where the configuration wants that."""
         ...
 
-    def attend(self, lineup: Lineup) -> None:
-        """Open a line-up; once for each but the first one of the application."""
+    def attend(self, fallback_chain: FallbackChain) -> None:
+        """Open a fallback chain; once for each but the first one of the application."""
         ...
 
-    def serves(self, model: Model, lineup: Lineup | None) -> None:
+    def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
         """This is what answers now. What answered before is closed by the caller."""
         ...
 
@@ -60,22 +60,22 @@ class Served:
     """A model, and what stands in for it when it fails."""
 
     model: Model
-    lineup: Lineup | None = None
+    fallback_chain: FallbackChain | None = None
 
     @property
     def predictor(self) -> Predictor:
         """What answers."""
-        return self.lineup or self.model
+        return self.fallback_chain or self.model
 
     @property
     def tried(self) -> Predictor:
         """The same on trial: nothing stands in unnoticed."""
-        return self.model if self.lineup is None else Steady(self.lineup)
+        return self.model if self.fallback_chain is None else Steady(self.fallback_chain)
 
     def close(self) -> None:
         """Free all of it. May be called twice."""
-        if self.lineup is not None:
-            self.lineup.close()
+        if self.fallback_chain is not None:
+            self.fallback_chain.close()
         self.model.close()
 
 
@@ -161,7 +161,7 @@ class Starter:
         model = self._host.load(self._config(self._depot.path(candidate.sha256)))
         try:
             _check(model, candidate)
-            return Served(model, self._host.line_up(model))
+            return Served(model, self._host.fallback_chain_of(model))
         except EdgeError:
             model.close()
             raise

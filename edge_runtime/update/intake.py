@@ -87,7 +87,7 @@ class Receiver(Protocol):
         """Count and tell; with `flood`, tell of each reason once in a while."""
         ...
 
-    def tell(self) -> None:
+    def publish_status(self) -> None:
         """Something changed that the status shows."""
         ...
 
@@ -166,12 +166,12 @@ class Intake:
 
     def _receive(self, publish: Publish) -> None:
         if publish[1]:
-            self.offer(publish[1])
+            self.submit(publish[1])
         else:  # whoever may publish can send an empty message, so it takes nothing back
             self._metrics.dropped["update_announcement_empty"] += 1
             log.info("update: an empty announcement was ignored; to stop a roll-out, announce a canary share of 0")
 
-    def offer(self, message: bytes) -> None:
+    def submit(self, message: bytes) -> None:
         """Verify an announcement, raise the floors on disk, and only then follow it."""
         assert self._line is not None
 
@@ -199,8 +199,8 @@ class Intake:
         self.note = f"an announcement waits: {error}"
         log.error("update: %s", self.note)
         if self._loop is not None:
-            self._loop.call_later(_SAVE_AGAIN_S, lambda: self.offer(message))
-        self._receiver.tell()
+            self._loop.call_later(_SAVE_AGAIN_S, lambda: self.submit(message))
+        self._receiver.publish_status()
 
     def keys_changed(self) -> None:
         """Verify again what was followed and what no key had signed: other keys count now."""
@@ -210,7 +210,7 @@ class Intake:
         self._downloader.cancel()
         self.consider()
         for message in messages:
-            self.offer(message)
+            self.submit(message)
 
     def again(self) -> None:
         """Take up what was given up: an operator wants another try."""
@@ -236,7 +236,7 @@ class Intake:
             return
         if wanted and not self._receiver.busy and not self._taking:
             self._begin(latest)
-        self._receiver.tell()
+        self._receiver.publish_status()
 
     def _wanted(self, latest: Announcement) -> bool:
         """Whether to fetch it now.
@@ -301,7 +301,7 @@ class Intake:
         self._metrics.counts["update_fetch_failures_total"] += 1
         self.note = f"{what}: {error}; trying again"
         self._again(RETRY.delay(self._failures, None, self._rng))
-        self._receiver.tell()
+        self._receiver.publish_status()
 
     def _again(self, seconds: float) -> None:
         self._cancel_timer()

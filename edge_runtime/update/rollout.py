@@ -76,7 +76,7 @@ class Surroundings:
     loop: Scheduler
     jobs: Jobs
     pipeline: Pipeline
-    tell: Callable[[], None]
+    publish_status: Callable[[], None]
     """Something changed that the status shows."""
     settled: Callable[[], None]
     """It is idle again: the next bundle may come."""
@@ -103,7 +103,7 @@ class Course:
         self._loop = around.loop
         self._jobs = around.jobs
         self._pipeline = around.pipeline
-        self._tell = around.tell
+        self._publish_status = around.publish_status
         self._settled = around.settled
         self.stage: Stage = "idle"
         self.served = served
@@ -171,7 +171,7 @@ class Course:
             lambda new: self._begin_shadow(new, candidate),
             self._cannot_load,
         )
-        self._tell()
+        self._publish_status()
 
     def _cannot_load(self, error: Exception) -> None:
         self.hold_back(" ".join(str(error).split()))
@@ -205,7 +205,7 @@ class Course:
         self.stage = stage
         log.info("update: %s of %s begins", stage, candidate.model)
         self._look_later(self.run)
-        self._tell()
+        self._publish_status()
 
     def _look(self, run: Run) -> None:
         """Judge the run, if it is still under way."""
@@ -282,7 +282,7 @@ class Course:
         self._replace(
             old.predictor, old.model.manifest, cut_anew=self.stage == "trial" and _windows_differ(old, run.new)
         )
-        self._host.serves(old.model, old.lineup)
+        self._host.serves(old.model, old.fallback_chain)
         self.on_trial = None
         run.new.close()
         self.hold_back(why)
@@ -338,11 +338,11 @@ class Course:
         self.served = served
         self._attend()
         self._replace(served.predictor, served.model.manifest, cut_anew=cut_anew)
-        self._host.serves(served.model, served.lineup)
+        self._host.serves(served.model, served.fallback_chain)
 
     def _attend(self) -> None:
-        if self.served is not None and self.served.lineup is not None:
-            self._host.attend(self.served.lineup)
+        if self.served is not None and self.served.fallback_chain is not None:
+            self._host.attend(self.served.fallback_chain)
 
     def _replace(self, predictor: Predictor, manifest: Manifest, *, cut_anew: bool = False) -> None:
         windower = None
@@ -362,7 +362,7 @@ class Course:
     def _idle(self) -> None:
         self.stage = "idle"
         self._jobs.run(self._depot.tidy, lambda _: self._settled(), lambda error: log.warning("%s", error))
-        self._tell()
+        self._publish_status()
 
     def _look_later(self, run: Run) -> None:
         self._loop.call_later(LOOK_S, lambda: self._look(run))

@@ -23,7 +23,7 @@ from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
-    from edge_runtime.model.failover import Lineup
+    from edge_runtime.model.failover import FallbackChain
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""
@@ -69,32 +69,34 @@ class Tally:
 
 
 class Steady:
-    """A line-up on trial, which fails when another rung would have to stand in: that is what a trial is to find out.
+    """Fallback chain on trial: it fails when another backend would have to stand in, which is what a trial looks for.
 
     Args:
-        lineup: not opened, so that nothing but a failure changes the rung.
+        fallback_chain: not opened, so that nothing but a failure changes the backend.
     """
 
-    def __init__(self, lineup: Lineup) -> None:
-        self._lineup = lineup
-        self._rung = lineup.current
-        self.max_batch = lineup.max_batch
+    def __init__(self, fallback_chain: FallbackChain) -> None:
+        self._fallback_chain = fallback_chain
+        self._backend = fallback_chain.current
+        self.max_batch = fallback_chain.max_batch
 
     @property
     def manifest(self) -> Manifest:
         """Of the bundle."""
-        return self._lineup.manifest
+        return self._fallback_chain.manifest
 
     @property
     def variant(self) -> Variant:
         """See `Predictor`."""
-        return self._lineup.variant
+        return self._fallback_chain.variant
 
     def predict(self, windows: Sequence[Window]) -> Float32:
         """See `Predictor`."""
-        probabilities = self._lineup.predict(windows)
-        if self._lineup.current != self._rung:
-            raise EngineError(f"{self._lineup.rungs[self._rung].name} failed, and another variant or engine stands in")
+        probabilities = self._fallback_chain.predict(windows)
+        if self._fallback_chain.current != self._backend:
+            raise EngineError(
+                f"{self._fallback_chain.backends[self._backend].name} failed, and another variant or engine stands in"
+            )
         return probabilities
 
 

@@ -39,7 +39,7 @@ from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
-    from edge_runtime.model.failover import Lineup
+    from edge_runtime.model.failover import FallbackChain
     from edge_runtime.mqtt.client import BrokerClient
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Updates:
 
     # -- what the application calls ----------------------------------------------------------------------------------
 
-    def start(self) -> tuple[Model, Lineup | None]:
+    def start(self) -> tuple[Model, FallbackChain | None]:
         """Load the bundle that is to run, or the candidate that is on trial.
 
         Raises:
@@ -107,11 +107,11 @@ class Updates:
         if started.on_trial is not None:
             return started.on_trial.model, None  # what stands in for it is the old one
         assert started.served is not None
-        return started.served.model, started.served.lineup
+        return started.served.model, started.served.fallback_chain
 
-    def adopt(self, model: Model, lineup: Lineup | None) -> None:
+    def adopt(self, model: Model, fallback_chain: FallbackChain | None) -> None:
         """Instead of `start`: what runs was loaded by somebody else."""
-        self._started = Started(served=Served(model, lineup))
+        self._started = Started(served=Served(model, fallback_chain))
 
     def open(self, loop: Loop, pipeline: Pipeline, broker_clients: dict[str, BrokerClient]) -> None:
         """Listen for news, and go on where the last process stopped; before the sources are opened.
@@ -135,13 +135,13 @@ class Updates:
         around = Surroundings(
             config=self._config, window=self._app.window, threshold=self._app.gate.threshold, depot=self.depot,
             starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
-            jobs=self._jobs, pipeline=pipeline, tell=self.tell, settled=self._intake.consider,
+            jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, settled=self._intake.consider,
         )  # fmt: skip
         self.course = Course(around, self._started.served, self._started.on_trial)
         self.depot.tidy()
         self.course.resume()
         guarded.call_later(self._config.poll_s, self._poll)
-        self.tell()
+        self.publish_status()
 
     def after_iteration(self) -> None:
         """Compare two models, where that is due; at the end of each iteration, after the answers have left."""
@@ -212,7 +212,7 @@ class Updates:
         self._quiet_until[error.reason] = now + _QUIET_S
         self._intake.note = f"{what} refused: {error}"
         log.error("update: %s refused: %s", what, error)
-        self.tell()
+        self.publish_status()
 
     def arrived(self, file: Arrived) -> None:
         """See `Receiver`."""
@@ -250,7 +250,7 @@ class Updates:
             course.stage = "idle"
             if candidate is None:
                 self._intake.consider()
-                self.tell()
+                self.publish_status()
             else:
                 course.try_out(candidate)
 
@@ -269,9 +269,9 @@ class Updates:
                 self._intake.consider()
 
         self._jobs.run(work, checked, failed)
-        self.tell()
+        self.publish_status()
 
-    def tell(self) -> None:
+    def publish_status(self) -> None:
         """See `Receiver`: publish the status, retained."""
         if self._broker_client is not None and self._config.status_topic and self.course is not None:
             document = orjson.dumps(self.status())
@@ -324,7 +324,7 @@ class Updates:
                 log.info("update: key set %d counts from now on", self._keys.current.version)
                 self._metrics.counts["update_key_rotations_total"] += 1
                 self._intake.keys_changed()
-                self.tell()
+                self.publish_status()
 
         self._keys_line.run(work, rotated, lambda error: self.refused(_as_refusal(error), "keys", flood=True))
 
@@ -356,7 +356,7 @@ class Updates:
     def _lifted(self, _: State) -> None:
         self._obeying -= 1
         self._intake.again()
-        self.tell()
+        self.publish_status()
 
 
 def _as_refusal(error: Exception) -> UpdateRefused:

@@ -122,7 +122,7 @@ class HeldEscalation:
     def takes_short(self) -> bool:
         return self.short
 
-    def offer(self, cases: Sequence[Hard], done: Callable[[], None] | None) -> None:
+    def submit(self, cases: Sequence[Hard], done: Callable[[], None] | None) -> None:
         self.cases += cases
         if done is not None:
             self.held.append(done)

@@ -78,9 +78,9 @@ class Device:
                 self._corrected(answer)
         done()
 
-    def offer(self, numbers: Sequence[int]) -> None:
+    def submit(self, numbers: Sequence[int]) -> None:
         """New hard cases; committed when this returns."""
-        self.escalator.offer([case(number) for number in numbers], None)
+        self.escalator.submit([case(number) for number in numbers], None)
         self._commit()
 
     def forward(self) -> bool:
@@ -91,7 +91,7 @@ class Device:
         return worked
 
     def _commit(self) -> None:
-        while not self.escalator._offered.empty():
+        while not self.escalator._submitted.empty():
             self.escalator._commit_some(0.0)
             self._loop.iterate(0)
 

@@ -42,7 +42,7 @@ def test_a_jump_loses_nothing_and_keeps_the_order(
     device = Device(config, clock, corrections.append, rng, cloud)
     cloud.down = True
     for number in range(100):
-        device.offer([number])
+        device.submit([number])
         clock.advance(1.0)
         device.forward()
     if restart:
@@ -52,7 +52,7 @@ def test_a_jump_loses_nothing_and_keeps_the_order(
     else:
         clock.jump(JUMPS[jump])
     for number in range(100, 200):
-        device.offer([number])
+        device.submit([number])
         clock.advance(1.0)
         device.forward()
     assert device.outbox.counts().oldest_age_s >= 0

@@ -52,7 +52,7 @@ def test_a_day_without_the_cloud_costs_nothing_but_disk(
 
     def second(requests: int) -> None:
         nonlocal number
-        device.offer(range(number, number + RATE_HZ))
+        device.submit(range(number, number + RATE_HZ))
         number += RATE_HZ
         for _ in range(requests):
             clock.advance(1.0 / requests)

@@ -4,7 +4,7 @@ What could not be committed although it was tried (`EscalationConfig.commit_atte
 else is missing, and nothing that was committed before.
 
 Mutations that were seen to fail here: not counting what a failed commit drops (``outbox_error`` in
-`Escalator._committed`) or what is refused while it fails (in `Escalator.offer`); an application that ends when its
+`Escalator._committed`) or what is refused while it fails (in `Escalator.submit`); an application that ends when its
 outbox cannot be opened (`App._open_outbox`); never trying again (`Committer.look`).
 """
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.governor.actuators import RateLever
+from edge_runtime.governor.actuators import RateActuator
 from edge_runtime.governor.governor import Governor
 from edge_runtime.hardware import Evidence, Gauge, Profile
 from edge_runtime.hardware.readings import Board
@@ -163,7 +163,7 @@ def test_a_hot_board_does_less_and_a_cool_one_everything_again(tmp_path: Path, b
         set_temperature(board, 76.0)
         feed.until(lambda: level() == 2.0)
         feed.until(lambda: app.dropped["rate_reduced"] > 8)
-        feed.until(lambda: app.app.lineup is not None and app.app.lineup.variant.name == "onnx-fp32")
+        feed.until(lambda: app.app.fallback_chain is not None and app.app.fallback_chain.variant.name == "onnx-fp32")
         lighter = app.counts["predictions_total"]
         feed.until(lambda: app.counts["predictions_total"] > lighter + 8)
 
@@ -174,7 +174,7 @@ def test_a_hot_board_does_less_and_a_cool_one_everything_again(tmp_path: Path, b
 
         set_temperature(board, 50.0)
         feed.until(lambda: level() == 0.0)
-        feed.until(lambda: app.app.lineup is not None and app.app.lineup.variant.name == "onnx-int8")
+        feed.until(lambda: app.app.fallback_chain is not None and app.app.fallback_chain.variant.name == "onnx-int8")
         feed.rest()
         publisher.flush()
         app.until(lambda: app.app.pipeline.idle)
@@ -252,7 +252,7 @@ def stream(tmp_path: Path, governed: bool) -> tuple[Bench, Oven, Governor, list[
     )
     board = Board(profile, bench.clock, tmp_path)
     made = Governor(
-        CONFIG, board, [RateLever(bench.pipeline, 4)], metrics=bench.metrics, clock=bench.clock
+        CONFIG, board, [RateActuator(bench.pipeline, 4)], metrics=bench.metrics, clock=bench.clock
     )  # fmt: skip
     levels, looked = [], 0.0
     for i in range(2400):
@@ -279,7 +279,7 @@ def p99_ms(bench: Bench) -> float:
 def test_latency_is_kept_where_a_board_left_alone_throttles(tmp_path: Path, note: Note) -> None:
     """R13 in simulated time: the same stream on the same board, with and without.
 
-    Broken once by taking the lever's effect away (`answer_every` without effect): the governed board throttled too.
+    Broken once by taking the actuator's effect away (`answer_every` without effect): the governed board throttled too.
     """
     (tmp_path / "alone").mkdir()
     (tmp_path / "governed").mkdir()

@@ -5,8 +5,8 @@ which strace kills at its K-th call of a kind, for K = 1, 2, ... until it surviv
 broker holds what was not acknowledged, the cloud remembers what it was asked, and neither is ever killed.
 
 Mutations that were seen to fail here: acknowledging when a case is offered and not when it is committed (``done()`` at
-the end of `Escalator.offer`); taking a case out of the outbox before its correction is with the sinks (``_Settled`` put
-before ``self._publish`` in `Escalator._publish_on_loop`).
+the end of `Escalator.submit`); taking a case out of the outbox before its correction is with the sinks (``_Settled``
+put before ``self._publish`` in `Escalator._publish_on_loop`).
 """
 
 from __future__ import annotations

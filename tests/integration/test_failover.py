@@ -120,7 +120,7 @@ def test_a_live_stream_has_no_gap_where_the_engine_fails_and_where_it_returns(bu
             publisher.send(messages[:third])
             app.until(lambda: "onnx-fp32" in variants(predictions(answers)))
             publisher.send(messages[third : 2 * third])
-            app.until(lambda: app.app.lineup is not None and app.app.lineup.current == 0)
+            app.until(lambda: app.app.fallback_chain is not None and app.app.fallback_chain.current == 0)
             publisher.send(messages[2 * third :])
             app.until(lambda: app.counts["samples_total"] >= 3 * 1200)
             assert app.stop()
@@ -130,8 +130,8 @@ def test_a_live_stream_has_no_gap_where_the_engine_fails_and_where_it_returns(bu
     assert_contiguous(found, 3, (1200 - 16 - HOP) // HOP)
     assert app.counts["windows_total"] == app.counts["predictions_total"] == len(set(ids(found)))
     assert app.counts['failovers_total{how="raised"}'] == 1
-    rungs = [one["model"]["rung"] for one in told if "model" in one]
-    assert changes(rungs) == ["tflite-int8", "onnx-fp32", "tflite-int8"]
+    backends = [one["model"]["backend"] for one in told if "model" in one]
+    assert changes(backends) == ["tflite-int8", "onnx-fp32", "tflite-int8"]
     said = next(one["model"] for one in told if one.get("model", {}).get("position") == 1)
     assert said["failed"] == {"tflite-int8": "raised: the accelerator went away"}
 
@@ -168,8 +168,8 @@ def test_with_nothing_left_the_cloud_answers_and_nothing_accepted_is_lost(
                 publisher.send(messages[len(messages) // 2 :])
                 app.until(lambda: app.counts["samples_total"] >= 2 * 400)
                 app.until(lambda: app.counts["corrections_total"] >= app.counts["hard_total"] > 10)
-                assert app.app.lineup is not None
-                assert app.app.lineup.rung is None
+                assert app.app.fallback_chain is not None
+                assert app.app.fallback_chain.backend is None
                 assert app.stop()
     finally:
         server.stop()
@@ -208,7 +208,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_call_that_hangs_in_the_process_replaces_the_process(bundle: Path, tmp_path: Path) -> None:
-    """Same number, same session; what was not acknowledged comes again, and the next rung answers it.
+    """Same number, same session; what was not acknowledged comes again, and the next backend answers it.
 
     The windows begun are soft context, so one of each key may have a gap. Mutation that this finds: a watchdog that
     only writes to the log.

@@ -138,7 +138,7 @@ class IioSource(DeviceStream):
         for channel in self._channels:
             assert channel.element is not None
             columns.append(channel.physical(channel.element.numbers(records[channel.name])))
-        self._offer(_narrow(np.hstack(columns)), self._stamps(records), len(whole))
+        self._enqueue(_narrow(np.hstack(columns)), self._stamps(records), len(whole))
 
     def _stamps(self, records: npt.NDArray[Any]) -> float | Float64:
         arrived = self._clock.wall()
@@ -198,12 +198,12 @@ class IioSource(DeviceStream):
             values, times = _narrow(np.array(self._rows)), np.array(self._times)
             self._rows.clear()
             self._times.clear()
-            self._offer(values, times, values.nbytes)
+            self._enqueue(values, times, values.nbytes)
         self._poll_later()
 
     # -- both --------------------------------------------------------------------------------------------------------
 
-    def _offer(self, values: Float32, t: float | Float64, size: int) -> None:
+    def _enqueue(self, values: Float32, t: float | Float64, size: int) -> None:
         if self._behind:
             self._refuse("overrun", "the pipeline is behind")
         elif not np.isfinite(values).all():

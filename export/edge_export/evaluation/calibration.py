@@ -100,7 +100,7 @@ def fit_temperature(probabilities: Float32, y: Int64) -> float:
 
 def scores(probabilities: Float32, score: Score) -> Float32:
     """The gate's trust in each answer, as the device computes it."""
-    return np.array(Gate(GateSpec(score=score)).judge(probabilities).trust, np.float32)
+    return np.array(Gate(GateSpec(score=score)).decide(probabilities).trust, np.float32)
 
 
 def area_under_risk_coverage(trust: Float32, correct: npt.NDArray[np.bool_]) -> float:
@@ -172,7 +172,7 @@ def gate_figures(
         threshold: of the gate.
         score: which score it applies to.
     """
-    verdict = Gate(GateSpec(score=score, threshold=threshold)).judge(device)
+    verdict = Gate(GateSpec(score=score, threshold=threshold)).decide(device)
     device_right, cloud_right = np.array(verdict.best) == y, cloud.argmax(axis=1) == y
     easy = ~np.array(verdict.hard)
     return GateFigures(

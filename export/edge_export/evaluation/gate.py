@@ -90,7 +90,7 @@ def fit_gate(
     else:
         threshold = threshold_for_share(trust, recipe.max_forwarded)
     threshold = _just_below(threshold)
-    hard = np.array(Gate(GateSpec(score=score, threshold=threshold)).judge(device).hard)
+    hard = np.array(Gate(GateSpec(score=score, threshold=threshold)).decide(device).hard)
     promise["forwarded_by_group"] = {
         str(group): float(hard[windows.group == group].mean()) for group in np.unique(windows.group)
     }

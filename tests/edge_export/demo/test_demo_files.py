@@ -114,7 +114,7 @@ def test_the_models_beat_the_baseline_on_people_they_have_not_seen(figures: dict
 def test_answers_are_fine_enough_to_set_any_threshold(watch_bundle: Bundle, windows: Windows) -> None:
     """An int8 softmax would know 256 confidences; the graph keeps its softmax in floats."""
     spec = watch_bundle.manifest.gate
-    trust = np.array(Gate(spec).judge(answers(watch_bundle, "tflite-int8", windows.x)).trust)
+    trust = np.array(Gate(spec).decide(answers(watch_bundle, "tflite-int8", windows.x)).trust)
     assert len(np.unique(trust)) > 450
     assert trust[trust < 1].max() > 255 / 256
 

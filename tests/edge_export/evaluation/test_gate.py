@@ -37,7 +37,7 @@ def answered(seed: int = 0) -> tuple[Float32, Float32, Windows]:
 def test_no_more_is_forwarded_than_was_allowed() -> None:
     device, cloud, windows = answered()
     gate = fit_gate(GateRecipe(max_forwarded=0.1), device, cloud, windows)
-    hard = np.array(Gate(gate.spec).judge(device).hard)
+    hard = np.array(Gate(gate.spec).decide(device).hard)
     assert 0.09 < hard.mean() <= 0.1
     wrong = (device.argmax(axis=1) != windows.y) & ~hard
     assert gate.spec.expected["forwarded"] == pytest.approx(hard.mean(), abs=1e-4)
@@ -85,8 +85,8 @@ def test_a_gate_that_does_not_help_is_not_shipped_and_the_reason_is_told() -> No
     wrong = np.where(np.arange(N) % 2, windows.y, (windows.y + 1) % CLASSES)
     cloud = np.eye(CLASSES, dtype=np.float32)[wrong]
     gate = fit_gate(GateRecipe(max_forwarded=0.25), device, cloud, windows)
-    assert not any(Gate(gate.spec).judge(device).hard)
-    assert all(Gate(gate.spec).judge(np.full((1, CLASSES), 1 / CLASSES, np.float32)).hard), "it still knows doubt"
+    assert not any(Gate(gate.spec).decide(device).hard)
+    assert all(Gate(gate.spec).decide(np.full((1, CLASSES), 1 / CLASSES, np.float32)).hard), "it still knows doubt"
     assert gate.spec.expected["forwarded"] == 0
     assert gate.spec.expected["combined_error"] == gate.spec.expected["local_error"]
     (line,) = gate.said

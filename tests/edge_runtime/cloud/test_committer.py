@@ -42,7 +42,12 @@ class Bench:
         stopping = threading.Event()
         stopping.set()  # its waits between attempts end at once
         self.committer = Committer(
-            self.outbox, attempts=3, metrics=self.metrics, clock=self.clock, stopping=stopping, say=self.said.append
+            self.outbox,
+            attempts=3,
+            metrics=self.metrics,
+            clock=self.clock,
+            stopping=stopping,
+            on_status=self.said.append,
         )
 
     def _connect(self, path: Path) -> Connection:
@@ -108,9 +113,9 @@ def test_a_disk_that_fails_later_costs_what_comes_meanwhile_and_nothing_else(
     assert bench.committer.put(cases(1)) == {}
     bench.break_it(faults)
     assert bench.committer.put(cases(2, 3)) == dict.fromkeys(names(2, 3), "outbox_error")
-    assert bench.committer.trouble
+    assert bench.committer.failure_reason
     bench.wait()
-    assert bench.committer.trouble, "it does not work yet, though some of it can be read"
+    assert bench.committer.failure_reason, "it does not work yet, though some of it can be read"
     bench.faults.clear()
     bench.wait()
     assert bench.committer.put(cases(4)) == {}
@@ -131,7 +136,7 @@ def test_a_moments_trouble_costs_nothing(bench: Bench) -> None:
 
     bench.outbox.put = once  # type: ignore[method-assign, assignment]
     assert bench.committer.put(cases(1)) == {}
-    assert bench.committer.trouble == ""
+    assert bench.committer.failure_reason == ""
 
 
 def test_a_disk_that_fails_is_tried_ever_more_seldom_and_at_least_every_five_seconds(bench: Bench) -> None:
@@ -192,7 +197,7 @@ def test_a_value_that_cannot_be_kept_costs_no_more_than_the_value(
     bench.break_it(FULL)
     bench.committer.remember("budget", b"1")
     assert "the budget could not be saved" in caplog.text
-    assert bench.committer.trouble == ""
+    assert bench.committer.failure_reason == ""
     bench.faults.clear()
     bench.committer.remember("budget", b"2")
     assert bench.outbox.get_state("budget") == b"2"

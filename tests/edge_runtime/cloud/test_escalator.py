@@ -37,7 +37,7 @@ class Rig:
         path: Path,
         config: EscalationConfig | None = None,
         outbox: OutboxConfig | Outbox | None = None,
-        say: Callable[[str], None] | None = None,
+        on_status: Callable[[str], None] | None = None,
     ) -> None:
         self.loop, self.metrics, self.cloud = Loop(), Metrics(), FakeCloud()
         self.corrections: list[Correction] = []
@@ -55,7 +55,7 @@ class Rig:
             metrics=self.metrics,
             clock=SystemClock(),
             retry=Retry(base_s=0.02, cap_s=0.1),
-            say=say,
+            on_status=on_status,
         )
         try:
             self.outbox.open()
@@ -108,7 +108,7 @@ def test_every_hard_case_gets_its_correction_with_the_same_id(rig: Rig) -> None:
     committed: list[int] = []
     rig.escalator.start()
     for i in range(40):
-        rig.escalator.offer([case(i)], lambda i=i: committed.append(i))  # type: ignore[misc]
+        rig.escalator.submit([case(i)], lambda i=i: committed.append(i))  # type: ignore[misc]
     rig.until(lambda: len(committed) == 40 and rig.settled())
     assert committed == list(range(40))
     assert sorted(c.id for c in rig.corrections) == sorted(f"k@{i}" for i in range(40))
@@ -130,7 +130,7 @@ def test_every_hard_case_gets_its_correction_with_the_same_id(rig: Rig) -> None:
 def test_done_comes_after_the_commit_and_not_before(rig: Rig) -> None:
     seen: list[int] = []
     rig.cloud.down = True
-    rig.escalator.offer([case(1)], lambda: seen.append(rig.outbox.counts().accepted))
+    rig.escalator.submit([case(1)], lambda: seen.append(rig.outbox.counts().accepted))
     rig.loop.iterate(0)
     assert seen == []
     assert not rig.escalator.drained()
@@ -144,7 +144,7 @@ def test_a_cloud_that_is_away_delays_and_loses_nothing(rig: Rig) -> None:
     rig.cloud.down = True
     rig.escalator.start()
     for i in range(20):
-        rig.escalator.offer([case(i)], None)
+        rig.escalator.submit([case(i)], None)
     rig.until(lambda: rig.metrics.counts["cloud_failures_total"] >= 3)
     assert rig.corrections == []
     assert rig.outbox.counts().queued == 20
@@ -159,7 +159,7 @@ def test_late_answers_are_published_and_marked(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(deadline_s=0.05))
     rig.cloud.down = True
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(lambda: rig.metrics.counts["cloud_failures_total"])
     time.sleep(0.1)
     rig.cloud.down = False
@@ -177,7 +177,7 @@ def test_one_bad_row_goes_to_the_dead_letters_and_blocks_nobody(rig: Rig) -> Non
         return high(tensor)
 
     rig.cloud.answer = picky
-    rig.escalator.offer([case(i) for i in range(10, 20)], None)
+    rig.escalator.submit([case(i) for i in range(10, 20)], None)
     rig.escalator.start()
     rig.until(rig.settled)
     assert sorted(c.id for c in rig.corrections) == [f"k@{i}" for i in range(10, 20) if i != 13]
@@ -200,13 +200,13 @@ def test_nonsense_from_the_cloud_is_never_published(tmp_path: Path, nonsense: di
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(unreadable_attempts=2))
     rig.cloud.answer = lambda tensor: nonsense if (tensor == 1).any() else high(tensor)
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     others = 0
 
     def buried() -> bool:
         nonlocal others
         others += 1
-        rig.escalator.offer([case(100 + others)], None)
+        rig.escalator.submit([case(100 + others)], None)
         return rig.outbox.counts().dead == 1
 
     rig.until(buried)
@@ -219,7 +219,7 @@ def test_nonsense_to_every_question_is_not_the_cases_fault(tmp_path: Path) -> No
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(unreadable_attempts=2))
     rig.cloud.answer = lambda _: {"p": np.full((1, 2), 7.0, np.float32)}
     rig.escalator.start()
-    rig.escalator.offer([case(i) for i in range(3)], None)
+    rig.escalator.submit([case(i) for i in range(3)], None)
     rig.until(lambda: rig.metrics.counts["cloud_rejected_total"] >= 8)
     assert rig.outbox.counts().queued == 3
     assert rig.metrics.gauges["cloud_reachable"] == 0
@@ -231,7 +231,7 @@ def test_nonsense_to_every_question_is_not_the_cases_fault(tmp_path: Path) -> No
 
 def test_a_model_that_was_replaced_is_looked_at_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(rig.settled)
     rig.cloud.input_shape = (-1, 2, 99)
 
@@ -240,7 +240,7 @@ def test_a_model_that_was_replaced_is_looked_at_again(rig: Rig, caplog: pytest.L
 
     rig.cloud.answer = refuse
     for i in range(2, 8):
-        rig.escalator.offer([case(i)], None)
+        rig.escalator.submit([case(i)], None)
     rig.until(lambda: "do not fit" in caplog.text)
     assert rig.outbox.counts().dead <= 1
     rig.cloud.input_shape, rig.cloud.answer = (-1, 2, 8), high
@@ -252,7 +252,7 @@ def test_logits_become_probabilities(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(output_kind="logits"))
     rig.cloud.answer = lambda _: {"p": np.array([[0.0, np.log(3)]], np.float32)}
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(rig.settled)
     assert rig.corrections[0].scores == pytest.approx([0.25, 0.75], abs=1e-6)
     rig.close()
@@ -261,7 +261,7 @@ def test_logits_become_probabilities(tmp_path: Path) -> None:
 def test_a_model_that_does_not_fit_keeps_the_cases_and_says_so(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.cloud.input_shape = (-1, 2, 99)
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(lambda: "do not fit" in caplog.text)
     assert rig.outbox.counts().queued == 1
     rig.cloud.input_shape = (-1, 2, 8)
@@ -272,7 +272,7 @@ def test_a_model_that_does_not_fit_keeps_the_cases_and_says_so(rig: Rig, caplog:
 def test_a_missing_model_is_not_the_cases_fault(rig: Rig) -> None:
     rig.cloud.errors = [CloudRejected("unknown model", 404)] * 2
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(rig.settled)
     assert rig.outbox.counts().dead == 0
     assert len(rig.corrections) == 1
@@ -282,7 +282,7 @@ def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_p
     first = Rig(tmp_path / "outbox.db")
     first.hold_publishing = True  # the correction never becomes safe, as if the process died before
     first.escalator.start()
-    first.escalator.offer([case(5)], None)
+    first.escalator.submit([case(5)], None)
     first.until(lambda: first.corrections)
     first.close(0.1)
     second = Rig(tmp_path / "outbox.db")
@@ -294,7 +294,7 @@ def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_p
 
 
 def test_a_case_stored_for_another_bundle_is_buried_not_sent(rig: Rig) -> None:
-    rig.escalator.offer([case(1, shape=(2, 5)), case(2)], None)
+    rig.escalator.submit([case(1, shape=(2, 5)), case(2)], None)
     rig.escalator.start()
     rig.until(rig.settled)
     assert [c.id for c in rig.corrections] == ["k@2"]
@@ -309,16 +309,16 @@ def test_a_disk_that_refuses_costs_the_cases_and_not_the_stream(rig: Rig, monkey
     failing(rig, monkeypatch, "put_state")
     done: list[int] = []
     rig.escalator.start()
-    rig.escalator.offer([case(1), case(2)], lambda: done.append(rig.metrics.dropped["outbox_error"]))
+    rig.escalator.submit([case(1), case(2)], lambda: done.append(rig.metrics.dropped["outbox_error"]))
     rig.until(lambda: done)
     assert done == [2], "acknowledged when they are counted, and not before"
     refused = case(3)
-    rig.escalator.offer([refused], lambda: done.append(rig.metrics.dropped["outbox_error"]))
+    rig.escalator.submit([refused], lambda: done.append(rig.metrics.dropped["outbox_error"]))
     assert done == [2, 3], "nothing is waited for while it is known to fail"
     assert refused.prediction.route == "local", "no correction is promised"
     monkeypatch.undo()
     rig.until(lambda: rig.metrics.gauges["outbox_accepting"])
-    rig.escalator.offer([case(4)], None)
+    rig.escalator.submit([case(4)], None)
     rig.until(lambda: rig.corrections)
 
 
@@ -327,12 +327,12 @@ def test_it_begins_without_an_outbox_and_takes_up_what_waits_when_there_is_one(
 ) -> None:
     """The backlog of an earlier run goes out first, under its ids; what came meanwhile is counted.
 
-    Mutations that this finds: `offer` that waits for the disk; `begin_without_outbox` that tells nobody.
+    Mutations that this finds: `submit` that waits for the disk; `begin_without_outbox` that tells nobody.
     """
     first = Rig(tmp_path / "outbox.db")
     first.cloud.down = True
     first.escalator.start()
-    first.escalator.offer([case(1), case(2)], None)
+    first.escalator.submit([case(1), case(2)], None)
     first.until(first.escalator.drained)
     first.close()
     look_often(monkeypatch)
@@ -343,18 +343,18 @@ def test_it_begins_without_an_outbox_and_takes_up_what_waits_when_there_is_one(
         outbox=Outbox(
             OutboxConfig(path=tmp_path / "outbox.db"), SystemClock(), lambda path: Failing(connect_sqlite(path), faults)
         ),
-        say=said.append,
+        on_status=said.append,
     )
     rig.escalator.start()
     done: list[bool] = []
-    rig.escalator.offer([case(3)], lambda: done.append(True))
+    rig.escalator.submit([case(3)], lambda: done.append(True))
     assert done == [True]
     rig.until(lambda: said)
     assert "check its disk" in said[0]
     faults.clear()
     rig.until(lambda: len(rig.corrections) == 2 and len(said) == 2)
     assert said[1] == ""
-    rig.escalator.offer([case(4)], None)
+    rig.escalator.submit([case(4)], None)
     rig.until(lambda: len(rig.corrections) == 3 and rig.settled())
     assert sorted(c.id for c in rig.corrections) == ["k@1", "k@2", "k@4"]
     assert rig.metrics.dropped["outbox_error"] == 1
@@ -375,7 +375,7 @@ def test_a_group_that_was_committed_before_the_disk_failed_is_not_counted_as_dro
 
     monkeypatch.setattr(rig.outbox, "put", full_after_the_first)
     done: list[bool] = []
-    rig.escalator.offer([case(i) for i in range(300)], lambda: done.append(True))
+    rig.escalator.submit([case(i) for i in range(300)], lambda: done.append(True))
     rig.escalator.start()
     rig.until(lambda: done)
     accepted = rig.outbox.counts().accepted
@@ -405,7 +405,7 @@ def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
     calls = failing(rig, monkeypatch, "delivered")
     look_often(monkeypatch)
     rig.escalator.start()
-    rig.escalator.offer([case(1), case(2)], None)
+    rig.escalator.submit([case(1), case(2)], None)
     rig.until(lambda: len(calls) >= 3)
     assert rig.outbox.counts().queued == 2
     monkeypatch.undo()
@@ -421,10 +421,10 @@ def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
     calls = failing(rig, monkeypatch, name)
     look_often(monkeypatch)
     if name == "bury":
-        rig.escalator.offer([case(1, shape=(2, 5))], None)
+        rig.escalator.submit([case(1, shape=(2, 5))], None)
     else:
         rig.cloud.errors = [CloudUnavailable("overloaded")]
-        rig.escalator.offer([case(1)], None)
+        rig.escalator.submit([case(1)], None)
     rig.escalator.start()
     rig.until(lambda: calls)
     monkeypatch.undo()
@@ -436,8 +436,8 @@ def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
 def test_offers_beyond_the_bound_are_refused_and_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db", EscalationConfig(max_pending=3))
     done: list[str] = []
-    rig.escalator.offer([case(1), case(2)], lambda: done.append("first"))
-    rig.escalator.offer([case(3), case(4)], lambda: done.append("second"))
+    rig.escalator.submit([case(1), case(2)], lambda: done.append("first"))
+    rig.escalator.submit([case(3), case(4)], lambda: done.append("second"))
     assert done == ["second"]
     assert rig.metrics.dropped["outbox_busy"] == 2
     rig.escalator.start()
@@ -453,7 +453,7 @@ def test_a_full_outbox_refuses_and_every_case_is_accounted_for(tmp_path: Path) -
     body = (2, 8)
     done: list[int] = []
     for i in range(0, 20_000, 500):
-        rig.escalator.offer([case(j, shape=body) for j in range(i, i + 500)], lambda i=i: done.append(i))  # type: ignore[misc]
+        rig.escalator.submit([case(j, shape=body) for j in range(i, i + 500)], lambda i=i: done.append(i))  # type: ignore[misc]
     rig.until(lambda: len(done) == 40, 60)
     counts = rig.outbox.counts()
     assert counts.balances()
@@ -465,7 +465,7 @@ def test_a_full_outbox_refuses_and_every_case_is_accounted_for(tmp_path: Path) -
 
 def test_audits_count_agreement(rig: Rig) -> None:
     rig.escalator.start()
-    rig.escalator.offer([case(1, audit=True)], None)
+    rig.escalator.submit([case(1, audit=True)], None)
     rig.until(rig.settled)
     assert not rig.corrections[0].hard
     assert rig.metrics.counts["audit_agreed_total"] == 0  # the device said low, the cloud says high
@@ -474,7 +474,7 @@ def test_audits_count_agreement(rig: Rig) -> None:
 def test_short_cases_go_in_requests_of_equal_length(rig: Rig) -> None:
     rig.cloud.input_shape = (-1, 2, -1)
     for i, samples in enumerate((4, 8, 6, 4, 8, 6, 4)):
-        rig.escalator.offer([case(i, shape=(2, samples))], None)
+        rig.escalator.submit([case(i, shape=(2, samples))], None)
     rig.escalator.start()
     rig.until(lambda: rig.outbox.counts().delivered == 7)
     assert {c.id: (c.context_short, c.context_samples) for c in rig.corrections} == {
@@ -496,7 +496,7 @@ def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "outbox.db")
     rig.cloud.down = True
     rig.escalator.start()
-    rig.escalator.offer([case(i) for i in range(100)], None)
+    rig.escalator.submit([case(i) for i in range(100)], None)
     rig.escalator.remember("budget", b"{}")
     rig.escalator.stop(5)
     assert rig.outbox.counts().accepted == 100
@@ -510,7 +510,7 @@ def test_an_orderly_stop_waits_for_corrections_on_their_way_to_the_sinks(tmp_pat
     rig = Rig(tmp_path / "outbox.db")
     rig.hold_publishing = True
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(lambda: rig.held)
     rig.loop.call_later(0.2, rig.held.pop())  # as a broker acknowledges: on the loop, while it stops
     rig.close()
@@ -529,7 +529,7 @@ def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.Mon
         return high(tensor)
 
     rig.cloud.answer = picky
-    rig.escalator.offer([case(i) for i in range(12, 15)], None)
+    rig.escalator.submit([case(i) for i in range(12, 15)], None)
     rig.escalator.start()
     rig.until(lambda: rig.settled() and rig.outbox.counts().dead == 1)
     rig.cloud.answer = high
@@ -550,7 +550,7 @@ def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_a
     """After good answers, too. Mutation that this finds: burying because the server once answered well."""
     rig = Rig(tmp_path / "outbox.db")
     rig.escalator.start()
-    rig.escalator.offer([case(0)], None)
+    rig.escalator.submit([case(0)], None)
     rig.until(rig.settled)
     asked: list[int] = []
 
@@ -559,7 +559,7 @@ def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_a
         raise CloudRejected("the proxy does not like it", 400)
 
     rig.cloud.answer = refuse
-    rig.escalator.offer([case(i) for i in range(1, 41)], None)
+    rig.escalator.submit([case(i) for i in range(1, 41)], None)
     rig.until(lambda: len(asked) >= 12)
     assert rig.outbox.counts().dead == 0
     assert rig.metrics.gauges["cloud_reachable"] == 0
@@ -585,7 +585,7 @@ def test_every_case_that_ends_without_a_correction_is_closed_by_a_final_message(
     rig = Rig(tmp_path / "outbox.db")
     rig.cloud.answer = picky
     rig.escalator.start()
-    rig.escalator.offer([case(i) for i in range(6)], None)
+    rig.escalator.submit([case(i) for i in range(6)], None)
     rig.until(lambda: rig.finals and rig.settled())
     (final,) = rig.finals
     assert (final.id, final.key, final.start, final.end) == ("k@3", "k", 3.0, 3.4)
@@ -607,7 +607,7 @@ def test_a_final_message_is_published_again_after_a_crash_and_not_after_it_was_s
     for wanted in (1, 0):
         rig = Rig(tmp_path / "outbox.db")
         rig.escalator.start()
-        rig.escalator.offer([case(100 + wanted)], None)
+        rig.escalator.submit([case(100 + wanted)], None)
         rig.until(lambda rig=rig: rig.settled() and rig.outbox.unpublished == 0)  # type: ignore[misc]
         assert len(rig.finals) == wanted
         rig.close()
@@ -617,12 +617,12 @@ def test_a_repeat_of_a_case_that_was_answered_gets_the_same_answer_and_the_cloud
     """After a crash the readings of a case may come again. Mutation that this finds: `Outbox.put` that forgets."""
     first = Rig(tmp_path / "outbox.db")
     first.escalator.start()
-    first.escalator.offer([case(1)], None)
+    first.escalator.submit([case(1)], None)
     first.until(first.settled)
     first.close()
     rig = Rig(tmp_path / "outbox.db")
     rig.escalator.start()
-    rig.escalator.offer([case(1)], None)
+    rig.escalator.submit([case(1)], None)
     rig.until(lambda: rig.corrections)
     assert rig.corrections == first.corrections
     assert rig.cloud.asked == []
@@ -633,7 +633,7 @@ def test_a_repeat_of_a_case_that_was_answered_gets_the_same_answer_and_the_cloud
 
 
 def test_an_audit_that_ends_without_an_answer_closes_nothing(rig: Rig) -> None:
-    rig.escalator.offer([case(1, audit=True, shape=(2, 5))], None)
+    rig.escalator.submit([case(1, audit=True, shape=(2, 5))], None)
     rig.escalator.start()
     rig.until(lambda: rig.outbox.counts().dead == 1 and rig.outbox.unpublished == 0)
     assert rig.finals == []
@@ -646,7 +646,7 @@ def test_cases_that_the_outbox_refuses_are_local_when_the_loop_hears_of_them(tmp
     rig.escalator.start()
     small, large = case(1, shape=(1, 2)), case(2, shape=(2, 80))
     routes: list[str] = []
-    rig.escalator.offer([small, large], lambda: routes.extend(one.prediction.route for one in (small, large)))
+    rig.escalator.submit([small, large], lambda: routes.extend(one.prediction.route for one in (small, large)))
     rig.until(lambda: routes)
     assert routes == ["provisional", "local"]
     assert rig.metrics.dropped["outbox_too_large"] == 1

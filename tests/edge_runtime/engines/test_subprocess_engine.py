@@ -68,7 +68,7 @@ def test_a_call_that_hangs_is_given_up_after_the_deadline_and_its_process_ended(
 
 @pytest.mark.parametrize("moment", ["between", "during"])
 def test_a_process_that_dies_is_noticed_at_once(worker: WorkerEngine, moment: str) -> None:
-    """Mutation that this finds: letting the socket's own error through, which no line-up would know how to name."""
+    """Mutation that this finds: letting the socket's own error through, which no fallback chain can name."""
     pid = worker.pid
     if moment == "between":
         os.kill(pid, signal.SIGSEGV)

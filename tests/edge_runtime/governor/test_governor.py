@@ -1,4 +1,4 @@
-"""When the governor steps, what its levers do, and a board that heats up by what it does."""
+"""When the governor steps, what its actuators do, and a board that heats up by what it does."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.gate.gate import Budget, Gate, GateConfig
-from edge_runtime.governor.actuators import CloudLever, Lever, LeverName, RateLever, VariantLever
-from edge_runtime.governor.governor import Governor, GovernorConfig, Judge, governor_of
+from edge_runtime.governor.actuators import Actuator, ActuatorName, CloudActuator, RateActuator, VariantActuator
+from edge_runtime.governor.governor import Governor, GovernorConfig, ThermalPolicy, governor_of
 from edge_runtime.hardware import Evidence, Flag, Gauge, Profile
-from edge_runtime.hardware.readings import Board, Heat, Vitals
+from edge_runtime.hardware.readings import Board, SensorReadings, Temperature
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline
@@ -32,35 +32,35 @@ from tests.integration.running import PATIENCE_S, until
 CONFIG = GovernorConfig()
 
 
-def vitals(at: float, temperature: float | None = 50.0, **more: Any) -> Vitals:
-    heat = None if temperature is None else Heat(name="cpu", now=temperature, limit=80.0)
-    return Vitals(at=at, temperature=temperature, heat=heat, **more)
+def sensors(at: float, temperature: float | None = 50.0, **more: Any) -> SensorReadings:
+    nearest_limit = None if temperature is None else Temperature(name="cpu", now=temperature, limit=80.0)
+    return SensorReadings(at=at, temperature=temperature, nearest_limit=nearest_limit, **more)
 
 
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
 def test_it_steps_down_at_once_and_again_as_long_as_it_is_hot() -> None:
-    judge = Judge(CONFIG)
-    assert [judge.step(vitals(t, 76.0), 0) for t in (0.0, 2.0, 8.0, 10.0, 19.9, 20.0)] == [1, 0, 0, 1, 0, 1]
+    policy = ThermalPolicy(CONFIG)
+    assert [policy.step(sensors(t, 76.0), 0) for t in (0.0, 2.0, 8.0, 10.0, 19.9, 20.0)] == [1, 0, 0, 1, 0, 1]
 
 
 def test_between_hot_and_cool_nothing_changes() -> None:
-    judge = Judge(CONFIG)
-    assert judge.step(vitals(0.0, 75.0), 0) == 1
-    assert [judge.step(vitals(t, 74.9), 1) for t in range(1, 500, 10)] == [0] * 50
-    assert [judge.step(vitals(t, 65.1), 1) for t in range(501, 1000, 10)] == [0] * 50
+    policy = ThermalPolicy(CONFIG)
+    assert policy.step(sensors(0.0, 75.0), 0) == 1
+    assert [policy.step(sensors(t, 74.9), 1) for t in range(1, 500, 10)] == [0] * 50
+    assert [policy.step(sensors(t, 65.1), 1) for t in range(501, 1000, 10)] == [0] * 50
 
 
 def test_it_steps_up_when_it_was_cool_without_interruption() -> None:
     """Broken once by not forgetting the cool spell before: it stepped up at 60."""
-    judge = Judge(CONFIG)
-    judge.step(vitals(0.0, 80.0), 0)
-    assert judge.step(vitals(1.0, 60.0), 1) == 0
-    assert judge.step(vitals(40.0, 70.0), 1) == 0
-    assert [judge.step(vitals(t, 60.0), 1) for t in (41.0, 61.0, 100.9, 101.0)] == [0, 0, 0, -1]
-    assert [judge.step(vitals(t, 60.0), 1) for t in (160.9, 161.0)] == [0, -1]
-    assert judge.step(vitals(500.0, 60.0), 0) == 0  # nothing is left to take back
+    policy = ThermalPolicy(CONFIG)
+    policy.step(sensors(0.0, 80.0), 0)
+    assert policy.step(sensors(1.0, 60.0), 1) == 0
+    assert policy.step(sensors(40.0, 70.0), 1) == 0
+    assert [policy.step(sensors(t, 60.0), 1) for t in (41.0, 61.0, 100.9, 101.0)] == [0, 0, 0, -1]
+    assert [policy.step(sensors(t, 60.0), 1) for t in (160.9, 161.0)] == [0, -1]
+    assert policy.step(sensors(500.0, 60.0), 0) == 0  # nothing is left to take back
 
 
 @pytest.mark.parametrize(
@@ -79,24 +79,24 @@ def test_whatever_is_wrong_counts(
     hot: dict[str, Any], between: dict[str, Any] | None, cool: dict[str, Any], word: str
 ) -> None:
     config = GovernorConfig(max_power_w=10.0)
-    judge = Judge(config)
-    assert word in judge.hot(vitals(0.0, **hot))
-    assert judge.step(vitals(0.0, **hot), 0) == 1
+    policy = ThermalPolicy(config)
+    assert word in policy.hot(sensors(0.0, **hot))
+    assert policy.step(sensors(0.0, **hot), 0) == 1
     if between is not None:
-        assert not judge.hot(vitals(1.0, **between))
-        assert not judge.cool(vitals(1.0, **between))
-    assert judge.step(vitals(2.0, **cool), 1) == 0
-    assert judge.step(vitals(62.0, **cool), 1) == -1
+        assert not policy.hot(sensors(1.0, **between))
+        assert not policy.cool(sensors(1.0, **between))
+    assert policy.step(sensors(2.0, **cool), 1) == 0
+    assert policy.step(sensors(62.0, **cool), 1) == -1
 
 
 def test_a_temperature_that_went_missing_lets_nothing_be_stepped_up() -> None:
-    judge = Judge(CONFIG)
-    judge.step(vitals(0.0, 80.0), 0)
-    assert [judge.step(vitals(t, None), 1) for t in range(10, 1000, 10)] == [0] * 99
-    blind = Judge(CONFIG)  # a board that never had one is governed by what it has
-    assert blind.step(vitals(0.0, None, throttled=("throttled",)), 0) == 1
-    assert blind.step(vitals(1.0, None), 1) == 0
-    assert blind.step(vitals(61.0, None), 1) == -1
+    policy = ThermalPolicy(CONFIG)
+    policy.step(sensors(0.0, 80.0), 0)
+    assert [policy.step(sensors(t, None), 1) for t in range(10, 1000, 10)] == [0] * 99
+    blind = ThermalPolicy(CONFIG)  # a board that never had one is governed by what it has
+    assert blind.step(sensors(0.0, None, throttled=("throttled",)), 0) == 1
+    assert blind.step(sensors(1.0, None), 1) == 0
+    assert blind.step(sensors(61.0, None), 1) == -1
 
 
 LOOKS: dict[str, dict[str, Any]] = {
@@ -118,13 +118,13 @@ def test_it_never_oscillates_faster_than_its_hold_time(
 
     Broken twice: with the last step up not counted, and with a cool spell that a hot one does not end.
     """
-    judge = Judge(GovernorConfig(settle_s=settle_s, hold_s=hold_s, max_power_w=10.0))
+    policy = ThermalPolicy(GovernorConfig(settle_s=settle_s, hold_s=hold_s, max_power_w=10.0))
     level, now = 0, 0.0
     last_step = last_down = -math.inf
     for seen, times, wait in spells:
         for _ in range(times):
             now += wait
-            step = judge.step(vitals(now, **LOOKS[seen]), level)
+            step = policy.step(sensors(now, **LOOKS[seen]), level)
             if step < 0:
                 assert level > 0
                 assert now - last_step >= hold_s
@@ -133,14 +133,14 @@ def test_it_never_oscillates_faster_than_its_hold_time(
                 last_down = now
             if step:
                 last_step = now
-            level = min(level + step, steps)  # a governor whose levers are all pulled stays where it is
+            level = min(level + step, steps)  # a governor whose actuators are all pulled stays where it is
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(-3.0, 3.0), min_size=50, max_size=200))
 def test_noise_around_a_threshold_moves_it_one_way_alone(noise: list[float]) -> None:
-    judge = Judge(GovernorConfig(hysteresis_degc=10.0, settle_s=0.0))
-    steps = [judge.step(vitals(2.0 * i, 75.0 + wobble), 1) for i, wobble in enumerate(noise)]
+    policy = ThermalPolicy(GovernorConfig(hysteresis_degc=10.0, settle_s=0.0))
+    steps = [policy.step(sensors(2.0 * i, 75.0 + wobble), 1) for i, wobble in enumerate(noise)]
     assert -1 not in steps
 
 
@@ -227,18 +227,18 @@ class Bench:
         assert self.accepted == self.sent
 
 
-def test_the_rate_lever_answers_every_nth_window_and_counts_the_rest() -> None:
+def test_the_rate_actuator_answers_every_nth_window_and_counts_the_rest() -> None:
     """Broken once by not counting, and once by not acknowledging readings whose windows are all skipped."""
     bench = Bench(keys=3)
-    lever = RateLever(bench.pipeline, 4)
+    actuator = RateActuator(bench.pipeline, 4)
     for i in range(40):
         bench.arrive(i * 0.5)
     full = bench.metrics.counts["predictions_total"]
     bench.balance()
-    assert lever.down("hot")
-    assert lever.down("hot")
-    assert not lever.down("hot")
-    assert lever.state() == 4
+    assert actuator.down("hot")
+    assert actuator.down("hot")
+    assert not actuator.down("hot")
+    assert actuator.state() == 4
     for i in range(40, 80):
         bench.arrive(i * 0.5)
     quarter = bench.metrics.counts["predictions_total"] - full
@@ -249,9 +249,9 @@ def test_the_rate_lever_answers_every_nth_window_and_counts_the_rest() -> None:
         slots.setdefault(answer.key, []).append(int(answer.id.partition("@")[2]))
     for found in slots.values():
         assert set(np.diff(found)) == {4 * HOP}
-    lever.up()
-    assert lever.state() == 2
-    lever.up()
+    actuator.up()
+    assert actuator.state() == 2
+    actuator.up()
     before = bench.metrics.counts["predictions_total"]
     for i in range(80, 120):
         bench.arrive(i * 0.5)
@@ -260,43 +260,43 @@ def test_the_rate_lever_answers_every_nth_window_and_counts_the_rest() -> None:
     bench.balance()
 
 
-def test_the_cloud_lever_restricts_within_the_operators_own_bounds() -> None:
+def test_the_cloud_actuator_restricts_within_the_operators_own_bounds() -> None:
     """Broken once by giving the restricted bucket its burst at the start: 25 went through at once."""
     clock = SimulatedClock()
     budget = Budget(GateConfig(max_share=0.8), clock)
-    lever = CloudLever(budget, 0.8)
+    actuator = CloudActuator(budget, 0.8)
     budget.seen(100)
     assert budget.spend(1) is None
-    assert lever.down("hot")
-    assert lever.state() == pytest.approx(0.4)
+    assert actuator.down("hot")
+    assert actuator.state() == pytest.approx(0.4)
     assert budget.spend(1) == "governor"
     sent = 0
     for _ in range(1000):
         budget.seen(1)
         sent += budget.spend(1) is None
     assert sent == pytest.approx(400, abs=2)
-    assert lever.down("hot")
-    assert not lever.down("hot")
-    assert lever.state() == 0.0
+    assert actuator.down("hot")
+    assert not actuator.down("hot")
+    assert actuator.state() == 0.0
     budget.seen(1000)
     assert budget.spend(1) == "governor"
-    lever.up()
-    lever.up()
-    assert lever.state() == 0.8
+    actuator.up()
+    actuator.up()
+    assert actuator.state() == 0.8
     assert budget.spend(1) is None
 
 
-class Rungs:
-    """A line-up, as far as a lever sees it."""
+class Backends:
+    """A fallback chain, as far as a actuator sees it."""
 
     def __init__(self, *names: str) -> None:
-        self.rungs = [type("Rung", (), {"name": name})() for name in names]
+        self.backends = [type("Backend", (), {"name": name})() for name in names]
         self.limit = 0
 
     def step_down(self, reason: str) -> bool:
         assert reason
-        self.limit += self.limit + 1 < len(self.rungs)
-        return self.limit > 0 and self.rungs[self.limit] is not None and self._moved()
+        self.limit += self.limit + 1 < len(self.backends)
+        return self.limit > 0 and self.backends[self.limit] is not None and self._moved()
 
     def _moved(self) -> bool:
         moved, self._last = getattr(self, "_last", 0) != self.limit, self.limit
@@ -310,28 +310,28 @@ class Rungs:
         return True
 
 
-def test_the_variant_lever_follows_the_model_that_answers() -> None:
-    first, second = Rungs("fp32", "int8", "tiny"), Rungs("other", "lighter")
+def test_the_variant_actuator_follows_the_model_that_answers() -> None:
+    first, second = Backends("fp32", "int8", "tiny"), Backends("other", "lighter")
     second.limit = 1  # left over from an earlier time
-    lever = VariantLever(first)  # type: ignore[arg-type]
-    assert [lever.down("hot") for _ in range(3)] == [True, True, False]
-    assert lever.state() == "tiny"
-    lever.up()
-    assert lever.state() == "int8"
-    lever.follow(second)  # type: ignore[arg-type]
-    assert lever.state() == "lighter"
-    lever.up()
-    assert lever.state() == "other"
-    lever.follow(None)
-    assert lever.state() is None
-    assert not lever.down("hot")
+    actuator = VariantActuator(first)  # type: ignore[arg-type]
+    assert [actuator.down("hot") for _ in range(3)] == [True, True, False]
+    assert actuator.state() == "tiny"
+    actuator.up()
+    assert actuator.state() == "int8"
+    actuator.follow(second)  # type: ignore[arg-type]
+    assert actuator.state() == "lighter"
+    actuator.up()
+    assert actuator.state() == "other"
+    actuator.follow(None)
+    assert actuator.state() is None
+    assert not actuator.down("hot")
 
 
 class Notch:
-    """A lever with so many notches."""
+    """A actuator with so many notches."""
 
-    def __init__(self, name: LeverName, notches: int) -> None:
-        self.name: LeverName = name
+    def __init__(self, name: ActuatorName, notches: int) -> None:
+        self.name: ActuatorName = name
         self.at = 0
         self._notches = notches
 
@@ -350,34 +350,34 @@ class Notch:
 
 
 def governor(
-    levers: Sequence[Lever], config: GovernorConfig = CONFIG, **profile: Any
+    actuators: Sequence[Actuator], config: GovernorConfig = CONFIG, **profile: Any
 ) -> tuple[Governor, Metrics, list[Mapping[str, Any]]]:
     metrics, said = Metrics(), list[Mapping[str, Any]]()
     clock = SimulatedClock()
     board = Board(
         Profile(family="x", model="a board", evidence=Evidence(tier="simulated", detail="t"), **profile), clock
     )
-    return Governor(config, board, levers, metrics=metrics, clock=clock, say=said.append), metrics, said
+    return Governor(config, board, actuators, metrics=metrics, clock=clock, on_status=said.append), metrics, said
 
 
-def test_levers_are_pulled_in_order_and_let_go_in_reverse(caplog: pytest.LogCaptureFixture) -> None:
+def test_actuators_are_pulled_in_order_and_let_go_in_reverse(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    levers = [Notch("cloud", 1), Notch("rate", 2), Notch("variant", 1)]
-    made, metrics, said = governor(levers)
+    actuators = [Notch("cloud", 1), Notch("rate", 2), Notch("variant", 1)]
+    made, metrics, said = governor(actuators)
     seen = []
     for i in range(7):
-        made.consider(vitals(10.0 * i, 82.0))
-        seen.append(tuple(lever.at for lever in levers))
+        made.consider(sensors(10.0 * i, 82.0))
+        seen.append(tuple(actuator.at for actuator in actuators))
     assert seen == [(1, 0, 0), (1, 1, 0), (1, 2, 0), (1, 2, 1), (1, 2, 1), (1, 2, 1), (1, 2, 1)]
     assert made.level == 4
-    assert caplog.text.count("nothing is left to step down") == 1
+    assert caplog.text.count("found nothing left to step down") == 1
     assert said[-1] == {
         "level": 4, "reason": "cpu at 82 degrees of 80", "cloud": 1, "rate": 2, "variant": 1, "temperature": 82.0,
     }  # fmt: skip
     seen = []
     for i in range(100, 140):
-        made.consider(vitals(10.0 * i, 40.0))
-        seen.append(tuple(lever.at for lever in levers))
+        made.consider(sensors(10.0 * i, 40.0))
+        seen.append(tuple(actuator.at for actuator in actuators))
     assert list(dict.fromkeys(seen)) == [(1, 2, 1), (1, 2, 0), (1, 1, 0), (1, 0, 0), (0, 0, 0)]
     assert said[-1]["level"] == 0
     assert said[-1]["reason"] == ""
@@ -388,17 +388,17 @@ def test_levers_are_pulled_in_order_and_let_go_in_reverse(caplog: pytest.LogCapt
 def test_figures_come_and_go_with_what_the_board_reports(caplog: pytest.LogCaptureFixture) -> None:
     made, metrics, _ = governor([])
     metrics.counts["predictions_total"] = 100
-    made.consider(vitals(0.0, 50.0, watts=4.0, joules=0.0, battery=90.0, throttled=("throttled",)))
+    made.consider(sensors(0.0, 50.0, watts=4.0, joules=0.0, battery=90.0, throttled=("throttled",)))
     assert "joules_per_inference" not in metrics.gauges
     metrics.counts["predictions_total"] = 300
-    made.consider(vitals(10.0, 51.0, watts=5.0, joules=45.0, unreadable=1))
+    made.consider(sensors(10.0, 51.0, watts=5.0, joules=45.0, unreadable=1))
     assert metrics.gauges["joules_per_inference"] == pytest.approx(45.0 / 200)
     assert (metrics.gauges["power_watts"], metrics.gauges["energy_joules"]) == (5.0, 45.0)
     assert metrics.gauges["temperature_celsius"] == 51.0
     assert metrics.gauges["throttled"] == 0.0
     assert "battery_percent" not in metrics.gauges
     assert metrics.counts["sensor_failures_total"] == 1
-    made.consider(vitals(12.0, None, unreadable=2))
+    made.consider(sensors(12.0, None, unreadable=2))
     assert "power_watts" not in metrics.gauges
     assert "temperature_celsius" not in metrics.gauges
     assert caplog.text.count("cannot be read") == 1
@@ -408,10 +408,10 @@ def test_energy_for_each_answer_is_that_of_the_last_minute() -> None:
     made, metrics, _ = governor([])
     for i in range(200):
         metrics.counts["predictions_total"] += 10 if i < 100 else 1
-        made.consider(vitals(2.0 * i, 50.0, joules=10.0 * i))
+        made.consider(sensors(2.0 * i, 50.0, joules=10.0 * i))
     assert metrics.gauges["joules_per_inference"] == pytest.approx(10.0)
     for i in range(200, 300):
-        made.consider(vitals(2.0 * i, 50.0, joules=10.0 * i))
+        made.consider(sensors(2.0 * i, 50.0, joules=10.0 * i))
     assert "joules_per_inference" not in metrics.gauges  # nothing was answered
 
 
@@ -433,10 +433,10 @@ def test_a_sensor_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest
     made, _, _ = governor([], GovernorConfig(period_s=0.05), temperatures=(gauge,))
     hangs, goes_on = threading.Event(), threading.Event()
 
-    def look() -> Vitals:
+    def look() -> SensorReadings:
         hangs.set()
         goes_on.wait(PATIENCE_S)
-        return vitals(0.0)
+        return sensors(0.0)
 
     monkeypatch.setattr(made._board, "look", look)
     loop = Loop()
@@ -477,17 +477,17 @@ def test_it_looks_again_and_again_until_it_is_closed(tmp_path: Path) -> None:
     assert notch.at == 1
     made.close()
     made.close()
-    made.consider(vitals(0.0, 20.0))  # one that was on its way
+    made.consider(sensors(0.0, 20.0))  # one that was on its way
     loop.close()
 
 
-def test_the_governor_of_an_application_has_the_levers_that_there_are(tmp_path: Path) -> None:
+def test_the_governor_of_an_application_has_the_actuators_that_there_are(tmp_path: Path) -> None:
     bench = Bench()
 
-    def states(budget: Budget | None, *order: LeverName) -> dict[str, Any]:
+    def states(budget: Budget | None, *order: ActuatorName) -> dict[str, Any]:
         made = governor_of(
-            GovernorConfig(root=tmp_path, order=order), pipeline=bench.pipeline, lineup=None, budget=budget, share=0.5,
-            metrics=bench.metrics, clock=bench.clock,
+            GovernorConfig(root=tmp_path, order=order), pipeline=bench.pipeline, fallback_chain=None, budget=budget,
+            share=0.5, metrics=bench.metrics, clock=bench.clock,
         )  # fmt: skip
         return made.status()
 

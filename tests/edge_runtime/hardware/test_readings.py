@@ -47,12 +47,12 @@ def put(root: Path, name: str, value: object) -> None:
 def test_every_recorded_machine_can_be_looked_at(tmp_path: Path, name: str) -> None:
     root = planted(tmp_path, name)
     board = Board(this_device(root), SimulatedClock(), root)
-    vitals = board.look()
-    assert vitals.unreadable <= len(board.profile.temperatures) / 2  # a zone that is switched off does not answer
+    sensors = board.look()
+    assert sensors.unreadable <= len(board.profile.temperatures) / 2  # a zone that is switched off does not answer
     if board.profile.temperatures:
-        assert vitals.temperature is not None
-        assert -40 < vitals.temperature < 110
-    assert (vitals.watts is not None) == bool(board.profile.power)
+        assert sensors.temperature is not None
+        assert -40 < sensors.temperature < 110
+    assert (sensors.watts is not None) == bool(board.profile.power)
 
 
 def test_a_raspberry_pi_is_hot_at_80_degrees_and_says_what_holds_it_back(tmp_path: Path) -> None:
@@ -60,11 +60,15 @@ def test_a_raspberry_pi_is_hot_at_80_degrees_and_says_what_holds_it_back(tmp_pat
     board = Board(this_device(root), SimulatedClock(), root)
     put(root, PI_ZONE, 77500)
     put(root, PI_BITS, "d0008")
-    vitals = board.look()
-    assert vitals.heat is not None
-    assert (vitals.heat.name, vitals.heat.now, vitals.heat.limit) == ("cpu-thermal", 77.5, 80.0)
-    assert vitals.heat.headroom == 2.5
-    assert vitals.throttled == ("soft_temperature_limit",)
+    sensors = board.look()
+    assert sensors.nearest_limit is not None
+    assert (
+        sensors.nearest_limit.name,
+        sensors.nearest_limit.now,
+        sensors.nearest_limit.limit,
+    ) == ("cpu-thermal", 77.5, 80.0)
+    assert sensors.nearest_limit.headroom == 2.5
+    assert sensors.throttled == ("soft_temperature_limit",)
     put(root, PI_BITS, "d0000")  # that it happened since boot is history
     assert board.look().throttled == ()
 
@@ -83,8 +87,8 @@ def test_a_jetson_says_its_tightest_zone_its_power_and_its_over_current_events(t
     put(root, "sys/class/hwmon/hwmon1/curr1_input", 2000)
     clock.advance(2.0)
     second = board.look()
-    assert second.heat is not None
-    assert (second.heat.name, second.heat.limit) == ("gpu-thermal", 99.0)
+    assert second.nearest_limit is not None
+    assert (second.nearest_limit.name, second.nearest_limit.limit) == ("gpu-thermal", 99.0)
     assert second.throttled == ("instantaneous_over_current",)
     assert second.joules == pytest.approx((10.0 + 4.984 * 1.856) / 2 * 2.0)
     assert board.look().throttled == ()
@@ -93,10 +97,10 @@ def test_a_jetson_says_its_tightest_zone_its_power_and_its_over_current_events(t
 def test_a_limit_of_the_configuration_counts_for_sensors_without_one(tmp_path: Path) -> None:
     gauge = Gauge(name="zone", unit="degC", paths=("/t",), scale=0.001)
     put(tmp_path, "t", 70000)
-    assert Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path).look().heat is None
-    heat = Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path, limit=75.0).look().heat
-    assert heat is not None
-    assert heat.headroom == 5.0
+    assert Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path).look().nearest_limit is None
+    nearest_limit = Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path, limit=75.0).look().nearest_limit
+    assert nearest_limit is not None
+    assert nearest_limit.headroom == 5.0
 
 
 @pytest.mark.parametrize("nonsense", ["", "hot", "-274000", "4294967295000", "70.5", "NaN", "1" * 50])
@@ -104,9 +108,13 @@ def test_nonsense_has_no_say_and_is_counted(tmp_path: Path, nonsense: str) -> No
     gauges = tuple(Gauge(name=name, unit="degC", paths=(f"/{name}",), scale=0.001, limit=90.0) for name in "ab")
     put(tmp_path, "a", nonsense)
     put(tmp_path, "b", 41000)
-    vitals = Board(profile(temperatures=gauges), SimulatedClock(), tmp_path).look()
-    assert vitals.heat is not None
-    assert (vitals.heat.name, vitals.temperature, vitals.unreadable) == ("b", 41.0, 1)
+    sensors = Board(profile(temperatures=gauges), SimulatedClock(), tmp_path).look()
+    assert sensors.nearest_limit is not None
+    assert (sensors.nearest_limit.name, sensors.temperature, sensors.unreadable) == (
+        "b",
+        41.0,
+        1,
+    )
 
 
 def test_energy_counters_wrap_vanish_and_come_back(tmp_path: Path) -> None:
@@ -117,14 +125,14 @@ def test_energy_counters_wrap_vanish_and_come_back(tmp_path: Path) -> None:
     assert (board.look().watts, board.look().joules) == (None, 0.0)
     clock.advance(2.0)
     put(tmp_path, "energy", 1_000_000)
-    vitals = board.look()
-    assert vitals.joules == pytest.approx(2.0)
-    assert vitals.watts == pytest.approx(1.0)
+    sensors = board.look()
+    assert sensors.joules == pytest.approx(2.0)
+    assert sensors.watts == pytest.approx(1.0)
     (tmp_path / "energy").unlink()
     clock.advance(2.0)
-    vitals = board.look()
-    assert vitals.joules == pytest.approx(2.0)
-    assert vitals.unreadable == 1
+    sensors = board.look()
+    assert sensors.joules == pytest.approx(2.0)
+    assert sensors.unreadable == 1
     put(tmp_path, "energy", 5_000_000)
     clock.advance(2.0)
     assert board.look().joules == pytest.approx(2.0)  # nobody knows what was used meanwhile
@@ -165,11 +173,11 @@ def test_the_emptiest_battery_counts(tmp_path: Path) -> None:
     put(tmp_path, "b1/capacity", 15)
     put(tmp_path, "b1/status", "Discharging")
     board = Board(profile(batteries=batteries), SimulatedClock(), tmp_path)
-    vitals = board.look()
-    assert (vitals.battery, vitals.discharging) == (15.0, True)
+    sensors = board.look()
+    assert (sensors.battery, sensors.discharging) == (15.0, True)
     put(tmp_path, "b1/capacity", 255)
-    vitals = board.look()
-    assert (vitals.battery, vitals.discharging, vitals.unreadable) == (80.0, False, 1)
+    sensors = board.look()
+    assert (sensors.battery, sensors.discharging, sensors.unreadable) == (80.0, False, 1)
 
 
 @settings(
@@ -199,10 +207,10 @@ def test_a_tree_that_falls_apart_never_stops_anything(
                     path.write_bytes(rng.randbytes(rng.randrange(40)))
                 case 2:
                     path.write_text(str(rng.randrange(-(10**12), 10**12)))
-    vitals = board.look()
-    assert vitals.temperature is None or -40 <= vitals.temperature <= 150
-    assert vitals.watts is None or vitals.watts >= 0
-    assert vitals.battery is None or 0 <= vitals.battery <= 100
+    sensors = board.look()
+    assert sensors.temperature is None or -40 <= sensors.temperature <= 150
+    assert sensors.watts is None or sensors.watts >= 0
+    assert sensors.battery is None or 0 <= sensors.battery <= 100
     shutil.rmtree(root)
 
 

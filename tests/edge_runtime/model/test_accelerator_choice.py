@@ -22,7 +22,7 @@ from edge_runtime.hardware import CACHE, EngineChoice, Evidence, Profile
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import accelerator_choice as accelerators
 from edge_runtime.model.accelerator_choice import automatic, expected, folder_for, kept
-from edge_runtime.model.failover import Lineup
+from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.fallback_chain import ProvenVariant, start
 from edge_runtime.model.loading import Model
 from edge_runtime.tuning import benchmark as tune
@@ -89,15 +89,17 @@ def config(bundle: Bundle, **more: Any) -> ModelConfig:
     return ModelConfig(bundle=bundle.path, unsigned="allow", **more)
 
 
-Begin = Callable[..., tuple[Model, Lineup]]
+Begin = Callable[..., tuple[Model, FallbackChain]]
 
 
 @pytest.fixture
 def begin(bundle: Bundle) -> Iterator[Begin]:
     """Start with what is remembered and a configuration, and close what was started."""
-    open_now: list[tuple[Model, Lineup]] = []
+    open_now: list[tuple[Model, FallbackChain]] = []
 
-    def begin(found: Tuning = WON, handed_over: Mapping[str, Any] | None = None, **more: Any) -> tuple[Model, Lineup]:
+    def begin(
+        found: Tuning = WON, handed_over: Mapping[str, Any] | None = None, **more: Any
+    ) -> tuple[Model, FallbackChain]:
         remember(found, bundle, bundle.path.with_name("watch.edge.tuned.json"))
         chosen = config(bundle, **more)
         open_now.append(start(chosen, clock=SimulatedClock(), metrics=Metrics(), handed_over=handed_over))
@@ -109,8 +111,8 @@ def begin(bundle: Bundle) -> Iterator[Begin]:
         model.close()
 
 
-def names(up: Lineup) -> list[str]:
-    return [rung.name for rung in up.rungs]
+def names(up: FallbackChain) -> list[str]:
+    return [backend.name for backend in up.backends]
 
 
 # -- what answers ----------------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def test_what_won_answers_first_and_the_processors_best_stands_in(begin: Begin) 
     assert names(up) == ["onnx-fp32 on CPUExecutionProvider", "tflite-int8", "onnx-fp32", "onnx-int8"]
     assert (up.current, up.variant.name) == (0, "onnx-fp32")
     assert model.variant.name == "tflite-int8"
-    loaded = up._places[0].loaded
+    loaded = up._states[0].loaded
     assert isinstance(loaded, ProvenVariant)
     assert isinstance(loaded.engine, WorkerEngine)
     before = up.predict(models.completed(5)).copy()
@@ -153,7 +155,7 @@ def test_after_a_hang_the_processors_best_is_still_the_first_of_the_processor(be
     _, up = begin(handed_over=told, isolate="none")
     assert names(up) == names(before)
     assert up.current == 1
-    assert up.rungs[0].apart, "what hung comes back in a process of its own"
+    assert up.backends[0].apart, "what hung comes back in a process of its own"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who answers when an engine fails, with rungs that fail as the test says."""
+"""Who answers when an engine fails, with backends that fail as the test says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import BundleError, EngineError, InputError
 from edge_runtime.manifest import Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.failover import STABLE_S, Lineup, Rung
+from edge_runtime.model.failover import STABLE_S, Backend, FallbackChain
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Float32
@@ -45,7 +45,7 @@ class FakeRung:
         return manifest()
 
     def predict(self, windows: Sequence[Window]) -> Float32:
-        assert not self.closed, "a closed rung was asked"
+        assert not self.closed, "a closed backend was asked"
         if error := self.troubles.run.get(self.position):
             raise error
         return np.full((len(windows), 2), self.position, "f4")
@@ -62,7 +62,7 @@ class FakeRung:
 
 @dataclass
 class Troubles:
-    """What is wrong with which rung, and everything that was loaded."""
+    """What is wrong with which backend, and everything that was loaded."""
 
     load: dict[int, Exception] = field(default_factory=dict)
     run: dict[int, Exception] = field(default_factory=dict)
@@ -78,44 +78,44 @@ class Troubles:
 
 
 class Bench:
-    """A line-up of three rungs, each lighter than the one before."""
+    """A fallback chain of three backends, each lighter than the one before."""
 
     def __init__(self, loop: bool = True, costs: Sequence[float] = (3.0, 2.0, 1.0), **more: Any) -> None:
         self.clock, self.metrics, self.troubles = SimulatedClock(), Metrics(), Troubles()
         self.said: list[dict[str, Any]] = []
         (variant,) = manifest().variants
-        self.rungs = [
-            Rung(name=name, variant=replace(variant, name=name, size=100), cost=cost)
+        self.backends = [
+            Backend(name=name, variant=replace(variant, name=name, size=100), cost=cost)
             for name, cost in zip(NAMES, costs, strict=True)
         ]
         for position, error in more.pop("load", {}).items():
             self.troubles.load[position] = error
-        self.lineup = Lineup(
-            manifest(), self.rungs, self.load, clock=self.clock, metrics=self.metrics, retry=WAITS,
+        self.fallback_chain = FallbackChain(
+            manifest(), self.backends, self.load, clock=self.clock, metrics=self.metrics, retry=WAITS,
             rng=random.Random(1), **more,
         )  # fmt: skip
         self.loop = Loop(clock=self.clock)
         if loop:
-            self.lineup.open(self.loop, lambda status: self.said.append(dict(status)))
+            self.fallback_chain.open(self.loop, lambda status: self.said.append(dict(status)))
 
-    def load(self, rung: Rung) -> FakeRung:
+    def load(self, backend: Backend) -> FakeRung:
         self.troubles.threads.append(threading.current_thread().name)
         assert self.troubles.gate.wait(10), "the test has not opened the gate"
-        position = NAMES.index(rung.name)
+        position = NAMES.index(backend.name)
         if error := self.troubles.load.get(position):
             raise error
-        made = FakeRung(rung.variant, position, self.troubles)
+        made = FakeRung(backend.variant, position, self.troubles)
         self.troubles.loaded.append(made)
         return made
 
     def answer(self) -> int:
-        """Which rung answers, all windows of it."""
-        rows = self.lineup.predict(WINDOWS)
+        """Which backend answers, all windows of it."""
+        rows = self.fallback_chain.predict(WINDOWS)
         assert rows.shape == (len(WINDOWS), 2)
         assert (rows == rows[0, 0]).all()
         answered = int(rows[0, 0])
-        assert self.lineup.variant.name == NAMES[answered]
-        assert self.lineup.current == answered == self.metrics.gauges["model_rung"]
+        assert self.fallback_chain.variant.name == NAMES[answered]
+        assert self.fallback_chain.current == answered == self.metrics.gauges["model_fallback_level"]
         return answered
 
     def turn_until(self, condition: Callable[[], bool]) -> None:
@@ -141,7 +141,7 @@ class Bench:
 
     def close(self) -> None:
         self.troubles.gate.set()
-        self.lineup.close()
+        self.fallback_chain.close()
         self.loop.close()
 
 
@@ -174,7 +174,7 @@ def test_the_same_windows_are_answered_by_the_next_rung(
     assert bench.failovers(how) == 1
     assert "first failed" in caplog.text
     assert str(FAILURES[how]) in caplog.text
-    assert bench.said[-1] | {"failed": None} == {"rung": "second", "position": 1, "of": 3, "failed": None}
+    assert bench.said[-1] | {"failed": None} == {"backend": "second", "position": 1, "of": 3, "failed": None}
     assert bench.said[-1]["failed"] == {"first": f"{how}: {FAILURES[how]}"}
     assert bench.troubles.loaded[0].closed == 1
 
@@ -190,7 +190,7 @@ def test_windows_that_no_engine_would_have_are_not_the_engines_fault(bench: Benc
     bench.troubles.run[0] = InputError("not_finite", "infinite")
     with pytest.raises(InputError):
         bench.answer()
-    assert bench.lineup.current == 0
+    assert bench.fallback_chain.current == 0
     assert not bench.said[-1]["failed"]
 
 
@@ -200,14 +200,14 @@ def test_two_may_fail_in_one_call(bench: Bench) -> None:
 
 
 def test_when_none_is_left_it_says_so_and_tries_nothing_on_the_way_of_the_windows(bench: Bench) -> None:
-    """Mutation that this finds: loading a rung that has failed for every batch that comes."""
+    """Mutation that this finds: loading a backend that has failed for every batch that comes."""
     bench.troubles.run |= dict.fromkeys(range(3), EngineError("no"))
     for _ in range(5):
         with pytest.raises(EngineError, match=r"first: raised: no \| second: raised: no \| third: raised: no"):
-            bench.lineup.predict(WINDOWS)
+            bench.fallback_chain.predict(WINDOWS)
     assert len(bench.troubles.loaded) == 3
-    assert bench.metrics.gauges["model_rung"] == 3
-    assert bench.said[-1]["rung"] == "none"
+    assert bench.metrics.gauges["model_fallback_level"] == 3
+    assert bench.said[-1]["backend"] == "none"
 
 
 def test_a_failed_rung_answers_again_once_it_has_proven_itself(bench: Bench) -> None:
@@ -254,7 +254,7 @@ def test_one_that_proves_itself_and_fails_in_use_backs_off_all_the_same(bench: B
 
 
 def test_one_that_has_answered_for_long_begins_its_back_off_anew(bench: Bench) -> None:
-    place = bench.lineup._places[0]
+    place = bench.fallback_chain._states[0]
     for _ in range(3):
         bench.troubles.run[0] = EngineError("no")
         assert bench.answer() == 1
@@ -299,44 +299,44 @@ def test_nothing_begins_if_nothing_loads() -> None:
 def test_a_step_down_does_not_wait_for_the_lighter_rung(bench: Bench) -> None:
     """Mutation that this finds: `_select` loading what it lacks here and now."""
     bench.troubles.gate.clear()
-    assert bench.lineup.step_down("82 °C")
+    assert bench.fallback_chain.step_down("82 °C")
     assert bench.answer() == 0
     bench.troubles.gate.set()
-    bench.turn_until(lambda: bench.lineup.current == 1)
+    bench.turn_until(lambda: bench.fallback_chain.current == 1)
     assert bench.answer() == 1
     assert bench.said[-1]["limit"] == "82 °C"
-    assert bench.lineup.limit == 1
-    assert bench.lineup.step_up()
+    assert bench.fallback_chain.limit == 1
+    assert bench.fallback_chain.step_up()
     assert bench.answer() == 0  # still loaded
     assert "limit" not in bench.said[-1]
-    assert not bench.lineup.step_up()
+    assert not bench.fallback_chain.step_up()
 
 
 def test_only_a_lighter_rung_is_a_step_down() -> None:
     bench = Bench(costs=(2.0, 2.0, 1.0))
-    assert bench.lineup.step_down("hot")
-    bench.turn_until(lambda: bench.lineup.current == 2)
-    assert not bench.lineup.step_down("hot")
-    assert bench.lineup.limit == 2
+    assert bench.fallback_chain.step_down("hot")
+    bench.turn_until(lambda: bench.fallback_chain.current == 2)
+    assert not bench.fallback_chain.step_down("hot")
+    assert bench.fallback_chain.limit == 2
     bench.close()
 
 
 def test_a_failed_rung_does_not_come_back_above_the_limit(bench: Bench) -> None:
     bench.troubles.run[0] = EngineError("no")
     assert bench.answer() == 1
-    assert bench.lineup.step_down("hot")
-    bench.turn_until(lambda: bench.lineup.current == 2)
+    assert bench.fallback_chain.step_down("hot")
+    bench.turn_until(lambda: bench.fallback_chain.current == 2)
     bench.troubles.run.clear()
     bench.wait(WAITS.cap_s)
     assert not bench.said[-1]["failed"]
     assert bench.answer() == 2
-    assert bench.lineup.step_up()
+    assert bench.fallback_chain.step_up()
     assert bench.answer() == 0
 
 
 def test_the_limit_gives_way_when_nothing_below_it_works(bench: Bench) -> None:
-    assert bench.lineup.step_down("hot")
-    bench.turn_until(lambda: bench.lineup.current == 1)
+    assert bench.fallback_chain.step_down("hot")
+    bench.turn_until(lambda: bench.fallback_chain.current == 1)
     bench.troubles.run[1] = bench.troubles.run[2] = EngineError("no")
     assert bench.answer() == 0
 
@@ -363,18 +363,18 @@ def test_closing_frees_every_rung_once(bench: Bench, loading: bool) -> None:
         bench.troubles.gate.clear()
         bench.clock.advance(WAITS.base_s)
         bench.loop.iterate(0.0)
-    bench.lineup.close()
+    bench.fallback_chain.close()
     bench.troubles.gate.set()
     bench.turn_until(bench.quiet)
     bench.loop.iterate(0.0)
-    bench.lineup.close()
+    bench.fallback_chain.close()
     assert [one.closed for one in bench.troubles.loaded] == [1] * len(bench.troubles.loaded)
     assert len(bench.troubles.loaded) == 2 + loading
 
 
 def test_without_a_loop_it_fails_over_and_steps_down_at_once() -> None:
     bench = Bench(loop=False)
-    assert bench.lineup.step_down("hot")
+    assert bench.fallback_chain.step_down("hot")
     assert bench.answer() == 1
     bench.troubles.run[1] = EngineError("no")
     assert bench.answer() == 2
@@ -389,7 +389,7 @@ EVENTS = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(EVENTS)
 def test_whatever_happens_the_best_rung_that_works_and_may_answers(events: list[tuple[str, int]]) -> None:
-    """After every event all windows are answered, by a rung that works, or all rungs are broken and it says so."""
+    """After every event all windows are answered, by a backend that works, or all are broken and it says so."""
     bench = Bench()
     try:
         for what, position in events:
@@ -400,22 +400,22 @@ def test_whatever_happens_the_best_rung_that_works_and_may_answers(events: list[
                     bench.troubles.run.pop(position, None)
                     bench.troubles.load.pop(position, None)
                 case "down":
-                    bench.lineup.step_down("hot")
+                    bench.fallback_chain.step_down("hot")
                 case "up":
-                    bench.lineup.step_up()
+                    bench.fallback_chain.step_up()
                 case "wait":
                     bench.wait(WAITS.cap_s)
                 case "check":
-                    bench.lineup.check()
-            if len(bench.troubles.run) < 3 and bench.lineup.rung is not None:
+                    bench.fallback_chain.check()
+            if len(bench.troubles.run) < 3 and bench.fallback_chain.backend is not None:
                 try:
                     assert bench.answer() not in bench.troubles.run
                 except EngineError:  # the working ones wait for their back-off
-                    assert bench.lineup.current == 3
+                    assert bench.fallback_chain.current == 3
         bench.troubles.run.clear()
         bench.troubles.load.clear()
         for _ in range(2):
             bench.wait(WAITS.cap_s)
-        assert bench.answer() == bench.lineup.limit
+        assert bench.answer() == bench.fallback_chain.limit
     finally:
         bench.close()

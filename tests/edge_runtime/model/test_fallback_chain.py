@@ -1,4 +1,4 @@
-"""The line-up of real bundles: its order, its proofs, and real engines that take over from each other."""
+"""The fallback chain of real bundles: its order, its proofs, and real engines that take over from each other."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from edge_runtime.engines.providers import Placement
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import fallback_chain as rungs
-from edge_runtime.model.failover import Lineup
-from edge_runtime.model.fallback_chain import ProvenVariant, rungs_of, start
+from edge_runtime.model import fallback_chain as backends
+from edge_runtime.model.failover import FallbackChain
+from edge_runtime.model.fallback_chain import ProvenVariant, backends_of, start
 from edge_runtime.model.loading import Model
 from edge_runtime.system import subprocess_job as child_process
 from edge_runtime.tuning.results import Figure, Tuning, remember
@@ -44,15 +44,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundle(tmp_path_factory.mktemp("bundle") / "watch.edge", variants=VARIANTS)
 
 
-Start = Callable[..., tuple[Model, Lineup]]
+Start = Callable[..., tuple[Model, FallbackChain]]
 
 
 @pytest.fixture
 def begin(bundle: Path) -> Iterator[Start]:
     """Start with a configuration, and close what was started."""
-    made: list[tuple[Model, Lineup]] = []
+    made: list[tuple[Model, FallbackChain]] = []
 
-    def begin(handed_over: Mapping[str, Any] | None = None, **more: Any) -> tuple[Model, Lineup]:
+    def begin(handed_over: Mapping[str, Any] | None = None, **more: Any) -> tuple[Model, FallbackChain]:
         config = replace(ModelConfig(bundle=bundle, unsigned="allow"), **more)
         made.append(start(config, clock=SimulatedClock(), metrics=Metrics(), handed_over=handed_over))
         return made[-1]
@@ -63,12 +63,12 @@ def begin(bundle: Path) -> Iterator[Start]:
         model.close()
 
 
-def names(up: Lineup) -> list[str]:
-    return [rung.name for rung in up.rungs]
+def names(up: FallbackChain) -> list[str]:
+    return [backend.name for backend in up.backends]
 
 
-def loaded(up: Lineup, position: int) -> ProvenVariant:
-    place = up._places[position].loaded
+def loaded(up: FallbackChain, position: int) -> ProvenVariant:
+    place = up._states[position].loaded
     assert isinstance(place, ProvenVariant)
     return place
 
@@ -106,7 +106,7 @@ def test_other_answers_than_the_golden_ones_are_noticed(begin: Start, monkeypatc
 
     Mutation that this finds: `ProvenVariant.check` that always replays the same vectors, or none.
     """
-    monkeypatch.setattr(rungs, "_CHECKED", 1)
+    monkeypatch.setattr(backends, "_CHECKED", 1)
     _, up = begin()
     proven = loaded(up, 0)
     n = len(proven._expected)
@@ -129,16 +129,16 @@ def test_the_order_is_first_then_what_costs_no_more_then_the_rest_by_cost(bundle
         sizes = {one.name: one.size for one in opened.manifest.variants}
         config = ModelConfig(bundle=bundle, unsigned="allow")
         first = opened.variant("onnx-int8")
-        found = rungs_of(opened, first, config, {})
+        found = backends_of(opened, first, config, {})
         assert found[0].name == "onnx-int8"
         assert {one.name for one in found} == set(VARIANTS)
         costs = [max(one.cost, found[0].cost) for one in found]
         assert costs == sorted(costs)
         assert [one.cost for one in found] == [sizes[one.name] for one in found]
-        chosen = rungs_of(opened, first, replace(config, fallbacks=("onnx-fp32", "onnx-int8")), {})
+        chosen = backends_of(opened, first, replace(config, fallbacks=("onnx-fp32", "onnx-int8")), {})
         assert [one.name for one in chosen] == ["onnx-int8", "onnx-fp32"]
         with pytest.raises(ConfigError, match="no variant 'tiny'"):
-            rungs_of(opened, first, replace(config, fallbacks=("tiny",)), {})
+            backends_of(opened, first, replace(config, fallbacks=("tiny",)), {})
 
 
 def figure(variant: str, p50_us: float, threads: int = 1, cpu_us: float | None = None, **more: Any) -> Figure:
@@ -161,19 +161,19 @@ def test_the_order_and_the_costs_are_this_machines_own_where_it_has_measured(bun
     )
     config = ModelConfig(bundle=bundle, unsigned="allow")
     with open_bundle(bundle) as opened:
-        up = rungs_of(opened, opened.variant("tflite-int8"), config, {}, found)
+        up = backends_of(opened, opened.variant("tflite-int8"), config, {}, found)
         assert [one.name for one in up] == ["tflite-int8", "onnx-int8", "onnx-fp32"], "what was refused is the last"
         assert [one.cost for one in up] == [9.0, 30.0, math.inf]
         assert [(one.engine, one.threads) for one in up] == [("litert", 1), ("onnxruntime", 1), ("", 0)]
         second = replace(config, threads=4)
-        assert rungs_of(opened, opened.variant("tflite-int8"), second, {}, found)[1].threads == 2
+        assert backends_of(opened, opened.variant("tflite-int8"), second, {}, found)[1].threads == 2
         asked = replace(config, fallbacks=("onnx-fp32", "onnx-int8"))
-        up = rungs_of(opened, opened.variant("tflite-int8"), asked, {}, found)
+        up = backends_of(opened, opened.variant("tflite-int8"), asked, {}, found)
         assert [one.name for one in up] == ["tflite-int8", "onnx-fp32", "onnx-int8"], "the operator's order"
         hot = measured(figure("onnx-fp32", 30.0, cpu_us=25.0), figure("onnx-int8", 20.0, cpu_us=300.0))
-        up = rungs_of(opened, opened.variant("tflite-int8"), config, {}, hot)
+        up = backends_of(opened, opened.variant("tflite-int8"), config, {}, hot)
         assert [one.name for one in up] == ["tflite-int8", "onnx-int8", "onnx-fp32"], "by time, whatever it costs"
-        slow = rungs_of(opened, opened.variant("onnx-fp32"), config, {}, found)
+        slow = backends_of(opened, opened.variant("onnx-fp32"), config, {}, found)
         assert [one.name for one in slow] == ["onnx-fp32", "tflite-int8", "onnx-int8"]
 
 
@@ -186,7 +186,7 @@ def test_the_governor_steps_down_to_what_is_lighter_on_this_machine(begin: Start
     _, up = begin(tuned=path)
     assert names(up) == ["onnx-fp32", "onnx-int8", "tflite-int8"]
     assert up.step_down("hot")
-    assert up.rungs[up.limit].name == "onnx-int8"
+    assert up.backends[up.limit].name == "onnx-int8"
     assert not up.step_down("hot"), "nothing is known to be lighter"
 
 
@@ -201,21 +201,21 @@ def test_a_rung_is_loaded_as_it_was_measured(begin: Start, tmp_path: Path, monke
         asked.append((name, engine, options.threads))
         return SimpleNamespace(require=lambda: None)
 
-    monkeypatch.setattr(rungs, "probe", tried)
-    for rung in up.rungs:
-        up._load(rung).close()
+    monkeypatch.setattr(backends, "probe", tried)
+    for backend in up.backends:
+        up._load(backend).close()
     assert asked == [("tflite-int8", "litert", 1), ("onnx-int8", "onnxruntime", 2), ("onnx-fp32", "onnxruntime", 3)]
 
 
 def test_memory_is_bounded_on_the_processor_alone(
     begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child that tries a rung on an accelerator may map what it likes: CUDA maps more than the bound.
+    """A child that tries a backend on an accelerator may map what it likes: CUDA maps more than the bound.
 
     Broken once by bounding every child alike. The stub stands in for onnxruntime and says what it was given.
     """
     _, up = begin(fallbacks=("onnx-fp32",))
-    plain = next(rung for rung in up.rungs if rung.name == "onnx-fp32")
+    plain = next(backend for backend in up.backends if backend.name == "onnx-fp32")
     package = tmp_path / "onnxruntime"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -232,13 +232,13 @@ def test_memory_is_bounded_on_the_processor_alone(
 def test_accelerators_come_first_and_in_a_process_of_their_own(bundle: Path) -> None:
     config = ModelConfig(bundle=bundle, unsigned="allow", accelerators={"libnpu.so": {"cache": "x"}})
     with open_bundle(bundle) as opened:
-        first, second, *_ = rungs_of(opened, opened.variant("tflite-int8"), config, {})
+        first, second, *_ = backends_of(opened, opened.variant("tflite-int8"), config, {})
         assert (first.name, first.apart) == ("tflite-int8 on libnpu.so", True)
         assert first.accelerators == {"libnpu.so": {"cache": "x"}}
         assert (second.name, second.apart) == ("tflite-int8", False)
-        (first, *_) = rungs_of(opened, opened.variant("tflite-int8"), replace(config, isolate="none"), {})
+        (first, *_) = backends_of(opened, opened.variant("tflite-int8"), replace(config, isolate="none"), {})
         assert not first.apart
-        assert all(rung.apart for rung in rungs_of(opened, first.variant, replace(config, isolate="all"), {}))
+        assert all(backend.apart for backend in backends_of(opened, first.variant, replace(config, isolate="all"), {}))
 
 
 def test_an_accelerator_that_is_not_there_leaves_the_cpu(begin: Start) -> None:
@@ -299,7 +299,7 @@ def test_if_nothing_starts_the_last_reason_is_given(begin: Start, monkeypatch: p
 
 
 def test_what_hung_in_the_process_before_comes_back_in_one_of_its_own(begin: Start) -> None:
-    """Mutation that this finds: `rungs_of` without the rungs that hung."""
+    """Mutation that this finds: `backends_of` without the backends that hung."""
     _, before = begin()
     before.predict(completed(1))
     told = before.hand_over(7.25)
@@ -307,10 +307,10 @@ def test_what_hung_in_the_process_before_comes_back_in_one_of_its_own(begin: Sta
     model, up = begin(handed_over=told)
     assert model.variant.name == up.variant.name != "tflite-int8"
     assert names(up) == names(before)
-    assert up.rungs[0].apart
-    assert not up.rungs[1].apart
+    assert up.backends[0].apart
+    assert not up.backends[1].apart
     assert up.status()["failed"] == told["failed"]
-    back = up._load(up.rungs[0])
+    back = up._load(up.backends[0])
     assert isinstance(back, ProvenVariant)
     assert isinstance(back.engine, WorkerEngine)
     back.close()
@@ -326,10 +326,10 @@ def test_how_much_of_the_model_an_accelerator_took_is_a_metric(begin: Start, mon
             engine.placement = Placement(nodes={"VendorExecutionProvider": 5, "CPUExecutionProvider": 2})  # type: ignore[attr-defined]
         return engine
 
-    monkeypatch.setattr(rungs, "load_engine", load)
-    monkeypatch.setattr(rungs, "probe", lambda *_, **__: SimpleNamespace(require=lambda: None))
+    monkeypatch.setattr(backends, "load_engine", load)
+    monkeypatch.setattr(backends, "probe", lambda *_, **__: SimpleNamespace(require=lambda: None))
     _, up = begin(accelerators={"VendorExecutionProvider": {}}, isolate="none")
-    assert up.rung is not None
-    assert up.rung.accelerators
+    assert up.backend is not None
+    assert up.backend.accelerators
     gauges = up._metrics.gauges
     assert (gauges["model_nodes_accelerated"], gauges["model_nodes_on_cpu"]) == (5, 2)

@@ -57,8 +57,8 @@ class Sender:
         self.offered = 0
         self.version = V311
 
-    def offer(self, *payloads: bytes, qos: int = 1, name: int = 0) -> None:
-        self.outbound_queue.offer(
+    def enqueue(self, *payloads: bytes, qos: int = 1, name: int = 0) -> None:
+        self.outbound_queue.enqueue(
             [Message(b"t", one, b"", qos) for one in payloads], lambda: self.finished.append(name)
         )
 
@@ -179,7 +179,7 @@ def test_where_paho_keeps_the_ids_qos_2_is_owed_over_a_reconnection() -> None:
 def test_qos_0_is_handed_over_when_its_last_byte_is_written() -> None:
     sender = Sender()
     sender.begin(limits())
-    sender.offer(b"one", b"two", qos=0)
+    sender.enqueue(b"one", b"two", qos=0)
     assert len(sender.pump()) == 2
     sender.outbound_queue.written(sender.offered - 1)
     assert sender.settle() == []
@@ -189,18 +189,18 @@ def test_qos_0_is_handed_over_when_its_last_byte_is_written() -> None:
 
 def test_nothing_to_hand_over_is_handed_over() -> None:
     sender = Sender()
-    sender.offer(name=3)
+    sender.enqueue(name=3)
     assert sender.settle() == [3]
 
 
 def test_packet_ids_wrap_around_and_skip_those_in_flight() -> None:
     sender = Sender(messages=10**6, size=10**9)
     sender.begin(limits(window=60_000))
-    sender.offer(b"stays")
+    sender.enqueue(b"stays")
     stays = sender.pump()[0][2]
     seen = Counter[int]()
     for _ in range(3):
-        sender.offer(*[b"x"] * 30_000)
+        sender.enqueue(*[b"x"] * 30_000)
         ids = [one[2] for one in sender.pump()]
         seen.update(ids)
         assert stays not in ids
@@ -216,7 +216,7 @@ def test_packet_ids_begin_elsewhere_in_each_run() -> None:
     for seed in range(20):
         sender = Sender(seed=seed)
         sender.begin(limits())
-        sender.offer(b"x")
+        sender.enqueue(b"x")
         first.add(sender.pump()[0][2])
     assert len(first) > 10
 
@@ -225,7 +225,7 @@ def test_packet_ids_begin_elsewhere_in_each_run() -> None:
 def test_a_full_queue_drops_by_policy_and_counts(drop_oldest: bool) -> None:
     sender = Sender(messages=3, drop_oldest=drop_oldest)
     for i in range(5):
-        sender.offer(b"%d" % i, name=i)
+        sender.enqueue(b"%d" % i, name=i)
     assert sender.dropped == {"publish_queue_full": 2}
     assert sender.settle() == ([0, 1] if drop_oldest else [3, 4])
     sender.begin(limits())
@@ -234,10 +234,10 @@ def test_a_full_queue_drops_by_policy_and_counts(drop_oldest: bool) -> None:
 
 def test_the_queue_is_bounded_in_bytes_too() -> None:
     sender = Sender(size=1000)
-    sender.offer(*[bytes(300)] * 10)
+    sender.enqueue(*[bytes(300)] * 10)
     assert sender.outbound_queue.queued == 3
     assert sender.dropped == {"publish_queue_full": 7}
-    sender.offer(bytes(5000), name=1)
+    sender.enqueue(bytes(5000), name=1)
     assert sender.outbound_queue.queued == 0, "one that never fits pushes out the others, and goes too"
     assert sorted(sender.settle()) == [0, 1]
 
@@ -245,7 +245,7 @@ def test_the_queue_is_bounded_in_bytes_too() -> None:
 def test_a_connection_that_goes_takes_unwritten_qos_0_with_it() -> None:
     sender = Sender()
     sender.begin(limits())
-    sender.offer(b"one", b"two", qos=0)
+    sender.enqueue(b"one", b"two", qos=0)
     sender.pump()
     sender.outbound_queue.end()
     assert sender.dropped == {"publish_connection_lost": 2}
@@ -256,7 +256,7 @@ def test_a_connection_that_goes_takes_unwritten_qos_0_with_it() -> None:
 def test_a_smaller_window_after_a_reconnection_is_kept() -> None:
     sender = Sender()
     sender.begin(limits(window=10))
-    sender.offer(*[b"%d" % i for i in range(12)])
+    sender.enqueue(*[b"%d" % i for i in range(12)])
     assert len(sender.pump()) == 10
     sender.outbound_queue.end()
     sender.begin(limits(window=4), session_present=True)
@@ -282,7 +282,7 @@ def test_unknown_acknowledgements_are_let_go() -> None:
 def test_a_resumed_qos_2_exchange_goes_on_where_it_was_and_a_new_session_begins_it_again(session_present: bool) -> None:
     sender = Sender()
     sender.begin(limits(version=V5))
-    sender.offer(*[b"%d" % i for i in range(4)], qos=2)
+    sender.enqueue(*[b"%d" % i for i in range(4)], qos=2)
     ids = [one[2] for one in sender.pump()]
     for packet_id in ids[:2]:
         sender.outbound_queue.acknowledged(PUBREC, packet_id, 0)
@@ -300,7 +300,7 @@ def test_a_resumed_qos_2_exchange_goes_on_where_it_was_and_a_new_session_begins_
 def test_a_pubrel_that_the_broker_had_already_is_no_refusal() -> None:
     sender = Sender()
     sender.begin(limits(version=V5))
-    sender.offer(b"one", qos=2)
+    sender.enqueue(b"one", qos=2)
     packet_id = sender.pump()[0][2]
     sender.outbound_queue.acknowledged(PUBREC, packet_id, 0)
     sender.outbound_queue.end()
@@ -313,7 +313,7 @@ def test_a_pubrel_that_the_broker_had_already_is_no_refusal() -> None:
 def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_first_used() -> None:
     sender = Sender(messages=10**6, size=10**9)
     sender.begin(limits(window=60_000), session_present=True)
-    sender.offer(b"one", b"two", qos=2)
+    sender.enqueue(b"one", b"two", qos=2)
     release, one, *_ = items = sender.pump()
     assert release == (PUBREL, one[2].to_bytes(2, "big"))
     assert [len(item) for item in items] == [2, 6, 2, 6]
@@ -328,7 +328,7 @@ def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_fir
     assert [item[0] for item in sender.pump()] == [PUBREL, PUBREL]
     seen = Counter[bool]()
     for _ in range(4):  # twice through all ids
-        sender.offer(*[b"x"] * 32_640, qos=2)
+        sender.enqueue(*[b"x"] * 32_640, qos=2)
         items = sender.pump()
         sent = {item[2]: False for item in items if len(item) == 6}
         for item in items:
@@ -346,14 +346,14 @@ def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_fir
 def test_nothing_is_released_beforehand_where_nothing_can_be_left(change: dict[str, Any]) -> None:
     sender = Sender()
     sender.begin(limits(max_qos=change.get("max_qos", 2)), session_present=change.get("session_present", True))
-    sender.offer(b"one", qos=change.get("qos", 2))
+    sender.enqueue(b"one", qos=change.get("qos", 2))
     assert [len(item) for item in sender.pump()] == [6]
 
 
 def test_room_is_a_bound_on_what_the_connection_buffers() -> None:
     sender = Sender()
     sender.begin(limits(window=100))
-    sender.offer(*[bytes(1000)] * 10, qos=0)
+    sender.enqueue(*[bytes(1000)] * 10, qos=0)
     assert len(sender.pump(room=2500)) == 3
     assert sender.pump(room=0) == []
     assert sender.outbound_queue.queued == 7
@@ -365,7 +365,7 @@ def test_a_message_that_ends_every_connection_is_found_and_dropped_and_the_rest_
     the large ones come for ever, and nothing behind them.
     """
     sender = Sender()
-    sender.offer(b"one", b"too large", b"two", b"too large, too", b"three", name=1)
+    sender.enqueue(b"one", b"too large", b"two", b"too large, too", b"three", name=1)
     arrived: list[bytes] = []
     connections = 0
     while not sender.finished and connections < 40:
@@ -396,7 +396,7 @@ def test_a_message_that_ends_every_connection_is_found_and_dropped_and_the_rest_
 def test_connections_that_end_for_another_reason_cost_no_message() -> None:
     """Another client takes the session over, again and again: acknowledged or not, nothing is dropped."""
     sender = Sender()
-    sender.offer(*(b"%d" % i for i in range(40)), name=1)
+    sender.enqueue(*(b"%d" % i for i in range(40)), name=1)
     arrived: set[bytes] = set()
     for turn in range(60):
         sender.begin(limits(), session_present=turn > 0, suspicious=turn >= 3)
@@ -415,11 +415,11 @@ def test_a_message_that_cannot_be_over_the_limit_is_never_dropped(version: int, 
     sender = Sender()
     if taken:
         sender.begin(limits(version=version))
-        sender.offer(taken)
+        sender.enqueue(taken)
         for packet in sender.pump():
             sender.outbound_queue.acknowledged(PUBACK, packet[2], 0)
         sender.outbound_queue.end()
-    sender.offer(b"no longer than it")
+    sender.enqueue(b"no longer than it")
     for _ in range(5 * STRIKES):
         sender.begin(limits(version=version), session_present=True, suspicious=True)
         assert len(sender.pump()) == 1
@@ -429,7 +429,7 @@ def test_a_message_that_cannot_be_over_the_limit_is_never_dropped(version: int, 
 
 def test_a_connection_that_lives_is_trusted_with_the_whole_window() -> None:
     sender = Sender()
-    sender.offer(*(b"%d" % i for i in range(40)))
+    sender.enqueue(*(b"%d" % i for i in range(40)))
     sender.begin(limits(), suspicious=True)
     assert len(sender.pump()) == 1
     sender.outbound_queue.trust()
@@ -439,7 +439,7 @@ def test_a_connection_that_lives_is_trusted_with_the_whole_window() -> None:
 def test_abandoning_calls_nobody_back() -> None:
     sender = Sender()
     sender.begin(limits(window=1))
-    sender.offer(b"one", b"two")
+    sender.enqueue(b"one", b"two")
     sender.pump()
     assert sender.outbound_queue.abandon() == 2
     assert sender.settle() == []
@@ -454,7 +454,7 @@ def test_every_message_is_completed_once_and_in_order_whatever_happens(data: st.
     qos = data.draw(st.sampled_from([1, 2]))
     version = data.draw(st.sampled_from([V311, V5]))
     for i in range(count):
-        sender.offer(b"%d" % i, qos=qos, name=i)
+        sender.enqueue(b"%d" % i, qos=qos, name=i)
     seen: list[int] = []
     finished: list[int] = []
     open_ids: dict[int, str] = {}

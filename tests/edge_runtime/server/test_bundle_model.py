@@ -11,7 +11,7 @@ from edge_runtime.cloud.client import CloudConfig, connect
 from edge_runtime.config import ModelConfig
 from edge_runtime.errors import CloudRejected
 from edge_runtime.model.loading import load_model
-from edge_runtime.server.bundle_model import INPUT, offer
+from edge_runtime.server.bundle_model import INPUT, served_model
 from edge_runtime.server.server import ServeConfig, Server
 from edge_runtime.windowing.batch import fill_first
 from tests.models import tiny_bundle
@@ -27,7 +27,7 @@ def test_short_windows_are_filled_by_the_rule_of_the_manifest_or_refused(tmp_pat
     whole = rng.normal(size=(2, len(contract.channels), contract.window)).astype(np.float32)
     short = whole[:, :, -5:].copy()
     with (
-        Server({"t": offer(model, 8)}, ServeConfig(port=0)) as server,
+        Server({"t": served_model(model, 8)}, ServeConfig(port=0)) as server,
         connect(CloudConfig(url=server.url, model="t")) as client,
     ):
         (spec,) = client.metadata().inputs

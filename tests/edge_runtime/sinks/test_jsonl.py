@@ -299,14 +299,14 @@ def test_what_cannot_be_a_file_is_said_so(kind: str, loop: Loop, tmp_path: Path)
         JsonlSink(JsonlSinkConfig(path=path), Metrics()).open(loop)
 
 
-@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("failure_reason", [errno.ENOSPC, errno.EROFS, errno.EIO])
 @pytest.mark.parametrize("fsync", ["never", "batch"])
 def test_a_disk_in_trouble_at_the_start_holds_answers_back_until_it_is_well(
-    loop: Loop, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, trouble: int, fsync: str
+    loop: Loop, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, failure_reason: int, fsync: str
 ) -> None:
     """Broken once by refusing to start, as before: a power cut on a full card ended the application for good."""
     monkeypatch.setattr(jsonl, "RETRY_S", 0.01)
-    disk.open_error = trouble
+    disk.open_error = failure_reason
     file = Fixture(loop, tmp_path / "out.jsonl", fsync=fsync)
     file.send(1)
     file.send(2)

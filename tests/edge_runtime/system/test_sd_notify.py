@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edge_runtime.app import App
 from edge_runtime.cli import main
 from edge_runtime.config import parse
-from edge_runtime.system.sd_notify import Notifier
+from edge_runtime.system.sd_notify import SystemdNotifier
 from tests.integration.running import PATIENCE_S, load_model, streams, until, write_recording
 from tests.models import tiny_bundle
 
@@ -49,7 +49,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
 
 
 def test_each_message_is_one_datagram_of_assignments(manager: Manager) -> None:
-    notifier = Notifier(manager.address)
+    notifier = SystemdNotifier(manager.address)
     notifier.ready("4 sources,\n 1 sink")
     notifier.alive()
     notifier.status("  ")
@@ -70,7 +70,7 @@ def test_each_message_is_one_datagram_of_assignments(manager: Manager) -> None:
 def test_the_environment_says_who_listens_and_for_how_long(manager: Manager) -> None:
     told = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "30000000"}
     for extra, expected in (({}, 30.0), ({"WATCHDOG_PID": "77"}, 30.0), ({"WATCHDOG_PID": "78"}, 0.0)):
-        notifier = Notifier.from_environment(told | extra, pid=77)
+        notifier = SystemdNotifier.from_environment(told | extra, pid=77)
         assert notifier.connected
         assert (notifier.watchdog_s, notifier.interval_s) == (expected, expected / 2)
         notifier.close()
@@ -78,13 +78,13 @@ def test_the_environment_says_who_listens_and_for_how_long(manager: Manager) -> 
 
 @pytest.mark.parametrize("usec", ["", "soon", "-5", "+5", "1_000", "٣", "9" * 40])
 def test_a_watchdog_that_makes_no_sense_is_none(manager: Manager, usec: str) -> None:
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": usec})
+    notifier = SystemdNotifier.from_environment({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": usec})
     assert notifier.watchdog_s == 0.0
     notifier.close()
 
 
 def test_without_a_manager_nothing_happens() -> None:
-    notifier = Notifier.from_environment({"WATCHDOG_USEC": "1000"})
+    notifier = SystemdNotifier.from_environment({"WATCHDOG_USEC": "1000"})
     assert not notifier.connected
     assert notifier.watchdog_s == 0.0
     notifier.ready()
@@ -93,7 +93,7 @@ def test_without_a_manager_nothing_happens() -> None:
 
 @pytest.mark.parametrize("address", ["vsock:2:1", "relative", "@", "/nowhere/notify", "/with\0nul", "/" + "x" * 200])
 def test_an_address_of_nobody_is_said_and_is_no_failure(address: str, caplog: pytest.LogCaptureFixture) -> None:
-    notifier = Notifier(address, 30.0)
+    notifier = SystemdNotifier(address, 30.0)
     assert not notifier.connected
     assert notifier.watchdog_s == 0.0
     notifier.ready()
@@ -104,7 +104,7 @@ def test_a_manager_that_goes_is_said_once_and_found_again(tmp_path: Path, caplog
     """Broken once by leaving out the second connect: the new manager heard nothing."""
     path = tmp_path / "notify"
     first = Manager(str(path))
-    notifier = Notifier(first.address)
+    notifier = SystemdNotifier(first.address)
     first.socket.close()
     notifier.alive()
     notifier.alive()
@@ -120,7 +120,7 @@ def test_a_manager_that_goes_is_said_once_and_found_again(tmp_path: Path, caplog
 
 def test_a_manager_that_does_not_read_does_not_hold_us_up(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     """Broken once with a blocking socket: this test hung."""
-    notifier = Notifier(manager.address)
+    notifier = SystemdNotifier(manager.address)
     for _ in range(5_000):
         notifier.alive()
     assert caplog.text.count("does not listen") == 1
@@ -135,7 +135,7 @@ def test_no_status_can_pass_for_another_message(text: str) -> None:
     address = f"@edge-{uuid.uuid4()}"
     manager = Manager(address)
     try:
-        notifier = Notifier(address)
+        notifier = SystemdNotifier(address)
         notifier.status(text)
         notifier.close()
         for lines in manager.heard():
@@ -173,7 +173,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_application_says_that_it_is_ready_and_alive_and_stops(folder: Path, manager: Manager) -> None:
-    notifier = Notifier(manager.address, WATCHDOG_S)
+    notifier = SystemdNotifier(manager.address, WATCHDOG_S)
     config = parse(APP.format(speed=1e-3), folder / "app.toml")
     app = App(config, model=load_model(folder / "watch.edge", "onnx-fp32"), notifier=notifier)
     heard: list[str] = []
@@ -207,7 +207,7 @@ def test_a_loop_that_hangs_shows_no_sign_of_life(
         return answer(windows)
 
     monkeypatch.setattr(model, "predict", hang)
-    notifier = Notifier(manager.address, WATCHDOG_S)
+    notifier = SystemdNotifier(manager.address, WATCHDOG_S)
     app = App(parse(APP.format(speed=0.0), folder / "app.toml"), model=model, notifier=notifier)
     thread = threading.Thread(target=app.run)
     thread.start()

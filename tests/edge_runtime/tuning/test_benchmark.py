@@ -449,7 +449,7 @@ def test_a_choice_that_runs_no_more_is_said_and_the_next_best_runs(
 def test_a_record_that_names_an_engine_that_is_not_there_is_none(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Broken once by believing it: nothing could stand in for what failed, since every rung wanted that engine."""
+    """Broken once by believing it: nothing could stand in for what failed, since every backend wanted that engine."""
     path = tmp_path / "tuned.json"
     remembered(path, bundle, dataclasses.replace(figure("tflite-int8"), engine="abacus"))
     model = load_model(config(bundle, path))
@@ -471,9 +471,9 @@ def test_the_file_is_read_once_for_a_start(bundle: Path, tmp_path: Path, monkeyp
         return real(opened, where, machine)
 
     monkeypatch.setattr(tuning_file, "recall", counted)
-    model, lineup = start(config(bundle, path), clock=SimulatedClock(), metrics=Metrics())
-    assert [rung.name for rung in lineup.rungs] == ["tflite-int8", "onnx-fp32"]
-    lineup.close()
+    model, fallback_chain = start(config(bundle, path), clock=SimulatedClock(), metrics=Metrics())
+    assert [backend.name for backend in fallback_chain.backends] == ["tflite-int8", "onnx-fp32"]
+    fallback_chain.close()
     model.close()
     assert read == [path]
 

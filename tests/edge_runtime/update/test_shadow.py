@@ -143,10 +143,10 @@ def test_a_call_that_hangs_can_be_seen_from_another_thread(clock: SimulatedClock
 
 
 class Falling(Fake):
-    """A line-up whose first rung fails at the second call."""
+    """A fallback chain whose first backend fails at the second call."""
 
     current = 0
-    rungs = (type("Rung", (), {"name": "npu"}), type("Rung", (), {"name": "cpu"}))
+    backends = (type("Rung", (), {"name": "npu"}), type("Rung", (), {"name": "cpu"}))
 
     def predict(self, windows: Sequence[Window]) -> Float32:
         self.current = int(len(self.calls) >= 1)
@@ -155,8 +155,8 @@ class Falling(Fake):
 
 def test_a_rung_that_stands_in_is_a_failure_of_the_candidate(clock: SimulatedClock) -> None:
     """Mutation: `Steady.predict` without its comparison: a bundle that the accelerator refuses passes."""
-    lineup: Any = Falling(clock, 1)
-    both = Pair(Fake(clock, 0), Steady(lineup), new_leads=True, clock=clock, share=1.0)
+    fallback_chain: Any = Falling(clock, 1)
+    both = Pair(Fake(clock, 0), Steady(fallback_chain), new_leads=True, clock=clock, share=1.0)
     assert both.predict(windows(2)).argmax(axis=1).tolist() == [1, 1]
     assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
     assert both.tally.error == "npu failed, and another variant or engine stands in"

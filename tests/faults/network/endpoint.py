@@ -198,7 +198,7 @@ class Device:
         self.client._connections.open = counted  # type: ignore[method-assign]
         breaker._open = noted  # type: ignore[method-assign]
 
-    def offer(self, numbers: Iterable[int]) -> None:
+    def submit(self, numbers: Iterable[int]) -> None:
         """Hard cases with these numbers, committed together."""
         cases = []
         for number in numbers:
@@ -212,7 +212,7 @@ class Device:
             for case in cases:
                 self.history.acknowledge(case.prediction.id)
 
-        self.escalator.offer(cases, committed)
+        self.escalator.submit(cases, committed)
 
     def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Callable[[], None]) -> None:
         corrections = [answer for answer in answers if isinstance(answer, Correction)]

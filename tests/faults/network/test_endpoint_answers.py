@@ -82,7 +82,7 @@ def test_each_case_gets_its_verdict_and_blocks_nobody(
         left = list(range(count))
         while left:
             part, left = left[:25], left[25:]
-            device.offer(part)
+            device.submit(part)
             device.until(device.escalator.drained)
         fresh = iter(range(count, 10**6))
         answered: set[int] = set()
@@ -94,7 +94,7 @@ def test_each_case_gets_its_verdict_and_blocks_nobody(
             heard = len(device.corrections)
             counts = device.outbox.counts()
             if counts.queued <= len(poison) + len(bad) - counts.dead:
-                device.offer([next(fresh)])  # good answers in between tell a bad row from a bad endpoint
+                device.submit([next(fresh)])  # good answers in between tell a bad row from a bad endpoint
             return counts.dead == len(bad) and good <= answered
 
         device.until(finished, PATIENCE_S + count * SLOW_S)
@@ -122,7 +122,7 @@ def test_retry_after_silences_the_whole_device(tmp_path: Path, status: int, note
     with Endpoint(judge) as endpoint, Device(
         tmp_path, endpoint.port, retry=SOON, config=EscalationConfig(max_batch=2)
     ) as device:  # fmt: skip
-        device.offer(range(40))
+        device.submit(range(40))
         device.until(device.settled)
         after = min(when for when in endpoint.requests if when > told[0]) - told[0]
         assert after >= 2.0
@@ -135,7 +135,7 @@ def test_an_answer_that_comes_too_late_is_asked_for_again_under_the_same_id(tmp_
     with Endpoint(lambda _rows: late.pop() if late else RIGHT) as endpoint, Device(
         tmp_path, endpoint.port, retry=SOON, timeout_s=0.1
     ) as device:  # fmt: skip
-        device.offer(range(5))
+        device.submit(range(5))
         device.until(device.settled)
         assert {correction.id for correction in device.corrections} == {f"k@{n}" for n in range(5)}
         assert sum(endpoint.asked.values()) > 5

@@ -214,7 +214,7 @@ def test_cloud_flaps_lose_nothing_that_was_accepted(
         kinds: set[str] = set()
         for _ in range(flaps):
             count = rng.randrange(1, 4)
-            device.offer(range(offered, offered + count))
+            device.submit(range(offered, offered + count))
             offered += count
             kinds.add(flap(proxy, rng, device.loop, 700))
             if rng.random() < 0.3:

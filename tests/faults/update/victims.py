@@ -229,7 +229,7 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
     source = Ticker(0.001)
     app.sources = [source]
     if order.announce:
-        app.loop.call_later(0.0, lambda: app.updates._intake.offer(order.announce.encode()))  # type: ignore[union-attr]
+        app.loop.call_later(0.0, lambda: app.updates._intake.submit(order.announce.encode()))  # type: ignore[union-attr]
 
     def finished() -> bool:
         state = app.updates.depot.state  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from edge_runtime.cloud.escalator import Escalator
     from edge_runtime.durable.counters import LifetimeCounters
     from edge_runtime.durable.outbox import Outbox
-    from edge_runtime.durable.reading_log import Journal
+    from edge_runtime.durable.reading_log import ReadingLog
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.governor.governor import Governor
     from edge_runtime.mqtt.client import BrokerClient
@@ -127,7 +127,7 @@ class App:
                 metrics=self.metrics,
                 clock=self.clock,
                 audit_share=config.gate.audit_share,
-                journal=self._journal(stack),
+                reading_log=self._reading_log(stack),
             )
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
@@ -184,21 +184,21 @@ class App:
         stack.callback(outbox.close)
         return outbox
 
-    def _journal(self, stack: ExitStack) -> Journal | SavedWindows | None:
+    def _reading_log(self, stack: ExitStack) -> ReadingLog | SavedWindows | None:
         path = self.config.saved_windows
-        reading = self.config.journal is not None and self.config.durability == "reading"
+        reading = self.config.reading_log is not None and self.config.durability == "reading"
         if path is None and not reading:
             return None
         from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415
-        from edge_runtime.durable.reading_log import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
+        from edge_runtime.durable.reading_log import ReadingLog, ReadingLogConfig  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
 
-        config = self.config.journal or JournalConfig(path=path or Path())
-        placing.check(config.path, "outbox.path" if self.config.journal is None else "journal.path")
+        config = self.config.reading_log or ReadingLogConfig(path=path or Path())
+        placing.check(config.path, "outbox.path" if self.config.reading_log is None else "reading_log.path")
         if reading:
-            journal = Journal(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
-            stack.callback(journal.close)
-            return journal
+            reading_log = ReadingLog(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
+            stack.callback(reading_log.close)
+            return reading_log
         self._saved = SavedWindows(config.path, config.max_bytes, metrics=self.metrics, clock=self.clock)
         stack.callback(self._saved.close)
         return self._saved
@@ -331,7 +331,7 @@ class App:
         if self._saved is not None:
             self._saved.begin()
         elif self.config.state_file is None and any(part.type != "recording" for part in self.config.source):
-            log.info("windows that have begun are lost at a stop; to keep them, add [journal] with a path")
+            log.info("windows that have begun are lost at a stop; to keep them, add [reading_log] with a path")
 
     def close(self) -> None:
         """Let go of everything at once, without draining. May be called twice."""
@@ -440,7 +440,8 @@ class App:
     def _settled(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
 
-    # -- models that come and go (`edge_runtime.update.boot.Host`) -------------------------------------------------
+    # -- models that come and go (`edge_runtime.update.boot.ModelHost`)
+    # -------------------------------------------------
 
     def load(self, config: ModelConfig) -> Model:
         """Verify a bundle, try it in a child process, load it: this variant or none."""

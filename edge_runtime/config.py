@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from edge_runtime.cloud.client import CloudConfig
     from edge_runtime.cloud.escalator import EscalationConfig
     from edge_runtime.durable.outbox import OutboxConfig
-    from edge_runtime.durable.reading_log import JournalConfig
+    from edge_runtime.durable.reading_log import ReadingLogConfig
     from edge_runtime.governor.governor import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application without a cloud does not pay for SQLite and HTTP
     CloudConfig = schema.Deferred("edge_runtime.cloud.client:CloudConfig")
     EscalationConfig = schema.Deferred("edge_runtime.cloud.escalator:EscalationConfig")
-    JournalConfig = schema.Deferred("edge_runtime.durable.reading_log:JournalConfig")
+    ReadingLogConfig = schema.Deferred("edge_runtime.durable.reading_log:ReadingLogConfig")
     GovernorConfig = schema.Deferred("edge_runtime.governor.governor:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
     OutboxConfig = schema.Deferred("edge_runtime.durable.outbox:OutboxConfig")
@@ -130,7 +130,7 @@ class AppConfig:
     """None: the bundle is what the configuration names, and stays so."""
     durability: Literal["window", "reading"] = "window"
     """What a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
-    journal: JournalConfig | None = None
+    reading_log: ReadingLogConfig | None = None
     """Where begun windows are saved at an orderly stop (None: see `saved_windows`), and where readings are written down
     before they are acknowledged, with ``durability = "reading"``."""
     drain_timeout_s: float = 10.0
@@ -153,8 +153,8 @@ class AppConfig:
         if self.update is not None and self.update.broker and self.update.broker not in self.broker:
             raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
         if self.durability == "reading":
-            if self.journal is None:
-                raise ValueError("durability = 'reading' needs a [journal] with a path: where to write them down")
+            if self.reading_log is None:
+                raise ValueError("durability = 'reading' needs a [reading_log] with a path: where to write them down")
             if not any(part.type == "mqtt" for part in self.source):
                 raise ValueError("durability = 'reading' needs an mqtt source: no other one can be acknowledged")
         if self.drain_timeout_s < 0:
@@ -169,14 +169,14 @@ class AppConfig:
 
     @property
     def state_file(self) -> Path | None:
-        """What was named for state: the journal, else the outbox. Further files of the application lie beside it."""
-        if self.journal is not None:
-            return self.journal.path
+        """Path named for state: the reading log, else the outbox. Further files of the application lie beside it."""
+        if self.reading_log is not None:
+            return self.reading_log.path
         return None if self.outbox is None else self.outbox.path
 
     @property
     def saved_windows(self) -> Path | None:
-        """File for windows begun at an orderly stop: ``outbox.windows.db`` beside ``outbox.db``, or the journal's.
+        """File for windows begun at an orderly stop: ``outbox.windows.db`` beside ``outbox.db``, or the reading log's.
 
         None where the configuration names neither, or where a source is a recording: it begins again at each start,
         and so do its windows.
@@ -184,11 +184,11 @@ class AppConfig:
         path = self.state_file
         if path is None or any(part.type == "recording" for part in self.source):
             return None
-        return path if self.journal is not None else path.with_name(f"{path.stem}.windows{path.suffix}")
+        return path if self.reading_log is not None else path.with_name(f"{path.stem}.windows{path.suffix}")
 
     @property
     def counters_file(self) -> Path | None:
-        """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the journal."""
+        """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the reading log."""
         path = self.state_file if self.outbox is None else self.outbox.path
         return None if path is None else path.with_name(f"{path.stem}.counters")
 

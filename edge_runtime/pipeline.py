@@ -36,7 +36,7 @@ from edge_runtime.types import Answer, Correction, FinalAnswer, Float32, Predict
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
 
 if TYPE_CHECKING:
-    from edge_runtime.durable.reading_log import Journal
+    from edge_runtime.durable.reading_log import ReadingLog
     from edge_runtime.durable.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
@@ -117,8 +117,8 @@ class Pipeline:
         metrics: receives everything that is counted.
         clock: monotonic time for latencies.
         audit_share: share of trusted answers that is sent all the same.
-        journal: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged; None
-            keeps begun windows in memory only.
+        reading_log: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged;
+            None keeps begun windows in memory only.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Pipeline:
         metrics: Metrics,
         clock: Clock,
         audit_share: float = 0.0,
-        journal: Journal | SavedWindows | None = None,
+        reading_log: ReadingLog | SavedWindows | None = None,
     ) -> None:
-        self._journal = journal
-        self._writes_readings = journal is not None and journal.writes_readings
+        self._reading_log = reading_log
+        self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._use(model)
         self._windower = windower
         self._gate = gate
@@ -156,16 +156,20 @@ class Pipeline:
     @property
     def idle(self) -> bool:
         """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
-        return not self._ready and self._open_iterations == 0 and (self._journal is None or self._journal.drained())
+        return (
+            not self._ready
+            and self._open_iterations == 0
+            and (self._reading_log is None or self._reading_log.drained())
+        )
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """A source's way in (see `edge_runtime.sources.Deliver`)."""
         counts = self._metrics.counts
         counts["readings_total"] += len(readings)
         began = self._clock.monotonic()
-        if self._writes_readings and self._journal is not None and done is not None:
+        if self._writes_readings and self._reading_log is not None and done is not None:
             done = Join(2, [done])  # the disk has them, and what follows from them is safe
-            self._journal.take(readings, done)
+            self._reading_log.take(readings, done)
         windows = self._windower.push(readings, received)
         self._metrics.stages["window"].observe(self._clock.monotonic() - began)
         if self._every > 1:
@@ -178,19 +182,19 @@ class Pipeline:
             done()  # context alone is soft: nothing waits for it
 
     def flush(self) -> None:
-        """Use what waits for the lateness bound, before stopping; a journal keeps it instead."""
-        if self._journal is None:
+        """Use what waits for the lateness bound, before stopping; a reading log keeps it instead."""
+        if self._reading_log is None:
             self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
         self.flush_iteration()
 
     def recover(self, contract: InputContract, config: WindowConfig) -> None:
-        """Go on where the run before ended, as far as a journal has it, by answering its last windows.
+        """Go on where the run before ended, as far as a reading log has it, by answering its last windows.
 
         Raises:
-            StoreError: the journal's file is somebody else's, or its path or permissions are wrong.
+            StoreError: the reading log's file is somebody else's, or its path or permissions are wrong.
         """
-        if self._journal is not None:
-            self._answer_first(*self._journal.recover(contract, config, self._windower, self._answer_first))
+        if self._reading_log is not None:
+            self._answer_first(*self._reading_log.recover(contract, config, self._windower, self._answer_first))
 
     def _answer_first(self, windows: list[Window], settled: Done) -> None:
         self._ready += windows
@@ -198,8 +202,8 @@ class Pipeline:
 
     def save(self, timeout_s: float) -> None:
         """Save begun windows and their context, after the last iteration."""
-        if self._journal is not None:
-            self._journal.stop(self._windower, timeout_s)
+        if self._reading_log is not None:
+            self._reading_log.stop(self._windower, timeout_s)
 
     def answer_every(self, n: int) -> None:
         """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
@@ -220,8 +224,8 @@ class Pipeline:
     def flush_iteration(self) -> None:
         """Answer all windows that this iteration made ready."""
         if (
-            self._journal is not None
-            and (settled := self._journal.flush_iteration(self._ready, self._windower)) is not None
+            self._reading_log is not None
+            and (settled := self._reading_log.flush_iteration(self._ready, self._windower)) is not None
         ):
             self._waiting.append(settled)
         if not self._ready:
@@ -249,8 +253,8 @@ class Pipeline:
             self._metrics.counts["window_restarts_total"] += len(self._windower)
             self._windower = windower
         self.flush_iteration()
-        if windower is not None and self._journal is not None:
-            self._journal.change(model.manifest.input, windower)
+        if windower is not None and self._reading_log is not None:
+            self._reading_log.change(model.manifest.input, windower)
         self._use(model)
         self._gate = gate
 

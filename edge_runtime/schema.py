@@ -17,7 +17,7 @@ import math
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -138,7 +138,13 @@ def _dataclass(cls: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any
         raise SchemaError(str(error), where) from error
 
 
+RENAMED: Final = {"journal": "reading_log"}
+"""Keys of configurations before 0.1.0, by their new name; an old key is refused by a message that names the new one."""
+
+
 def _unknown(key: str, known: list[str]) -> str:
+    if (new := RENAMED.get(key)) in known:
+        return f"'{key}' has a new name: write '{new}'"
     near = _nearest(key, known)
     if near:
         return f"unknown key '{key}'; did you mean '{near[0]}'?"

@@ -129,8 +129,8 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     files: list[Path] = []
     if app.outbox is not None and app.cloud is not None:
         files.append(app.outbox.path)
-    if app.journal is not None:
-        files.append(app.journal.path)
+    if app.reading_log is not None:
+        files.append(app.reading_log.path)
     files += [sink.path for sink in app.sink if sink.type == "jsonl"]
     if app.model.tuned is not None or app.model.tune_at_start_s:
         files.append(app.model.tuned or file_for(app.model.bundle))
@@ -140,7 +140,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     if app.model.compiled is not None:
         written.append(app.model.compiled)
     made = {*files, *written}
-    made |= {part.path for part in (app.outbox, app.journal) if part is not None}
+    made |= {part.path for part in (app.outbox, app.reading_log) if part is not None}
     if app.governor is not None:
         made.add(app.governor.root)  # all of the machine
     read = [file, *(path for path in _every_path(app) if path not in made and not _any_below([path], _KERNELS))]

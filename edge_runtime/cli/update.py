@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
     from edge_runtime.update.config import UpdateConfig
     from edge_runtime.update.state import State
-    from edge_runtime.update.update_store import Depot
+    from edge_runtime.update.update_store import UpdateStore
 
 _ACTIONS = {
     "status": "which bundle runs, which one is tried, what is held back",
@@ -53,32 +53,32 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show, or leave a request."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.update.update_store import Depot  # noqa: PLC0415
+    from edge_runtime.update.update_store import UpdateStore  # noqa: PLC0415
 
     config = configuration.load(options.config)
     if config.update is None:
         raise ConfigError(f"{options.config} has no table [update]; see docs/updates.md")
-    depot = Depot(config.update.folder, read_only=True)
+    store = UpdateStore(config.update.folder, read_only=True)
     if options.action == "status":
-        _show(depot.state, as_json=options.json)
+        _show(store.state, as_json=options.json)
         return 0
-    _post(depot, config, config.update, options)
+    _post(store, config, config.update, options)
     return 0
 
 
-def _post(depot: Depot, config: AppConfig, update: UpdateConfig, options: argparse.Namespace) -> None:
+def _post(store: UpdateStore, config: AppConfig, update: UpdateConfig, options: argparse.Namespace) -> None:
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.update import check, inbox  # noqa: PLC0415
     from edge_runtime.update.keys import KeyChain  # noqa: PLC0415
 
     bundle = getattr(options, "bundle", None)
-    if not depot.requests.is_dir():
+    if not store.requests.is_dir():
         raise ConfigError(f"update.folder {update.folder}: no application has used it yet; start one first")
     if bundle is not None:  # so that a wrong file is told to whoever types, and not to a log
         keys = KeyChain(config.model.trusted_keys, update.key_threshold, update.folder, read_only=True)
         check.open_candidate(bundle, update, keys.current.keys, SystemClock()).close()
     try:
-        inbox.post(depot, inbox.Request(action=options.action), bundle)
+        inbox.post(store, inbox.Request(action=options.action), bundle)
     except OSError as error:
         raise EdgeError(f"update.folder {update.folder}: cannot be written: {error.strerror}") from error
     if options.json:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.durable.window_state import Done, Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
@@ -45,7 +45,7 @@ _AGAIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalConfig:
+class ReadingLogConfig:
     """Where readings are written down, and how much of them."""
 
     path: Path
@@ -58,16 +58,16 @@ class JournalConfig:
 
     def __post_init__(self) -> None:
         if self.max_bytes < 2**20:
-            raise ValueError("journal max_bytes must be at least 1048576 (1 MiB)")
+            raise ValueError("reading_log max_bytes must be at least 1048576 (1 MiB)")
         if not 0 <= self.commit_wait_ms <= 1000:
-            raise ValueError("journal commit_wait_ms must be 0 to 1,000")
+            raise ValueError("reading_log commit_wait_ms must be 0 to 1,000")
 
 
 @dataclass(slots=True)
 class _Commit:
     """An iteration on its way to the disk."""
 
-    turn: Turn
+    entry: LogEntry
     settled: int
     readings: int
     done: list[Done]
@@ -83,26 +83,33 @@ class _Stop:
     pass
 
 
-class Journal:
-    """Between a pipeline and its journal file. All methods belong to the loop's thread.
+class ReadingLog:
+    """Between a pipeline and its reading log file. All methods belong to the loop's thread.
 
     Args:
         config: where and how much.
         file: the open or unopened file; closed here.
         loop: on which the thread's results are taken.
-        metrics: receives the gauge ``journal_durable``, ``journal_turns_total``, ``journal_bytes_total``,
-            ``journal_commits_total``, ``journal_snapshots_total``, ``replayed_readings_total``, and readings that were
-            acknowledged without the disk as dropped promises: ``journal_skipped_total``.
+        metrics: receives the gauge ``reading_log_durable``, ``reading_log_iterations_total``,
+            ``reading_log_bytes_total``, ``reading_log_commits_total``, ``reading_log_snapshots_total``,
+            ``replayed_readings_total``, and readings that were acknowledged without the disk as dropped promises:
+            ``reading_log_skipped_total``.
         clock: for waiting.
     """
 
     writes_readings = True
 
     def __init__(
-        self, config: JournalConfig, *, loop: Loop, metrics: Metrics, clock: Clock, file: JournalFile | None = None
+        self,
+        config: ReadingLogConfig,
+        *,
+        loop: Loop,
+        metrics: Metrics,
+        clock: Clock,
+        file: ReadingLogFile | None = None,
     ) -> None:
         self._config = config
-        self._file = file or JournalFile(config.path, config.max_bytes)
+        self._file = file or ReadingLogFile(config.path, config.max_bytes)
         self._loop = loop
         self._metrics = metrics
         self._clock = clock
@@ -122,7 +129,7 @@ class Journal:
         self._read = False  # and whether it is on its way there
         self._jobs: queue.SimpleQueue[_Commit | _TakenOver | _Stop] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._commit_forever, name="journal", daemon=True)
+        self._thread = threading.Thread(target=self._commit_forever, name="reading-log", daemon=True)
 
     # -- before and after --------------------------------------------------------------------------------------------
 
@@ -164,7 +171,7 @@ class Journal:
         with counted_before(self._metrics):
             windows, readings, settled = self._progress.restore(left, windower)
         self._count(windows, readings)
-        self._metrics.gauges["journal_durable"] = 1.0
+        self._metrics.gauges["reading_log_durable"] = 1.0
         self._thread.start()
         self._submit_snapshot(windower)
         return windows, settled
@@ -182,7 +189,7 @@ class Journal:
         self._count(windows, readings)
         self._metrics.counts["window_restarts_total"] += len(begun)
         log.warning(
-            "journal: the run before is read late; %d finished windows are answered, those begun of %d keys are not",
+            "reading log: read the run before late: finished windows answered=%d keys with begun windows lost=%d",
             len(windows), len(begun),
         )  # fmt: skip
         if windows:
@@ -242,7 +249,7 @@ class Journal:
         done, self._done = self._done, []
         settled = self._progress.hold(windows)
         if self._broken:
-            self._metrics.counts["journal_skipped_total"] += len(readings)
+            self._metrics.counts["reading_log_skipped_total"] += len(readings)
             for one in done:
                 one()
             if self._clock.monotonic() >= self._again_at:
@@ -251,8 +258,8 @@ class Journal:
             body = encode_readings(readings)
             self._bytes += len(body)
             self._pending += 1
-            turn = Turn(self._progress.seq, body)
-            self._jobs.put(_Commit(turn, self._progress.settled, len(readings), done))
+            entry = LogEntry(self._progress.seq, body)
+            self._jobs.put(_Commit(entry, self._progress.settled, len(readings), done))
             if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
                 self._submit_snapshot(windower)
         return settled
@@ -263,18 +270,18 @@ class Journal:
         self._progress.seq += 1
         body = self._progress.snapshot(windower)
         self._bytes, self._state_bytes = 0, len(body)
-        self._jobs.put(_Commit(Turn(self._progress.seq, body), 0, 0, [], self._progress.contract))
+        self._jobs.put(_Commit(LogEntry(self._progress.seq, body), 0, 0, [], self._progress.contract))
 
     def _committed(self, commits: Sequence[_Commit], error: StoreError | None) -> None:
         self._pending -= len(commits)
         counts = self._metrics.counts
         if error is None:
-            counts["journal_commits_total"] += 1
-            counts["journal_turns_total"] += len(commits)
-            counts["journal_bytes_total"] += sum(len(commit.turn.body) for commit in commits)
-            counts["journal_snapshots_total"] += sum(bool(commit.contract) for commit in commits)
+            counts["reading_log_commits_total"] += 1
+            counts["reading_log_iterations_total"] += len(commits)
+            counts["reading_log_bytes_total"] += sum(len(commit.entry.body) for commit in commits)
+            counts["reading_log_snapshots_total"] += sum(bool(commit.contract) for commit in commits)
         else:
-            counts["journal_skipped_total"] += sum(commit.readings for commit in commits)
+            counts["reading_log_skipped_total"] += sum(commit.readings for commit in commits)
         broken = error is not None or (self._broken and not any(commit.contract for commit in commits))
         if broken != self._broken:
             self._show(error)
@@ -284,11 +291,11 @@ class Journal:
 
     def _show(self, error: StoreError | None) -> None:
         self._broken = error is not None
-        self._metrics.gauges["journal_durable"] = float(not self._broken)
+        self._metrics.gauges["reading_log_durable"] = float(not self._broken)
         if self._broken:
             log.error("readings are acknowledged without being written down: %s", error)
         else:
-            log.info("journal: readings are written down again")
+            log.info("reading log: readings are written down again")
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -334,9 +341,9 @@ class Journal:
         for attempt in range(_ATTEMPTS):
             try:
                 if group[-1].contract:
-                    self._file.replace(group[-1].contract, group[-1].turn)
+                    self._file.replace(group[-1].contract, group[-1].entry)
                 else:
-                    self._file.append([commit.turn for commit in group], group[-1].settled)
+                    self._file.append([commit.entry for commit in group], group[-1].settled)
                 failure = None
                 break
             except StoreError as error:

@@ -1,4 +1,4 @@
-"""The journal's file: accepted readings whose windows are not finished, flushed before they are acknowledged.
+"""File of the reading log: accepted readings whose windows are not finished, flushed before they are acknowledged.
 
 Tables::
 
@@ -7,7 +7,8 @@ Tables::
 
 A commit appends one row to the end of one table, so it writes one page of the log (or as many as the readings need).
 The page is written again by the next commit, into a log that is used over and over: no file grows, no block is
-allocated, and a flush has no metadata to write. Every row carries a CRC-32; the first that fails it ends the journal.
+allocated, and a flush has no metadata to write. Every row carries a CRC-32; the first that fails it ends the reading
+log.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _DAMAGE = {
 }
 
 
-class Turn(NamedTuple):
+class LogEntry(NamedTuple):
     """What one turn of the loop has accepted."""
 
     seq: int
@@ -76,7 +77,7 @@ class Recovered(NamedTuple):
     """Empty if there is none."""
     seq: int
     """Of the last turn, or of the snapshot where that is the last."""
-    turns: list[Turn]
+    entries: list[LogEntry]
     """After the snapshot, in order."""
     settled: int
     """Windows of turns up to this one are answered and their answers safe, as far as rows after the snapshot say."""
@@ -89,7 +90,7 @@ def _checksum(seq: int, beside: int | str, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(f"{seq} {beside}".encode()))
 
 
-class JournalFile:
+class ReadingLogFile:
     """One owner, one thread at a time. After an error the next call opens the file again.
 
     Args:
@@ -127,10 +128,10 @@ class JournalFile:
                 self._abandon()
                 if memory_for(2 * self._max_bytes):
                     return self._set_aside(sqlite3.DatabaseError("a row claims more bytes than the file has"))
-                raise StoreError(f"no memory left to read the journal {self._path}") from error
+                raise StoreError(f"no memory left to read the reading log {self._path}") from error
         except OSError as error:
             self._abandon()
-            raise explain(error, f"the journal {self._path}") from error
+            raise explain(error, f"the reading log {self._path}") from error
 
     def _set_aside(self, damage: Exception) -> Recovered:
         aside = self._path.with_name(f"{self._path.name}.damaged")
@@ -139,10 +140,10 @@ class JournalFile:
             if source.exists():
                 source.replace(aside.with_name(aside.name + suffix))
         sync_folder(self._path.parent)
-        log.error("the journal is damaged (%s), what it held is lost; the file is %s", damage, aside)
+        log.error("the reading log is damaged (%s), what it held is lost; the file is %s", damage, aside)
         return Recovered("", b"", 0, [], 0, 1)
 
-    def append(self, turns: Sequence[Turn], settled: int) -> None:
+    def append(self, entries: Sequence[LogEntry], settled: int) -> None:
         """Make turns durable.
 
         Raises:
@@ -151,11 +152,11 @@ class JournalFile:
         """
         self._notice_removal()
         if self._headless:
-            raise StoreError(f"the journal {self._path} begins anew: a snapshot comes first")
-        rows = [(turn.seq, settled, _checksum(turn.seq, settled, turn.body), turn.body) for turn in turns]
+            raise StoreError(f"the reading log {self._path} begins anew: a snapshot comes first")
+        rows = [(entry.seq, settled, _checksum(entry.seq, settled, entry.body), entry.body) for entry in entries]
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
-    def replace(self, contract: str, snapshot: Turn) -> None:
+    def replace(self, contract: str, snapshot: LogEntry) -> None:
         """Put a snapshot in the place of all turns: it is the state after the last of them.
 
         Raises:
@@ -186,7 +187,7 @@ class JournalFile:
         """Begin a new file where somebody has deleted this one; it begins with a snapshot."""
         if self._db is None or not is_removed(self._path, self._identity):
             return
-        log.error("the journal %s was removed while it was in use; it is written again", self._path)
+        log.error("the reading log %s was removed while it was in use; it is written again", self._path)
         close_quietly(self._db)
         self._db = None
         if self._owner is not None:
@@ -210,7 +211,7 @@ class JournalFile:
                 raise self._explain(error) from error
         except OSError as error:
             self._abandon()
-            raise explain(error, f"the journal {self._path}") from error
+            raise explain(error, f"the reading log {self._path}") from error
 
     def _open(self) -> Connection:
         if self._owner is None:
@@ -226,7 +227,7 @@ class JournalFile:
             db.execute("PRAGMA locking_mode = EXCLUSIVE")
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise StoreUnusable(f"the file system of the journal {self._path} allows no write-ahead log")
+                raise StoreUnusable(f"the file system of the reading log {self._path} allows no write-ahead log")
             db.execute("PRAGMA synchronous = FULL")
             db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             db.execute(f"PRAGMA max_page_count = {self._max_bytes // PAGE_BYTES}")
@@ -238,7 +239,9 @@ class JournalFile:
                 if {"turns", "snapshot"} & tables:
                     raise sqlite3.DatabaseError("its header has another application's number")
                 if tables:
-                    raise StoreUnusable(f"{self._path} is somebody else's database, not a journal; choose another path")
+                    raise StoreUnusable(
+                        f"{self._path} is somebody else's database, not a reading log; choose another path"
+                    )
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES:
                     db.execute(statement)
@@ -254,25 +257,27 @@ class JournalFile:
             contract = (named or b"").decode("utf-8", "replace")
             if snapshot is None or crc != _checksum(at, contract, snapshot):
                 raise sqlite3.DatabaseError("the snapshot fails its checksum")
-        turns: list[Turn] = []
+        entries: list[LogEntry] = []
         rows = db.execute(_TURNS, (at,)).fetchall()
         settled = 0
         for seq, known, crc, body in rows:
             # Rows of version 0.1 were written without `settled` in their checksum.
             whole = body is not None and crc in {_checksum(seq, known, body), _checksum(seq, "", body)}
-            if not whole or (at and seq != at + len(turns) + 1):
-                log.error("the journal is damaged: %d of %d turns cannot be used", len(rows) - len(turns), len(rows))
+            if not whole or (at and seq != at + len(entries) + 1):
+                log.error(
+                    "the reading log is damaged: %d of %d turns cannot be used", len(rows) - len(entries), len(rows)
+                )
                 break
-            turns.append(Turn(seq, body))
+            entries.append(LogEntry(seq, body))
             settled = max(settled, known or 0)
         last = rows[-1][0] if rows else at
-        return Recovered(contract, snapshot, last, turns, settled, len(rows) - len(turns))
+        return Recovered(contract, snapshot, last, entries, settled, len(rows) - len(entries))
 
     def _lock(self) -> int:
         """A lock file, as the outbox has one (`edge_runtime.durable.outbox.open_db.lock`)."""
         if not self._path.parent.is_dir():
             raise StoreUnusable(
-                f"the journal's folder {self._path.parent} does not exist; create it or change the path"
+                f"the reading log's folder {self._path.parent} does not exist; create it or change the path"
             )
         refuse_foreign(self._path)
         descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -280,7 +285,7 @@ class JournalFile:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
-            raise StoreInUse(f"the journal {self._path} is in use by another process; stop it") from error
+            raise StoreInUse(f"the reading log {self._path} is in use by another process; stop it") from error
         return descriptor
 
     def _abandon(self) -> None:
@@ -292,8 +297,8 @@ class JournalFile:
     def _explain(self, error: Exception) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
-            return StoreFull(f"no room for the journal {self._path}: free space on its disk")
-        return StoreError(f"the journal {self._path} failed ({error}); check its disk")
+            return StoreFull(f"no room for the reading log {self._path}: free space on its disk")
+        return StoreError(f"the reading log {self._path} failed ({error}); check its disk")
 
 
 def _is_damage(error: Exception) -> bool:

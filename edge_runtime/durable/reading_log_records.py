@@ -1,4 +1,4 @@
-"""What the rows of a journal hold, as bytes: readings, or a windower's state and the windows not answered safely.
+"""What the rows of a reading log hold, as bytes: readings, or a windower's state and the windows not answered safely.
 
 A row is the length of a JSON head, the head, and the arrays that it speaks of, in their order. No checksum: the row has
 one (`edge_runtime.durable.reading_log_file`).

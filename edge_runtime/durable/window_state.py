@@ -28,7 +28,7 @@ from pathlib import Path
 import orjson
 
 from edge_runtime.clock import Clock
-from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import decode_readings, decode_snapshot, encode_snapshot
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
@@ -94,8 +94,8 @@ class Progress:
         readings = 0
         if left.contract == self.contract:
             windows, readings = self._replay(left, windower)
-        elif left.snapshot or left.turns:
-            log.warning("the journal %s was written for other windows and begins anew", self._path)
+        elif left.snapshot or left.entries:
+            log.warning("the reading log %s was written for other windows and begins anew", self._path)
         settled = self.hold(windows)  # as if an iteration had completed them now
         return windows, readings, settled or _nothing
 
@@ -105,14 +105,14 @@ class Progress:
         received = self._clock.monotonic()
         windows = [window._replace(received=received) for seq, window in held if seq > left.settled]
         readings = 0
-        for turn in left.turns:
-            replayed = decode_readings(turn.body)
+        for entry in left.entries:
+            replayed = decode_readings(entry.body)
             readings += len(replayed)
             completed = windower.push(replayed, received)
-            if turn.seq > left.settled:
+            if entry.seq > left.settled:
                 windows += completed
         log.info(
-            "journal: %d keys, %d readings and %d windows go on where the run before ended",
+            "reading log: %d keys, %d readings and %d windows go on where the run before ended",
             len(windower), readings, len(windows),
         )  # fmt: skip
         return windows, readings
@@ -150,10 +150,10 @@ class SavedWindows:
     writes_readings = False
 
     def __init__(
-        self, path: Path, max_bytes: int, *, metrics: Metrics, clock: Clock, file: JournalFile | None = None
+        self, path: Path, max_bytes: int, *, metrics: Metrics, clock: Clock, file: ReadingLogFile | None = None
     ) -> None:
         self._path = path
-        self._file = file or JournalFile(path, max_bytes)
+        self._file = file or ReadingLogFile(path, max_bytes)
         self._metrics = metrics
         self._progress = Progress(path, clock)
         self._config = WindowConfig()
@@ -186,7 +186,7 @@ class SavedWindows:
             log.warning("windows that the run before had begun are lost: %s", error)
             self._held = True
             return [], _nothing
-        self._held = bool(left.snapshot or left.turns)
+        self._held = bool(left.snapshot or left.entries)
         with counted_before(self._metrics):
             windows, _, settled = self._progress.restore(left, windower)
         self._metrics.counts["windows_total"] += len(windows)
@@ -237,7 +237,7 @@ class SavedWindows:
         self._progress.seq += 1
         body = self._progress.snapshot(windower) if contract else b""
         try:
-            self._file.replace(contract, Turn(self._progress.seq, body))
+            self._file.replace(contract, LogEntry(self._progress.seq, body))
         except StoreError as error:
             log.warning("begun windows cannot be kept in %s: %s", self._path, error)
             return False

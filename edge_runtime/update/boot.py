@@ -22,7 +22,7 @@ from edge_runtime.update.inbox import requests
 from edge_runtime.update.keys import KeyChain
 from edge_runtime.update.shadow import Steady
 from edge_runtime.update.state import Installed, State, rolled_back, started_again
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
     from edge_runtime.config import ModelConfig
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class ModelHost(Protocol):
     """The application, as far as loading a model concerns it."""
 
     def load(self, config: ModelConfig) -> Model:
@@ -94,7 +94,7 @@ class Starter:
 
     Args:
         configured: the configuration's own; its bundle is the last resort.
-        depot: the update folder.
+        store: the update folder.
         keys: whose bundles may run.
         host: loads bundles.
         max_failed_starts: of a candidate.
@@ -104,15 +104,15 @@ class Starter:
     def __init__(
         self,
         configured: ModelConfig,
-        depot: Depot,
+        store: UpdateStore,
         keys: KeyChain,
-        host: Host,
+        host: ModelHost,
         max_failed_starts: int,
         *,
         rehearsal: bool,
     ) -> None:
         self._configured = configured
-        self._depot = depot
+        self._store = store
         self._keys = keys
         self._host = host
         self._max_failed_starts = max_failed_starts
@@ -124,11 +124,11 @@ class Starter:
         Raises:
             EdgeError: nothing can be loaded, not even the configured bundle.
         """
-        if self._depot.damaged:
+        if self._store.damaged:
             self._rebuild()
         self._prefer_configured()
         self._obey()
-        state = self._depot.state
+        state = self._store.state
         if state.candidate is None or self._rehearsal:
             return Started(served=self.load_running())
         counted = self._count(state)
@@ -158,7 +158,7 @@ class Starter:
         Raises:
             EdgeError: it is damaged, has expired, or its first choice does not run here.
         """
-        model = self._host.load(self._config(self._depot.path(candidate.sha256)))
+        model = self._host.load(self._config(self._store.path(candidate.sha256)))
         try:
             _check(model, candidate)
             return Served(model, self._host.fallback_chain_of(model))
@@ -167,7 +167,7 @@ class Starter:
             raise
 
     def _start(self, installed: Installed) -> Served:
-        served = Served(*self._host.start(self._config(self._depot.path(installed.sha256))))
+        served = Served(*self._host.start(self._config(self._store.path(installed.sha256))))
         try:
             _check(served.model, installed)
         except BundleError:
@@ -179,7 +179,7 @@ class Starter:
         return replace(self._configured, bundle=path, trusted_keys=self._keys.files)
 
     def _in_order(self) -> Iterator[Installed]:
-        state = self._depot.state
+        state = self._store.state
         yield from (one for one in (state.running, state.previous) if one is not None)
 
     def _count(self, state: State) -> bool:
@@ -187,9 +187,9 @@ class Starter:
         try:
             if state.starts >= self._max_failed_starts:
                 reason = f"{state.starts} starts in a row ended before it was healthy"
-                log.error("update: %s", self._depot.change(lambda now: rolled_back(now, reason)).last)
+                log.error("update: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
                 return False
-            self._depot.change(started_again)
+            self._store.change(started_again)
         except StoreError as error:
             log.error("the start of an update cannot be counted, so the old bundle runs: %s", error)  # noqa: TRY400
             return False
@@ -201,23 +201,23 @@ class Starter:
         except EdgeError as raised:
             reason = " ".join(str(raised).split())
         try:
-            log.error("update: %s", self._depot.change(lambda now: rolled_back(now, reason)).last)
+            log.error("update: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
         except StoreError as error:
             log.error("%s", error)  # noqa: TRY400 - one line, no traceback
         return None
 
     def _obey(self) -> None:
         """What an operator asked for while nothing ran: also the way out of an installed bundle that kills us."""
-        for path, request in [] if self._rehearsal else requests(self._depot):
+        for path, request in [] if self._rehearsal else requests(self._store):
             try:
-                log.info("update: %s", self._depot.change(request.obey).last)
+                log.info("update: %s", self._store.change(request.obey).last)
                 durable.remove(path)
             except (StoreError, OSError) as error:
                 log.error("update: %s cannot be done: %s", request.action, error)  # noqa: TRY400
 
     def _prefer_configured(self) -> None:
         """Whoever puts a newer bundle into the configuration means it: what was installed over the air gives way."""
-        state = self._depot.state
+        state = self._store.state
         if state.running is None or self._rehearsal:
             return
         with suppress(EdgeError):  # one that is broken is no reason not to start the installed one
@@ -225,7 +225,7 @@ class Starter:
                 manifest = bundle.manifest
             if manifest.name != state.running.name or manifest.version > state.running.version:
                 log.info("the configured bundle, %s, is newer than what was installed", manifest.model)
-                self._depot.change(lambda _: replace(
+                self._store.change(lambda _: replace(
                     state, phase="idle", running=None, previous=None, candidate=None, starts=0,
                     last=f"{manifest.model} was configured",
                 ))  # fmt: skip
@@ -233,12 +233,12 @@ class Starter:
     def _rebuild(self) -> None:
         """After the loss of the state: no bundle that is here in full may be gone back behind."""
         highest: dict[str, int] = {}
-        for path in sorted(self._depot.bundles.glob("*.edge")):
+        for path in sorted(self._store.bundles.glob("*.edge")):
             with suppress(EdgeError), open_bundle(path, trusted=self._keys.ever) as bundle:
                 name, version = bundle.manifest.name, bundle.manifest.version
                 highest[name] = max(version, highest.get(name, 0))
         with suppress(StoreError):
-            self._depot.change(lambda _: State(highest=highest, last="the state of updates was lost and begun anew"))
+            self._store.change(lambda _: State(highest=highest, last="the state of updates was lost and begun anew"))
 
 
 def _check(model: Model, installed: Installed) -> None:

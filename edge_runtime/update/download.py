@@ -19,7 +19,7 @@ from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.chunks import Chunks
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.job import Jobs
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import BrokerClient
@@ -42,7 +42,7 @@ class Downloader:
 
     Args:
         config: which hosts, and how.
-        depot: where to.
+        store: where to.
         refused: told of chunks that are none.
         clock: for deadlines.
 
@@ -51,9 +51,9 @@ class Downloader:
     """
 
     def __init__(
-        self, config: UpdateConfig, depot: Depot, refused: Callable[[UpdateRefused, str], None], clock: Clock
+        self, config: UpdateConfig, store: UpdateStore, refused: Callable[[UpdateRefused, str], None], clock: Clock
     ) -> None:
-        self._depot = depot
+        self._store = store
         self._refused = refused
         self._clock = clock
         self._server = fetch.Server(
@@ -103,7 +103,7 @@ class Downloader:
         assert self._jobs is not None
         self.cancel()
         active = self._active = _Active(announced, done, failed)
-        part = self._depot.part(announced.sha256)
+        part = self._store.part(announced.sha256)
         if announced.chunks:
             self._join(active, part)
             return
@@ -179,7 +179,7 @@ class Downloader:
         assert active.chunks is not None
         active.chunks.close()
         wanted = active.announced
-        part = self._depot.part(wanted.sha256)
+        part = self._store.part(wanted.sha256)
         self._jobs.run(
             lambda: fetch.check(part, wanted.size, wanted.sha256),
             lambda _: self._finish(active, None),

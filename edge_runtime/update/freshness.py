@@ -17,7 +17,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.update.announcement import Announcement, Signed, seconds
 from edge_runtime.update.state import Floor, State
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 MAX_NAMES = 64
 """Names of bundles whose floor is kept."""
@@ -31,23 +31,23 @@ class FloorClock:
 
     Args:
         clock: the device's own.
-        depot: whose state keeps the floor.
+        store: whose state keeps the floor.
     """
 
-    def __init__(self, clock: Clock, depot: Depot) -> None:
+    def __init__(self, clock: Clock, store: UpdateStore) -> None:
         self._clock = clock
-        self._depot = depot
+        self._store = store
         self.monotonic = clock.monotonic
         self.sleep = clock.sleep
 
     def wall(self) -> float:
         """Seconds since 1970: the later one of the clock's date and the floor."""
-        return max(self._clock.wall(), self._depot.state.seen_s)
+        return max(self._clock.wall(), self._store.state.seen_s)
 
     @property
     def ahead(self) -> bool:
         """The clock's date is so far beyond the floor that `note` is worth a write."""
-        return self._clock.wall() > self._depot.state.seen_s + _WORTH_A_WRITE_S
+        return self._clock.wall() > self._store.state.seen_s + _WORTH_A_WRITE_S
 
     def note(self) -> None:
         """Raise the floor to the clock's date, on disk.
@@ -56,7 +56,7 @@ class FloorClock:
             StoreError: it cannot be written.
         """
         wall_s = self._clock.wall()
-        self._depot.change(lambda now: replace(now, seen_s=max(now.seen_s, wall_s)))
+        self._store.change(lambda now: replace(now, seen_s=max(now.seen_s, wall_s)))
 
 
 def require_unexpired(announced: Announcement, now_s: float) -> None:

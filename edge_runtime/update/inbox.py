@@ -17,7 +17,7 @@ from edge_runtime import schema
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update.state import State, forgiven, paused, withdrawn
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ class Request:
         return {"hold": paused, "apply": forgiven, "rollback": withdrawn}[self.action](state)
 
 
-def post(depot: Depot, request: Request, bundle: Path | None = None) -> None:
+def post(store: UpdateStore, request: Request, bundle: Path | None = None) -> None:
     """Leave a request for the application, which reads it within `UpdateConfig.poll_s` or at its next start.
 
     Args:
-        depot: the update folder; read-only.
+        store: the update folder; read-only.
         request: what is wanted.
         bundle: goes with ``apply``.
 
@@ -49,20 +49,20 @@ def post(depot: Depot, request: Request, bundle: Path | None = None) -> None:
         OSError: it cannot be left there.
     """
     # The request first: it forgives the bundle what was held against it, so it must not come too late.
-    durable.write(depot.requests / f"{request.action}.json", orjson.dumps(request))
+    durable.write(store.requests / f"{request.action}.json", orjson.dumps(request))
     if bundle is not None:
-        with (depot.requests / f"apply.edge{durable.NEW}").open("wb") as target, bundle.open("rb") as source:
+        with (store.requests / f"apply.edge{durable.NEW}").open("wb") as target, bundle.open("rb") as source:
             shutil.copyfileobj(source, target)
             target.flush()
             os.fsync(target.fileno())
-        durable.move(depot.requests / f"apply.edge{durable.NEW}", depot.requests / "apply.edge")
+        durable.move(store.requests / f"apply.edge{durable.NEW}", store.requests / "apply.edge")
 
 
-def requests(depot: Depot) -> list[tuple[Path, Request]]:
+def requests(store: UpdateStore) -> list[tuple[Path, Request]]:
     """What was asked for and not done yet, the oldest first. What cannot be read is removed."""
     found: list[tuple[int, Path, Request]] = []
     with suppress(OSError):
-        for path in depot.requests.glob("*.json"):
+        for path in store.requests.glob("*.json"):
             try:
                 with path.open("rb") as file:
                     request = schema.load(Request, orjson.loads(file.read(_MAX_REQUEST_BYTES)))
@@ -97,7 +97,7 @@ class DropFolder:
         return ready
 
 
-def copy_in(path: Path, depot: Depot, max_bytes: int) -> str:
+def copy_in(path: Path, store: UpdateStore, max_bytes: int) -> str:
     """Copy a dropped file to where fetched ones lie; nobody else can change it there.
 
     Returns:
@@ -108,7 +108,7 @@ def copy_in(path: Path, depot: Depot, max_bytes: int) -> str:
         OSError: it cannot be read or written.
     """
     digest = hashlib.sha256()
-    part = depot.incoming / "dropped"
+    part = store.incoming / "dropped"
     copied = 0
     with path.open("rb") as source, part.open("wb") as target:
         while block := source.read(2**20):
@@ -119,7 +119,7 @@ def copy_in(path: Path, depot: Depot, max_bytes: int) -> str:
             target.write(block)
         target.flush()
         os.fsync(target.fileno())
-    durable.move(part, depot.part(digest.hexdigest()))
+    durable.move(part, store.part(digest.hexdigest()))
     return digest.hexdigest()
 
 

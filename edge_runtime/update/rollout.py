@@ -26,12 +26,12 @@ from edge_runtime.update import acceptance as rules_of
 from edge_runtime.update import check
 from edge_runtime.update import state as states
 from edge_runtime.update.acceptance import Elapsed, Rules
-from edge_runtime.update.boot import Host, Served, Starter
+from edge_runtime.update.boot import ModelHost, Served, Starter
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.job import Jobs
 from edge_runtime.update.shadow import Alone, Pair
 from edge_runtime.update.state import Installed, Phase, State
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 from edge_runtime.windowing.window import WindowConfig, Windower
 
 log = logging.getLogger(__name__)
@@ -61,16 +61,16 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a course works on and with."""
+class RolloutContext:
+    """What a rollout works on and with."""
 
     config: UpdateConfig
     window: WindowConfig
     threshold: float | None
     """Of the configuration's gate."""
-    depot: Depot
+    store: UpdateStore
     starter: Starter
-    host: Host
+    host: ModelHost
     metrics: Metrics
     clock: Clock
     loop: Scheduler
@@ -82,29 +82,29 @@ class Surroundings:
     """It is idle again: the next bundle may come."""
 
 
-class Course:
+class Rollout:
     """One candidate at a time.
 
     Args:
-        around: what it works with.
+        context: what it works with.
         served: what has proved itself; None where that could not be loaded beside the candidate.
         on_trial: the candidate that `Starter` loaded, where there is one.
     """
 
-    def __init__(self, around: Surroundings, served: Served | None, on_trial: Served | None) -> None:
-        self._config = around.config
-        self._window = around.window
-        self._threshold = around.threshold
-        self._depot = around.depot
-        self._starter = around.starter
-        self._host = around.host
-        self._metrics = around.metrics
-        self._clock = around.clock
-        self._loop = around.loop
-        self._jobs = around.jobs
-        self._pipeline = around.pipeline
-        self._publish_status = around.publish_status
-        self._settled = around.settled
+    def __init__(self, context: RolloutContext, served: Served | None, on_trial: Served | None) -> None:
+        self._config = context.config
+        self._window = context.window
+        self._threshold = context.threshold
+        self._store = context.store
+        self._starter = context.starter
+        self._host = context.host
+        self._metrics = context.metrics
+        self._clock = context.clock
+        self._loop = context.loop
+        self._jobs = context.jobs
+        self._pipeline = context.pipeline
+        self._publish_status = context.publish_status
+        self._settled = context.settled
         self.stage: Stage = "idle"
         self.served = served
         self.on_trial = on_trial
@@ -130,13 +130,13 @@ class Course:
 
     def resume(self) -> None:
         """Go on where the last process stopped, before the first reading."""
-        candidate = self._depot.state.candidate
+        candidate = self._store.state.candidate
         if candidate is None:
             return
         if self.on_trial is not None:
             self._attend()
             self._begin_trial(self.on_trial, candidate, resumed=True)
-        elif self._depot.state.phase == "shadow":
+        elif self._store.state.phase == "shadow":
             self.try_out(candidate)
 
     def close(self) -> None:
@@ -305,10 +305,10 @@ class Course:
     def go_back(self, step: Callable[[State], State]) -> None:
         """To what the state names after `step`; loaded first, since it is not in memory."""
         self.stage = "settling"
-        before = self._depot.state.running
+        before = self._store.state.running
 
         def work() -> tuple[Served | None, State]:
-            state = self._depot.change(step)
+            state = self._store.change(step)
             stays = state.running == before and self.served is not None
             return (None if stays else self._starter.load_running()), state
 
@@ -357,11 +357,11 @@ class Course:
             log.error("update: %s", error)
             self._loop.call_later(SAVE_AGAIN_S, lambda: self.save(step, then))
 
-        self._jobs.run(lambda: self._depot.change(step), then, failed)
+        self._jobs.run(lambda: self._store.change(step), then, failed)
 
     def _idle(self) -> None:
         self.stage = "idle"
-        self._jobs.run(self._depot.tidy, lambda _: self._settled(), lambda error: log.warning("%s", error))
+        self._jobs.run(self._store.tidy, lambda _: self._settled(), lambda error: log.warning("%s", error))
         self._publish_status()
 
     def _look_later(self, run: Run) -> None:

@@ -6,7 +6,7 @@
       ▲        │        │
       └────────┴────────┘               rolled back: the candidate is held back, `running` is what it was
 
-A state is a value; each function here gives the next one. The one file that holds it is written by `Depot.save`.
+A state is a value; each function here gives the next one. The one file that holds it is written by `UpdateStore.save`.
 """
 
 from __future__ import annotations

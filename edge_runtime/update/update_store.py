@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _MAX_STATE_BYTES = 2**20
 
 
-class Depot:
+class UpdateStore:
     """Reads and writes the update folder. One process writes; anybody may read.
 
     Args:

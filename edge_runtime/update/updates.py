@@ -1,8 +1,8 @@
 """Updates of an application, as a whole: what it calls, and what ties the parts together.
 
-`Intake` gets files, `Updates.arrived` has them checked, `Course` tries what passed and keeps it or goes back, `Starter`
-decides what a start loads, `Depot` remembers. Whatever takes long happens on a thread beside the loop (`Jobs`); the
-stream is not stopped for any of it.
+`Acquisition` gets files, `Updates.arrived` has them checked, `Rollout` tries what passed and keeps it or goes back,
+`Starter` decides what a start loads, `UpdateStore` remembers. Whatever takes long happens on a thread beside the loop
+(`Jobs`); the stream is not stopped for any of it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.system.loop import Loop
 from edge_runtime.update import check, freshness, inbox
 from edge_runtime.update import state as states
-from edge_runtime.update.boot import Host, Served, Started, Starter
+from edge_runtime.update.acquisition import Acquisition, Arrived
+from edge_runtime.update.boot import ModelHost, Served, Started, Starter
 from edge_runtime.update.freshness import FloorClock
-from edge_runtime.update.intake import Arrived, Intake
 from edge_runtime.update.job import Jobs, Line
 from edge_runtime.update.keys import KeyChain
-from edge_runtime.update.rollout import Course, Surroundings
+from edge_runtime.update.rollout import Rollout, RolloutContext
 from edge_runtime.update.state import Installed, State
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
@@ -63,7 +63,7 @@ class Updates:
     """
 
     def __init__(
-        self, config: AppConfig, metrics: Metrics, clock: Clock, host: Host, *, rehearsal: bool = False
+        self, config: AppConfig, metrics: Metrics, clock: Clock, host: ModelHost, *, rehearsal: bool = False
     ) -> None:
         assert config.update is not None
         self._app = config
@@ -71,21 +71,21 @@ class Updates:
         self._metrics = metrics
         self._host = host
         self._barrier = Barrier("update", metrics)
-        self.depot = Depot(self._config.folder, read_only=rehearsal)
-        self._clock = FloorClock(clock, self.depot)
+        self.store = UpdateStore(self._config.folder, read_only=rehearsal)
+        self._clock = FloorClock(clock, self.store)
         try:
             self._keys = KeyChain(
                 config.model.trusted_keys, self._config.key_threshold, self._config.folder, read_only=rehearsal
             )
             self._starter = Starter(
-                config.model, self.depot, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
+                config.model, self.store, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
             )
-            self._intake = Intake(self._config, self.depot, self, metrics, self._clock)
+            self._acquisition = Acquisition(self._config, self.store, self, metrics, self._clock)
         except BaseException:
-            self.depot.close()
+            self.store.close()
             raise
         self._started = Started(served=None)
-        self.course: Course | None = None
+        self.rollout: Rollout | None = None
         self._broker_client: BrokerClient | None = None
         self._loop: Scheduler | None = None
         self._jobs: Jobs | None = None
@@ -126,39 +126,39 @@ class Updates:
         self._jobs = Jobs(guarded, self._barrier)
         self._keys_line = Line(self._jobs, guarded, self._metrics)  # one each: a flood of one does not drop the other
         line = Line(self._jobs, guarded, self._metrics)
-        self._intake.open(guarded, self._jobs, line, self._broker_client, self._barrier)
+        self._acquisition.open(guarded, self._jobs, line, self._broker_client, self._barrier)
         if self._broker_client is not None:
             if self._config.keys_topic:
                 self._broker_client.listen([(self._config.keys_topic, 1)], self._receive_keys, self._barrier)
             self._broker_client.open(loop, publish_qos=1)
         self._opened = True
-        around = Surroundings(
-            config=self._config, window=self._app.window, threshold=self._app.gate.threshold, depot=self.depot,
+        context = RolloutContext(
+            config=self._config, window=self._app.window, threshold=self._app.gate.threshold, store=self.store,
             starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
-            jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, settled=self._intake.consider,
+            jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, settled=self._acquisition.consider,
         )  # fmt: skip
-        self.course = Course(around, self._started.served, self._started.on_trial)
-        self.depot.tidy()
-        self.course.resume()
+        self.rollout = Rollout(context, self._started.served, self._started.on_trial)
+        self.store.tidy()
+        self.rollout.resume()
         guarded.call_later(self._config.poll_s, self._poll)
         self.publish_status()
 
     def after_iteration(self) -> None:
         """Compare two models, where that is due; at the end of each iteration, after the answers have left."""
-        course = self.course
-        if course is not None and not self._barrier.call(course.after_iteration) and course.run is not None:
-            self._barrier.call(lambda: course.fail("comparing it failed unexpectedly"))
+        rollout = self.rollout
+        if rollout is not None and not self._barrier.call(rollout.after_iteration) and rollout.run is not None:
+            self._barrier.call(lambda: rollout.fail("comparing it failed unexpectedly"))
 
     @property
     def began(self) -> float:
         """When the call into a candidate that is under way began, monotonic seconds; 0.0 while there is none."""
-        return self.course.began if self.course is not None else 0.0
+        return self.rollout.began if self.rollout is not None else 0.0
 
     def stop(self) -> None:
         """The application ends in order: nothing that is tried has failed by that. `close` comes later."""
-        if self.depot.state.candidate is not None:
+        if self.store.state.candidate is not None:
             try:
-                self.depot.change(states.ended_in_order)
+                self.store.change(states.ended_in_order)
             except StoreError as error:
                 log.warning("%s", error)
 
@@ -167,30 +167,31 @@ class Updates:
         if self._closed:
             return
         self._closed = True
-        self._intake.close()
+        self._acquisition.close()
         if self._jobs is not None:
             self._jobs.close(1.0)
         if self._opened and self._broker_client is not None:
             self._broker_client.close(1.0)
-        if self.course is not None:
-            self.course.close()
+        if self.rollout is not None:
+            self.rollout.close()
         else:
             for one in (self._started.served, self._started.on_trial):
                 if one is not None:
                     one.close()
-        self.depot.close()
+        self.store.close()
 
     @property
-    def _course(self) -> Course:
-        assert self.course is not None, "open() comes first"
-        return self.course
+    def _rollout(self) -> Rollout:
+        assert self.rollout is not None, "open() comes first"
+        return self.rollout
 
-    # -- what the intake asks and tells ------------------------------------------------------------------------------
+    # -- what the acquisition asks and tells
+    # ------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         """See `Receiver`."""
-        return self._course.stage != "idle"
+        return self._rollout.stage != "idle"
 
     @property
     def keys(self) -> tuple[TrustedKey, ...]:
@@ -200,7 +201,7 @@ class Updates:
     @property
     def running(self) -> Manifest:
         """See `Receiver`."""
-        return self._course.running
+        return self._rollout.running
 
     def refused(self, error: UpdateRefused, what: str, *, flood: bool = False) -> None:
         """See `Receiver`."""
@@ -210,23 +211,23 @@ class Updates:
         if flood and now < self._quiet_until.get(error.reason, now):
             return
         self._quiet_until[error.reason] = now + _QUIET_S
-        self._intake.note = f"{what} refused: {error}"
+        self._acquisition.note = f"{what} refused: {error}"
         log.error("update: %s refused: %s", what, error)
         self.publish_status()
 
     def arrived(self, file: Arrived) -> None:
         """See `Receiver`."""
         assert self._jobs is not None
-        course = self._course
-        course.stage = "checking"
+        rollout = self._rollout
+        rollout.stage = "checking"
 
         def work() -> Installed | None:
-            part = self.depot.part(file.sha256)
+            part = self.store.part(file.sha256)
             try:
                 keys = self._keys.current.keys
                 with check.open_candidate(part, self._config, keys, self._clock) as bundle:
                     found = check.examine(
-                        bundle, file.announced, self.depot.state, self.running, self._config,
+                        bundle, file.announced, self.store.state, self.running, self._config,
                         has_cloud=self._app.cloud is not None,
                     )  # fmt: skip
                     created = bundle.manifest.created
@@ -235,67 +236,67 @@ class Updates:
                 if error.reason not in ("held", "older", "refused"):
                     reason = str(error)
                     with suppress(StoreError):
-                        self.depot.change(lambda now: states.refusing(now, file.sha256, reason))
+                        self.store.change(lambda now: states.refusing(now, file.sha256, reason))
                 raise
             if found is None:
                 durable.remove(part)
             else:
-                self.depot.adopt(file.sha256)
-                self.depot.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
+                self.store.adopt(file.sha256)
+                self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
             if file.dropped is not None:
                 durable.remove(file.dropped)
             return found
 
         def checked(candidate: Installed | None) -> None:
-            course.stage = "idle"
+            rollout.stage = "idle"
             if candidate is None:
-                self._intake.consider()
+                self._acquisition.consider()
                 self.publish_status()
             else:
-                course.try_out(candidate)
+                rollout.try_out(candidate)
 
         def failed(error: Exception) -> None:
-            course.stage = "idle"
+            rollout.stage = "idle"
             if not isinstance(error, UpdateRefused):  # a full disk, say: not the bundle's fault
-                self._intake.later(file, error)
+                self._acquisition.later(file, error)
                 return
-            if self.depot.state.candidate is not None:  # accepted, and then it could not be begun with
-                course.hold_back(str(error))
+            if self.store.state.candidate is not None:  # accepted, and then it could not be begun with
+                rollout.hold_back(str(error))
                 return
             if file.dropped is not None:
                 inbox.set_aside(file.dropped)
             self.refused(error, file.what)
             if file.announced is None:  # what it took the place of may go on
-                self._intake.consider()
+                self._acquisition.consider()
 
         self._jobs.run(work, checked, failed)
         self.publish_status()
 
     def publish_status(self) -> None:
         """See `Receiver`: publish the status, retained."""
-        if self._broker_client is not None and self._config.status_topic and self.course is not None:
+        if self._broker_client is not None and self._config.status_topic and self.rollout is not None:
             document = orjson.dumps(self.status())
             self._broker_client.publish([Message(self._config.status_topic.encode(), document, b"", 1, retain=True)])
 
     def status(self) -> dict[str, Any]:
         """What the status topic shows, as plain values."""
-        state = self.depot.state
+        state = self.store.state
         told: dict[str, Any] = {
             "device": self._config.identity,
-            "state": self._course.stage,
-            "running": self._course.answering.model,
+            "state": self._rollout.stage,
+            "running": self._rollout.answering.model,
             "candidate": state.candidate.model if state.candidate is not None else None,
             "held_back": [f"{one.name}/{one.version}" for one in state.held],
             "on_hold": state.on_hold,
             "keys_version": self._keys.current.version,
             "last": state.last,
         }
-        if self._intake.note:
-            told["note"] = self._intake.note
-        if (progress := self._intake.progress) is not None:
+        if self._acquisition.note:
+            told["note"] = self._acquisition.note
+        if (progress := self._acquisition.progress) is not None:
             model, have, size = progress
             told |= {"state": "fetching", "candidate": model, "bytes": have, "size": size}
-        if (run := self._course.run) is not None:
+        if (run := self._rollout.run) is not None:
             tally = run.pair.tally
             told |= {
                 "answered": tally.answered, "compared": tally.compared, "agreement": round(tally.agreement, 4),
@@ -316,14 +317,14 @@ class Updates:
             before = {key.id for key in self._keys.current.keys}
             changed = self._keys.rotate(envelope)
             if changed and before - {key.id for key in self._keys.current.keys}:
-                self.depot.change(freshness.forgotten)
+                self.store.change(freshness.forgotten)
             return changed
 
         def rotated(changed: bool) -> None:
             if changed:
                 log.info("update: key set %d counts from now on", self._keys.current.version)
                 self._metrics.counts["update_key_rotations_total"] += 1
-                self._intake.keys_changed()
+                self._acquisition.keys_changed()
                 self.publish_status()
 
         self._keys_line.run(work, rotated, lambda error: self.refused(_as_refusal(error), "keys", flood=True))
@@ -333,29 +334,29 @@ class Updates:
         self._loop.call_later(self._config.poll_s, self._poll)
         if self._clock.ahead and self._jobs is not None:
             self._jobs.run(self._clock.note, lambda _: None, lambda error: log.warning("update: %s", error))
-        for path, request in inbox.requests(self.depot):
+        for path, request in inbox.requests(self.store):
             self._obey(path, request)
         if not self._obeying:
-            self._intake.look()
+            self._acquisition.look()
 
     def _obey(self, path: Path, request: inbox.Request) -> None:
-        course = self._course
-        if request.action == "rollback" and course.stage not in ("idle", "shadow", "trial"):
+        rollout = self._rollout
+        if request.action == "rollback" and rollout.stage not in ("idle", "shadow", "trial"):
             return  # at the next look: what is under way ends in a moment
         log.info("update: an operator asked to %s", request.action)
         with suppress(OSError):
             durable.remove(path)
         if request.action != "rollback":
             self._obeying += 1
-            course.save(request.obey, self._lifted)
-        elif course.run is not None:
-            course.fail(states.BY_OPERATOR)
+            rollout.save(request.obey, self._lifted)
+        elif rollout.run is not None:
+            rollout.fail(states.BY_OPERATOR)
         else:
-            course.go_back(states.withdrawn)
+            rollout.go_back(states.withdrawn)
 
     def _lifted(self, _: State) -> None:
         self._obeying -= 1
-        self._intake.again()
+        self._acquisition.again()
         self.publish_status()
 
 

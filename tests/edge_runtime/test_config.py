@@ -11,6 +11,7 @@ import pytest
 from edge_runtime import config
 from edge_runtime.config import line_of, parse
 from edge_runtime.errors import ConfigError
+from edge_runtime.schema import RENAMED
 
 DEFAULT = files("edge_runtime.cli").joinpath("default.toml").read_text("utf-8")
 
@@ -39,6 +40,15 @@ def refusal(text: str) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
+
+
+def test_a_renamed_key_is_refused_by_its_new_name() -> None:
+    assert "app.toml:1: journal: 'journal' has a new name: write 'reading_log'" in refusal(
+        '[journal]\npath = "j.db"\n' + MINIMAL
+    )
+    for old, new in RENAMED.items():
+        assert old not in DEFAULT.split()
+        assert f"[{new}]" in DEFAULT
 
 
 def test_the_smallest_file_has_defaults_for_the_rest() -> None:

@@ -22,7 +22,7 @@ from edge_export.package.sign import SigningKey, new_key
 from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.reading_log import ReadingLog, ReadingLogConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
@@ -89,22 +89,22 @@ def write_journal(folder: Path, *, closed: bool) -> None:
     """A journal of the first half of `readings`; the windows of the last four were not answered."""
     with tempfile.TemporaryDirectory() as scratch:
         loop, windower = Loop(), Windower(CONTRACT)
-        config = JournalConfig(path=Path(scratch) / "journal.db")
-        journal = Journal(config, loop=loop, metrics=Metrics(), clock=SystemClock())
-        journal.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)[1]()
+        config = ReadingLogConfig(path=Path(scratch) / "journal.db")
+        reading_log = ReadingLog(config, loop=loop, metrics=Metrics(), clock=SystemClock())
+        reading_log.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)[1]()
         for n, reading in enumerate(readings()[:CASES]):
-            journal.take([reading], lambda: None)
-            settled = journal.flush_iteration(windower.push([reading]), windower)
+            reading_log.take([reading], lambda: None)
+            settled = reading_log.flush_iteration(windower.push([reading]), windower)
             if settled is not None and n < CASES - 4:
                 settled()
-            while not journal.drained():
+            while not reading_log.drained():
                 loop.iterate(1.0)
         if closed:
-            journal.stop(windower, 60.0)
+            reading_log.stop(windower, 60.0)
         for file in Path(scratch).glob("journal.db*"):
             if not file.name.endswith(".lock"):
                 (folder / file.name).write_bytes(file.read_bytes())
-        journal.close(60.0)
+        reading_log.close(60.0)
         loop.close()
 
 

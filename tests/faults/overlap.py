@@ -77,7 +77,7 @@ max_batch = 4
 [outbox]
 path = "outbox.db"
 max_bytes = 4194304
-[journal]
+[reading_log]
 path = "journal.db"
 """
 

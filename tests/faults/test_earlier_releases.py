@@ -1,4 +1,4 @@
-"""R16: what every release wrote, this one opens: outboxes, journals and signed bundles, with all that they held.
+"""R16: what every release wrote, this one opens: outboxes, reading logs and signed bundles, with all that they held.
 
 A release adds its folder under ``tests/data`` with ``python -m tests.faults.make_release_data``, and from then on it is
 opened here for ever.
@@ -22,7 +22,7 @@ from edge_runtime.bundle.sandbox import probe
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.reading_log import ReadingLog, ReadingLogConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.windowing.window import Window, WindowConfig, Windower
@@ -75,17 +75,17 @@ def test_a_journal_of_every_release_goes_on_where_it_ended(
     """Mutation that was seen to fail here: a field of the contract that is not left out of `Progress.contract`."""
     folder = copied(release / name, tmp_path)
     loop, windower, whole = Loop(), Windower(CONTRACT), Windower(CONTRACT)
-    config = JournalConfig(path=folder / "journal.db")
-    journal = Journal(config, loop=loop, metrics=Metrics(), clock=SystemClock())
+    config = ReadingLogConfig(path=folder / "journal.db")
+    reading_log = ReadingLog(config, loop=loop, metrics=Metrics(), clock=SystemClock())
     try:
-        held, _ = journal.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)
+        held, _ = reading_log.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)
     finally:
-        journal.close(60.0)
+        reading_log.close(60.0)
         loop.close()
     first, second = readings()[:CASES], readings()[CASES:]
     same(held, [window for at, reading in enumerate(first) for window in whole.push([reading]) if at >= CASES - 4])
     same(windower.push(second), whole.push(second))
-    note("R16", f"{release.name}: journal {name}, {len(held)} unanswered windows, and those after them")
+    note("R16", f"{release.name}: reading log {name}, {len(held)} unanswered windows, and those after them")
 
 
 def same(found: list[Window], expected: list[Window]) -> None:

@@ -44,7 +44,7 @@ topics = ["watch/+/imu"]
 [[sink]]
 type = "jsonl"
 path = "answers.jsonl"
-[journal]
+[reading_log]
 path = "journal.db"
 """
 HOP, WINDOW, KEYS = 8, 16, ("watch-0", "watch-2")
@@ -136,5 +136,5 @@ def test_windows_of_more_messages_than_may_be_on_their_way_do_not_wait_for_thems
     found = predictions(tmp_path / "answers.jsonl")
     assert len(found) == len(set(ids(found))) >= 3
     if durability == "reading":
-        assert app.counts["journal_skipped_total"] == 0
-        assert app.counts["journal_turns_total"] > 0
+        assert app.counts["reading_log_skipped_total"] == 0
+        assert app.counts["reading_log_iterations_total"] > 0

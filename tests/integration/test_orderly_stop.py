@@ -175,7 +175,7 @@ def test_windows_that_no_sink_took_before_the_stop_are_answered_after_it(hard_bu
         '[[source]]\ntype = "stdin"\nkey = "watch-0"\n[source.codec]\ntype = "json"\n'
         '[[sink]]\ntype = "webhook"\nurl = "http://127.0.0.1:{port}/"\n'
         '[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n'
-        '[journal]\npath = "windows.db"\n'
+        '[reading_log]\npath = "windows.db"\n'
     )
     with serving() as server:  # for a port that nobody listens on any more
         port = server.url.rsplit(":", 1)[1]
@@ -254,7 +254,7 @@ def test_a_stream_on_standard_input_goes_on_where_the_one_before_ended(hard_bund
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder, inputs in ((whole, [b"".join(pieces)]), (parts, pieces)):
         folder.mkdir()
-        (folder / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state='[journal]\npath = "windows.db"'))
+        (folder / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state='[reading_log]\npath = "windows.db"'))
         for data in inputs:
             stdin(folder, data)
     ours, theirs = by_id(answers(parts / "answers.jsonl")), by_id(answers(whole / "answers.jsonl"))
@@ -268,7 +268,7 @@ def test_where_nothing_is_named_for_them_begun_windows_are_lost_and_it_says_so_a
 ) -> None:
     (tmp_path / "app.toml").write_text(STDIN.format(bundle=hard_bundle, state=""))
     said = stdin(tmp_path, b"")
-    assert said.count("windows that have begun are lost at a stop; to keep them, add [journal] with a path") == 1
+    assert said.count("windows that have begun are lost at a stop; to keep them, add [reading_log] with a path") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"app.toml", "answers.jsonl"}
 
 

@@ -188,7 +188,7 @@ def test_a_replay_opens_no_socket_and_writes_its_output_alone(
 
 STATE = {
     "": set(),
-    '[journal]\npath = "windows.db"\n': {"windows.db", "windows.counters"},
+    '[reading_log]\npath = "windows.db"\n': {"windows.db", "windows.counters"},
     '[outbox]\npath = "outbox.db"\n': {"outbox.windows.db", "outbox.counters"},
 }
 """What is named for state, and the files that this means; SQLite's own and a lock lie beside the first."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from edge_runtime import schema
 from edge_runtime.cli.systemd_unit import GROUPS, MARK, ServiceConfig, groups_of, hints, paths_of, unit
 from edge_runtime.config import AppConfig, parse
-from edge_runtime.durable.reading_log import JournalConfig
+from edge_runtime.durable.reading_log import ReadingLogConfig
 from edge_runtime.errors import ConfigError
 from tests.integration.running import environment, streams, write_recording
 from tests.models import tiny_bundle
@@ -85,9 +85,11 @@ def test_only_what_the_configuration_makes_may_be_written() -> None:
     }  # fmt: skip
     updated = paths_of(app(more='[update]\nfolder = "/var/lib/watch/bundles"\ndrop = "/srv/drop"\n[governor]'), FILE)
     assert {Path("/var/lib/watch/bundles"), Path("/srv/drop")} <= set(updated.written)
-    journal = dataclasses.replace(app(), durability="reading", journal=JournalConfig(path=Path("/data/readings.db")))
-    assert Path("/data") in paths_of(journal, FILE).written
-    assert Path("/data/readings.db") not in paths_of(journal, FILE).read
+    reading_log = dataclasses.replace(
+        app(), durability="reading", reading_log=ReadingLogConfig(path=Path("/data/readings.db"))
+    )
+    assert Path("/data") in paths_of(reading_log, FILE).written
+    assert Path("/data/readings.db") not in paths_of(reading_log, FILE).read
     assert not {Path("/"), *updated.written} & set(updated.read)
     beside = paths_of(app("tune_at_start_s = 5.0"), FILE)
     assert Path("/etc/watch") in beside.written
@@ -118,7 +120,7 @@ def _paths_in(hint: Any, where: str = "") -> Iterator[str]:
 def test_every_path_that_can_be_configured_has_been_thought_of() -> None:
     """A new one fails here: say in `paths_of` whether it is written to, then add it. Credentials are read."""
     thought_of = {
-        "model.bundle", "model.trusted_keys", "model.tuned", "model.compiled", "outbox.path", "journal.path",
+        "model.bundle", "model.trusted_keys", "model.tuned", "model.compiled", "outbox.path", "reading_log.path",
         "governor.root", "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
         "source(iio).sysfs", "source(iio).dev",
     }  # fmt: skip

@@ -11,7 +11,7 @@ from edge_runtime.cli import main
 from edge_runtime.update import inbox, state
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.state import HeldBack, Installed, State
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 from tests.edge_runtime.update.devices import APP, Factory
 
 
@@ -25,14 +25,14 @@ def folder(factory: Factory, tmp_path: Path) -> Path:
     """A device whose application has run once."""
     folder = factory.device(tmp_path / "device")
     (folder / "app.toml").write_text(APP.format(model="", more=""))
-    Depot(folder / "updates").close()
+    UpdateStore(folder / "updates").close()
     return folder
 
 
 def write(folder: Path, made: State) -> None:
-    depot = Depot(folder / "updates")
-    depot.change(lambda _: made)
-    depot.close()
+    store = UpdateStore(folder / "updates")
+    store.change(lambda _: made)
+    store.close()
 
 
 def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,8 +63,8 @@ def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytes
 def test_a_wish_is_left_for_the_application(folder: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["update", action, str(folder / "app.toml"), "--json"]) == 0
     assert orjson.loads(capsys.readouterr().out) == {"asked": action, "within_s": 0.05}
-    depot = Depot(folder / "updates", read_only=True)
-    assert [request.action for _, request in inbox.requests(depot)] == [action]
+    store = UpdateStore(folder / "updates", read_only=True)
+    assert [request.action for _, request in inbox.requests(store)] == [action]
 
 
 def test_a_bundle_is_verified_before_it_is_left_there(

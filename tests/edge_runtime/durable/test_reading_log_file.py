@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
-from edge_runtime.durable import reading_log as journal_module
-from edge_runtime.durable.reading_log import Journal, JournalConfig
-from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable import reading_log as reading_log_module
+from edge_runtime.durable.reading_log import ReadingLog, ReadingLogConfig
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import decode_snapshot, encode_snapshot
 from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable
 from edge_runtime.manifest import Channel, InputContract
@@ -99,16 +99,16 @@ def test_a_restored_windower_goes_on_as_if_nothing_had_happened(
 
 
 class Bench:
-    """A journal with a windower, as the pipeline uses them, and what was answered."""
+    """A reading log with a windower, as the pipeline uses them, and what was answered."""
 
-    def __init__(self, folder: Path, file: JournalFile | None = None, spec: InputContract | None = None) -> None:
+    def __init__(self, folder: Path, file: ReadingLogFile | None = None, spec: InputContract | None = None) -> None:
         self.folder = folder
         self.spec = spec or contract()
         self.windower = Windower(self.spec)
         self.loop = Loop()
         self.metrics = Metrics()
-        self.journal = Journal(
-            JournalConfig(path=folder / "journal.db"),
+        self.reading_log = ReadingLog(
+            ReadingLogConfig(path=folder / "journal.db"),
             loop=self.loop,
             metrics=self.metrics,
             clock=SystemClock(),
@@ -116,7 +116,7 @@ class Bench:
         )
         self.acknowledged = 0
         self.late: list[Window] = []
-        recovered, settle = self.journal.recover(self.spec, WindowConfig(), self.windower, self.take_late)
+        recovered, settle = self.reading_log.recover(self.spec, WindowConfig(), self.windower, self.take_late)
         self.open: list[tuple[list[Window], Callable[[], object] | None]] = [(recovered, settle)]
         self.recovered = recovered
 
@@ -127,9 +127,9 @@ class Bench:
     def turn(self, *readings: Reading) -> list[Window]:
         windows = []
         for reading in readings:
-            self.journal.take([reading], self.acknowledge)
+            self.reading_log.take([reading], self.acknowledge)
             windows += self.windower.push([reading])
-        self.open.append((windows, self.journal.flush_iteration(windows, self.windower)))
+        self.open.append((windows, self.reading_log.flush_iteration(windows, self.windower)))
         return windows
 
     def acknowledge(self) -> None:
@@ -144,7 +144,7 @@ class Bench:
 
     def wait(self) -> None:
         until = time.monotonic() + PATIENCE_S
-        while not self.journal.drained():
+        while not self.reading_log.drained():
             assert time.monotonic() < until
             self.loop.iterate(0.01)
 
@@ -159,7 +159,7 @@ class Bench:
         return into
 
     def close(self) -> None:
-        self.journal.close()
+        self.reading_log.close()
         self.loop.close()
 
 
@@ -188,7 +188,7 @@ def test_no_window_is_lost_and_none_becomes_another_over_crashes(
     Small rows and a small bound, so that snapshots fall everywhere. Mutations that this finds: a snapshot without the
     open windows; `settled` that includes an open turn; replaying from the start of the file.
     """
-    monkeypatch.setattr(journal_module, "_COMPACT_BYTES", 400)
+    monkeypatch.setattr(reading_log_module, "_COMPACT_BYTES", 400)
     rng = np.random.default_rng(seed)
     readings = stream(seed, 300)
     expected = {window.id: window for window in Windower(contract()).push(readings)}
@@ -210,7 +210,7 @@ def test_no_window_is_lost_and_none_becomes_another_over_crashes(
             # A settlement is written down with the next commit: what came after the last one may be repeated.
             known = set(unsafe)
             bench.wait()
-            snapshots += bench.metrics.counts["journal_snapshots_total"]
+            snapshots += bench.metrics.counts["reading_log_snapshots_total"]
             folder, crashes = bench.crash(tmp_path / str(at)), crashes + 1
             bench = benches(folder)
             again = {window.id: window for window in bench.recovered}
@@ -228,14 +228,14 @@ def test_no_window_is_lost_and_none_becomes_another_over_crashes(
 def test_readings_are_acknowledged_when_they_are_on_the_disk_and_not_before(benches: Make, tmp_path: Path) -> None:
     """And one flush serves all readings of a turn, and all turns that wait. Mutation: `take` calling `done`."""
 
-    class Slow(JournalFile):
+    class Slow(ReadingLogFile):
         appends = durable = 0
 
-        def append(self, turns: Sequence[Turn], settled: int) -> None:
+        def append(self, entries: Sequence[LogEntry], settled: int) -> None:
             time.sleep(0.02)  # as long as an SD card takes
-            super().append(turns, settled)
+            super().append(entries, settled)
             self.appends += 1
-            self.durable += 2 * len(turns)
+            self.durable += 2 * len(entries)
 
     file = Slow(tmp_path / "journal.db", 2**20)
     bench = benches(tmp_path, file)
@@ -254,7 +254,7 @@ def test_readings_are_acknowledged_when_they_are_on_the_disk_and_not_before(benc
     assert bench.acknowledged == file.durable == 100
     assert not early
     assert file.appends < 25
-    assert bench.metrics.counts["journal_turns_total"] == 50 + 1
+    assert bench.metrics.counts["reading_log_iterations_total"] == 50 + 1
 
 
 def test_a_clean_stop_leaves_nothing_to_replay(benches: Make, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_clean_stop_leaves_nothing_to_replay(benches: Make, tmp_path: Path) ->
     readings = stream(3, 40)
     before = first.turn(*readings[:25])
     first.settle()
-    first.journal.stop(first.windower, PATIENCE_S)
+    first.reading_log.stop(first.windower, PATIENCE_S)
     second = benches(tmp_path)
     assert second.recovered == []
     assert second.metrics.counts["replayed_readings_total"] == 0
@@ -270,7 +270,7 @@ def test_a_clean_stop_leaves_nothing_to_replay(benches: Make, tmp_path: Path) ->
     same(before + after, Windower(contract()).push(readings))
 
 
-class Failing(JournalFile):
+class Failing(ReadingLogFile):
     """A disk that is full for as long as the test says."""
 
     full = False
@@ -290,7 +290,7 @@ def test_a_full_disk_stops_nothing_is_said_and_heals_with_a_snapshot(
     benches: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Mutation that this finds: a commit that works after one that did not, and does not make it whole."""
-    monkeypatch.setattr(journal_module, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(reading_log_module, "_AGAIN_S", 0.0)
     file = Failing(tmp_path / "journal.db", 2**20)
     bench = benches(tmp_path, file)
     readings = stream(5, 90)
@@ -301,14 +301,14 @@ def test_a_full_disk_stops_nothing_is_said_and_heals_with_a_snapshot(
         bench.turn(reading)
     bench.wait()
     assert bench.acknowledged == 50, "the stream goes on"
-    assert bench.metrics.gauges["journal_durable"] == 0.0
-    assert bench.metrics.counts["journal_skipped_total"] == 30
+    assert bench.metrics.gauges["reading_log_durable"] == 0.0
+    assert bench.metrics.counts["reading_log_skipped_total"] == 30
     assert caplog.text.count("acknowledged without being written down") == 1
     file.full = False
     for reading in readings[50:60]:
         bench.turn(reading)
         bench.wait()
-    assert bench.metrics.gauges["journal_durable"] == 1.0
+    assert bench.metrics.gauges["reading_log_durable"] == 1.0
     for reading in readings[60:70]:
         bench.turn(reading)
     bench.settle()
@@ -318,7 +318,7 @@ def test_a_full_disk_stops_nothing_is_said_and_heals_with_a_snapshot(
     same(after.windower.push(readings[70:]), whole.push(readings[70:]))
 
 
-class Unreadable(JournalFile):
+class Unreadable(ReadingLogFile):
     """A disk from which nothing can be read, nor written to it, for as long as the test says."""
 
     dead = True
@@ -341,7 +341,7 @@ def test_a_start_on_a_failing_disk_answers_and_reads_what_was_left_before_it_wri
 
     Mutations that this finds: a start that ends with the error; a snapshot that is written before the file is read.
     """
-    monkeypatch.setattr(journal_module, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(reading_log_module, "_AGAIN_S", 0.0)
     readings = stream(5, 90)
     first = benches(tmp_path)
     unanswered = first.turn(*readings[:40])
@@ -350,12 +350,12 @@ def test_a_start_on_a_failing_disk_answers_and_reads_what_was_left_before_it_wri
     file = Unreadable(folder / "journal.db", 2**20)
     second = benches(folder, file)
     assert second.recovered == []
-    assert second.metrics.gauges["journal_durable"] == 0.0
+    assert second.metrics.gauges["reading_log_durable"] == 0.0
     for reading in readings[40:60]:
         second.turn(reading)
         second.wait()
     assert second.acknowledged == 20, "the stream goes on"
-    assert second.metrics.counts["journal_skipped_total"] == 20
+    assert second.metrics.counts["reading_log_skipped_total"] == 20
     assert caplog.text.count("acknowledged without being written down") == 1
     assert second.late == []
     file.dead = False
@@ -364,7 +364,7 @@ def test_a_start_on_a_failing_disk_answers_and_reads_what_was_left_before_it_wri
         second.wait()
     same(second.late, unanswered)
     assert second.metrics.counts["window_restarts_total"] == 2
-    assert second.metrics.gauges["journal_durable"] == 1.0
+    assert second.metrics.gauges["reading_log_durable"] == 1.0
     for reading in readings[70:80]:
         second.turn(reading)
     second.settle()
@@ -378,7 +378,7 @@ def test_windows_that_were_read_late_are_kept_until_they_are_answered(
     benches: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second crash before that costs nothing either. Mutation: `_take_over` that leaves them out of `_open`."""
-    monkeypatch.setattr(journal_module, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(reading_log_module, "_AGAIN_S", 0.0)
     first = benches(tmp_path)
     unanswered = first.turn(*stream(5, 40))
     folder = first.crash(tmp_path / "after")
@@ -386,7 +386,7 @@ def test_windows_that_were_read_late_are_kept_until_they_are_answered(
     second = benches(folder, file)
     file.dead = False
     until = time.monotonic() + PATIENCE_S
-    while second.metrics.gauges["journal_durable"] == 0.0:
+    while second.metrics.gauges["reading_log_durable"] == 0.0:
         assert time.monotonic() < until
         second.turn()
         second.wait()
@@ -396,7 +396,7 @@ def test_windows_that_were_read_late_are_kept_until_they_are_answered(
 
 
 def test_a_disk_that_is_full_or_fails_is_no_reason_not_to_start_and_a_wrong_path_is(tmp_path: Path) -> None:
-    """Mutation that this finds: an OSError that leaves `JournalFile.read` as it is."""
+    """Mutation that this finds: an OSError that leaves `ReadingLogFile.read` as it is."""
     path = tmp_path / "journal.db"
 
     def disk(code: int) -> Callable[[Path], sqlite3.Connection]:
@@ -408,14 +408,14 @@ def test_a_disk_that_is_full_or_fails_is_no_reason_not_to_start_and_a_wrong_path
     for code, kind in (
         (errno.ENOSPC, StoreError), (errno.EIO, StoreError), (errno.EROFS, StoreError), (errno.EACCES, StoreUnusable),
     ):  # fmt: skip
-        file = JournalFile(path, 2**20, disk(code))
+        file = ReadingLogFile(path, 2**20, disk(code))
         with pytest.raises(StoreError) as caught:
             file.read()
         assert type(caught.value) is kind, code
         file.close()
     path.unlink()
     path.mkdir()
-    file = JournalFile(path, 2**20)
+    file = ReadingLogFile(path, 2**20)
     with pytest.raises(StoreUnusable, match="directory; check its path"):
         file.read()
     file.close()
@@ -427,9 +427,9 @@ def test_crashes_one_after_the_other_do_not_lengthen_the_log(tmp_path: Path) -> 
     folder.mkdir()
     longest = 0
     for life in range(1, 9):
-        file = JournalFile(folder / "journal.db", 2**24)
-        assert [turn.seq for turn in file.read().turns] == list(range(1, life))
-        file.append([Turn(life, bytes(700_000))], 0)
+        file = ReadingLogFile(folder / "journal.db", 2**24)
+        assert [entry.seq for entry in file.read().entries] == list(range(1, life))
+        file.append([LogEntry(life, bytes(700_000))], 0)
         longest = max(longest, (folder / "journal.db-wal").stat().st_size)
         folder = crash_image(folder, tmp_path / f"life-{life}", "journal.db")
         file.close()
@@ -439,18 +439,18 @@ def test_crashes_one_after_the_other_do_not_lengthen_the_log(tmp_path: Path) -> 
 def test_how_much_was_settled_is_believed_only_with_its_checksum(tmp_path: Path) -> None:
     """Mutation that this finds: a checksum without it. A spoilt bit then called windows answered that were not."""
     path = tmp_path / "journal.db"
-    file = JournalFile(path, 2**20)
+    file = ReadingLogFile(path, 2**20)
     file.read()
-    file.replace("contract", Turn(1, b"state"))
-    file.append([Turn(2, b"a"), Turn(3, b"b")], 1)
+    file.replace("contract", LogEntry(1, b"state"))
+    file.append([LogEntry(2, b"a"), LogEntry(3, b"b")], 1)
     file.close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE turns SET settled = 3 WHERE seq = 3")
         db.commit()
-    file = JournalFile(path, 2**20)
+    file = ReadingLogFile(path, 2**20)
     left = file.read()
     file.close()
-    assert ([turn.seq for turn in left.turns], left.settled, left.damaged) == ([2], 1, 1)
+    assert ([entry.seq for entry in left.entries], left.settled, left.damaged) == ([2], 1, 1)
 
 
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:
@@ -459,7 +459,7 @@ def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None
     Mutation that this finds: `_commit` without `_hole`.
     """
 
-    class Hiccup(JournalFile):
+    class Hiccup(ReadingLogFile):
         attempts = 0
 
         def append(self, *arguments: object) -> None:
@@ -500,7 +500,7 @@ def test_a_new_contract_while_running_is_a_new_journal(benches: Make, tmp_path: 
     bench.turn(*stream(1, 30))
     other = contract(hop=8)
     bench.windower = Windower(other)
-    bench.journal.change(other, bench.windower)
+    bench.reading_log.change(other, bench.windower)
     readings = stream(2, 40)
     bench.turn(*readings[:20])
     bench.settle()
@@ -513,7 +513,7 @@ def test_a_new_contract_while_running_is_a_new_journal(benches: Make, tmp_path: 
 def test_two_processes_do_not_share_one(benches: Make, tmp_path: Path) -> None:
     benches(tmp_path)
     with pytest.raises(StoreError, match="in use by another process"):
-        JournalFile(tmp_path / "journal.db", 2**20).read()
+        ReadingLogFile(tmp_path / "journal.db", 2**20).read()
 
 
 @pytest.mark.parametrize("where", ["header", "row", "snapshot"])
@@ -554,9 +554,9 @@ REST = '[model]\nbundle = "x.edge"\n[[sink]]\ntype = "stdout"\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (MQTT + REST, r"needs a \[journal\] with a path"),
-        ('[[source]]\ntype = "stdin"\n[journal]\npath = "j.db"\n' + REST, "needs an mqtt source"),
-        (MQTT + REST + '[journal]\npath = "j.db"\nmax_bytes = 1\n', "max_bytes must be at least"),
+        (MQTT + REST, r"needs a \[reading_log\] with a path"),
+        ('[[source]]\ntype = "stdin"\n[reading_log]\npath = "j.db"\n' + REST, "needs an mqtt source"),
+        (MQTT + REST + '[reading_log]\npath = "j.db"\nmax_bytes = 1\n', "max_bytes must be at least"),
     ],
 )
 def test_a_configuration_that_cannot_keep_the_promise_is_refused(text: str, message: str) -> None:

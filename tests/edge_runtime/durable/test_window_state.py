@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.durable.window_state import Progress, SavedWindows
 from edge_runtime.errors import StoreError, StoreInUse
@@ -32,7 +32,7 @@ class Run:
         *,
         spec: InputContract | None = None,
         config: WindowConfig | None = None,
-        file: JournalFile | None = None,
+        file: ReadingLogFile | None = None,
         begin: bool = True,
     ) -> None:
         self.spec, config = spec or contract(), config or WindowConfig()
@@ -165,7 +165,7 @@ def test_an_answer_that_becomes_safe_after_the_stop_takes_nothing_back(tmp_path:
     run.stop()
 
 
-class Refusing(JournalFile):
+class Refusing(ReadingLogFile):
     """A disk that is full, or that cannot be read."""
 
     full = unreadable = False
@@ -175,7 +175,7 @@ class Refusing(JournalFile):
             raise StoreError("input/output error")
         return super().read()
 
-    def replace(self, contract: str, snapshot: Turn) -> None:
+    def replace(self, contract: str, snapshot: LogEntry) -> None:
         if self.full:
             raise StoreError("no room")
         super().replace(contract, snapshot)
@@ -236,12 +236,12 @@ def test_files_of_earlier_releases_name_the_same_windows() -> None:
 def test_turns_of_a_reading_log_are_taken_over_when_the_mode_changes(tmp_path: Path) -> None:
     """From ``reading`` to ``window`` with the same file: readings that were written down are not lost."""
     readings = stream(8, 30, keys=1)
-    file = JournalFile(tmp_path / "windows.db", 2**22)
+    file = ReadingLogFile(tmp_path / "windows.db", 2**22)
     file.read()
     progress = Progress(tmp_path, SystemClock())
     progress.use(contract(), WindowConfig())
-    file.replace(progress.contract, Turn(1, progress.snapshot(Windower(contract()))))
-    file.append([Turn(2 + i, encode_readings([reading])) for i, reading in enumerate(readings)], 1)
+    file.replace(progress.contract, LogEntry(1, progress.snapshot(Windower(contract()))))
+    file.append([LogEntry(2 + i, encode_readings([reading])) for i, reading in enumerate(readings)], 1)
     file.close()
     run = Run(tmp_path)
     same(run.again, Windower(contract()).push(readings))

@@ -401,7 +401,7 @@ def test_figures_come_and_go_with_what_the_board_reports(caplog: pytest.LogCaptu
     made.consider(sensors(12.0, None, unreadable=2))
     assert "power_watts" not in metrics.gauges
     assert "temperature_celsius" not in metrics.gauges
-    assert caplog.text.count("cannot be read") == 1
+    assert caplog.text.count("ignored sensors") == 1
 
 
 def test_energy_for_each_answer_is_that_of_the_last_minute() -> None:

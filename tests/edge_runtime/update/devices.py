@@ -21,7 +21,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.types import Prediction, Reading
 from edge_runtime.update.announcement import PAYLOAD_TYPE
 from edge_runtime.update.state import State
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 from tests.integration.running import PATIENCE_S, until
 from tests.models import tiny_bundle
 
@@ -218,7 +218,7 @@ class Device:
 
     @property
     def state(self) -> State:
-        state: State = self.updates.depot.state
+        state: State = self.updates.store.state
         return state
 
     @property
@@ -266,4 +266,4 @@ def assert_no_window_missing(answers: Answers) -> None:
 
 def state_of(folder: Path) -> State:
     """As the file has it."""
-    return Depot(folder / "updates", read_only=True).state
+    return UpdateStore(folder / "updates", read_only=True).state

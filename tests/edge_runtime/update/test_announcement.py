@@ -22,7 +22,7 @@ from edge_runtime.update import keys as key_sets
 from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, Signed, in_canary, seconds
 from edge_runtime.update.freshness import FloorClock, admitted
 from edge_runtime.update.state import State, forgiven
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 GOOD: dict[str, Any] = {
     "type": "announcement", "name": "watch", "version": 2, "sha256": "0" * 64, "size": 1000,
@@ -220,17 +220,17 @@ def test_an_operator_ends_the_hold_of_a_clock_that_was_wrong() -> None:
 
 def test_the_floor_follows_the_clock_and_survives_a_restart(tmp_path: Path) -> None:
     """Mutation: `FloorClock.wall` gives the clock's date alone."""
-    depot = Depot(tmp_path / "updates")
+    store = UpdateStore(tmp_path / "updates")
     clock = SimulatedClock()
     clock.wall = lambda: NOW  # type: ignore[method-assign]
-    floored = FloorClock(clock, depot)
+    floored = FloorClock(clock, store)
     ahead = [floored.ahead]
     floored.note()
     clock.wall = lambda: NOW + 3600  # type: ignore[method-assign]
     ahead.append(floored.ahead)
     assert ahead == [True, False], "an hour is not worth a write"
-    depot.close()
-    again = Depot(tmp_path / "updates")
+    store.close()
+    again = UpdateStore(tmp_path / "updates")
     clock.wall = lambda: 3.0  # type: ignore[method-assign]
     assert FloorClock(clock, again).wall() == NOW
     assert refusal(again.state, made(expires="2026-11-22T13:00:00Z"), 3.0) == "announcement_expired"

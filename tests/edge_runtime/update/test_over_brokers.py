@@ -17,13 +17,13 @@ from edge_runtime.app import App
 from edge_runtime.cli import main
 from edge_runtime.config import parse
 from edge_runtime.system.retry import Retry
+from edge_runtime.update import acquisition, check, fetch, inbox
 from edge_runtime.update import announcement as announcements
-from edge_runtime.update import check, fetch, inbox, intake
+from edge_runtime.update.acquisition import Acquisition
 from edge_runtime.update.chunks import Chunks
 from edge_runtime.update.inbox import Request
-from edge_runtime.update.intake import Intake
-from edge_runtime.update.rollout import Course
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.rollout import Rollout
+from edge_runtime.update.update_store import UpdateStore
 from tests.edge_runtime.update.devices import (
     HOP,
     Device,
@@ -99,7 +99,7 @@ class Site:
 
 @pytest.fixture(params=["mosquitto", "embedded"])
 def site(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(intake, "RETRY", Retry(base_s=0.01, cap_s=0.05))
+    monkeypatch.setattr(acquisition, "RETRY", Retry(base_s=0.01, cap_s=0.05))
     with (
         either_broker(request.param) as (url, port),
         Operator(port) as operator,
@@ -150,7 +150,7 @@ def test_chunks_of_another_file_are_refused_by_their_digest(factory: Factory, si
 @pytest.mark.parametrize("how", ["chunks that never come", "a server that never answers"])
 @pytest.mark.parametrize("what", ["drop", "apply"])
 def test_what_a_person_installs_comes_before_a_fetch(factory: Factory, site: Site, what: str, how: str) -> None:
-    """Mutation: `Intake.look` waits for the fetch: it never ends, and neither does the wait."""
+    """Mutation: `Acquisition.look` waits for the fetch: it never ends, and neither does the wait."""
     never = factory.bundle(9)
     with site.device(drop=site.folder / "drop") as device, socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
@@ -160,7 +160,7 @@ def test_what_a_person_installs_comes_before_a_fetch(factory: Factory, site: Sit
         if what == "drop":
             drop(site.folder, factory.bundle(2))
         else:
-            inbox.post(Depot(site.folder / "updates", read_only=True), Request(action="apply"), factory.bundle(2))
+            inbox.post(UpdateStore(site.folder / "updates", read_only=True), Request(action="apply"), factory.bundle(2))
         device.until_runs("watch/2")
         device.until(lambda: device.updates.status()["state"] == "fetching")  # and after it the fetch goes on
         device.stop()
@@ -249,8 +249,8 @@ def test_an_unexpected_error_in_an_update_ends_neither_the_stream_nor_later_upda
     data = bundle.read_bytes()
     with site.device(drop=site.folder / "drop") as device, FileServer(data) as files:
         for place, name in (
-            (announcements, "parse"), (Intake, "consider"), (fetch, "fetch"), (Chunks, "take"), (inbox, "requests"),
-            (Intake, "look"), (check, "examine"), (Course, "try_out"),
+            (announcements, "parse"), (Acquisition, "consider"), (fetch, "fetch"), (Chunks, "take"), (inbox,
+            "requests"), (Acquisition, "look"), (check, "examine"), (Rollout, "try_out"),
         ):  # fmt: skip
             with monkeypatch.context() as patched:
                 patched.setattr(place, name, fail)
@@ -262,7 +262,7 @@ def test_an_unexpected_error_in_an_update_ends_neither_the_stream_nor_later_upda
                 device.until(lambda before=before: device.counts.get("side_channel_errors_total", 0) > before)  # type: ignore[misc]
                 seen = len(device.answers.all)
                 device.until(lambda seen=seen: len(device.answers.all) > seen + 5)  # type: ignore[misc]
-        inbox.post(Depot(site.folder / "updates", read_only=True), Request(action="apply"), bundle)
+        inbox.post(UpdateStore(site.folder / "updates", read_only=True), Request(action="apply"), bundle)
         device.until_runs("watch/2")
         device.stop()
     assert_no_window_missing(device.answers)

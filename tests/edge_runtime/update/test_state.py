@@ -16,7 +16,7 @@ from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
 from edge_runtime.system import durable_file as durable
 from edge_runtime.update import state
 from edge_runtime.update.state import Floor, HeldBack, Installed, State
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
 FULL = State(
@@ -181,8 +181,8 @@ def test_a_nearly_full_disk_is_asked_again(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_state_that_cannot_be_written_is_not_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = Depot(tmp_path / "updates")
-    depot.change(lambda _: State(last="first"))
+    store = UpdateStore(tmp_path / "updates")
+    store.change(lambda _: State(last="first"))
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
@@ -190,21 +190,21 @@ def test_a_state_that_cannot_be_written_is_not_the_state(tmp_path: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with pytest.raises(StoreError, match="No space left on device; make room"):
-            depot.change(lambda _: State(last="second"))
-    assert depot.state.last == "first"
-    depot.close()
-    assert Depot(tmp_path / "updates").state.last == "first"
+            store.change(lambda _: State(last="second"))
+    assert store.state.last == "first"
+    store.close()
+    assert UpdateStore(tmp_path / "updates").state.last == "first"
 
 
 def test_a_damaged_state_gives_way_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Mutation: `Depot._load` looks at "state" alone: the highest version is forgotten."""
-    depot = Depot(tmp_path / "updates")
+    """Mutation: `UpdateStore._load` looks at "state" alone: the highest version is forgotten."""
+    store = UpdateStore(tmp_path / "updates")
     for version in (2, 3):
-        depot.change(lambda now, version=version: replace(now, highest={"watch": version}))  # type: ignore[misc]
-    depot.close()
+        store.change(lambda now, version=version: replace(now, highest={"watch": version}))  # type: ignore[misc]
+    store.close()
     path = tmp_path / "updates/state"
     path.write_bytes(path.read_bytes()[:-1])
-    again = Depot(tmp_path / "updates")
+    again = UpdateStore(tmp_path / "updates")
     assert again.state.highest == {"watch": 2}
     assert not again.damaged
     assert (tmp_path / "updates/state.damaged").exists()
@@ -214,35 +214,35 @@ def test_a_damaged_state_gives_way_to_the_one_before(tmp_path: Path, caplog: pyt
 
 
 def test_a_kill_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
-    depot = Depot(tmp_path / "updates")
-    depot.change(lambda now: replace(now, highest={"watch": 2}))
-    depot.close()
+    store = UpdateStore(tmp_path / "updates")
+    store.change(lambda now: replace(now, highest={"watch": 2}))
+    store.close()
     (tmp_path / "updates/state").replace(tmp_path / "updates/state.before")
-    assert Depot(tmp_path / "updates").state.highest == {"watch": 2}
+    assert UpdateStore(tmp_path / "updates").state.highest == {"watch": 2}
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
-    depot = Depot(tmp_path / "updates")
+    store = UpdateStore(tmp_path / "updates")
     with pytest.raises(ConfigError, match="another application uses it"):
-        Depot(tmp_path / "updates")
-    assert Depot(tmp_path / "updates", read_only=True).state == State()
-    depot.close()
-    Depot(tmp_path / "updates").close()
+        UpdateStore(tmp_path / "updates")
+    assert UpdateStore(tmp_path / "updates", read_only=True).state == State()
+    store.close()
+    UpdateStore(tmp_path / "updates").close()
 
 
 def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be used: No such file or directory"):
-        Depot(tmp_path / "no" / "updates")
+        UpdateStore(tmp_path / "no" / "updates")
 
 
 def test_only_what_no_state_names_is_removed(tmp_path: Path) -> None:
-    depot = Depot(tmp_path / "updates")
+    store = UpdateStore(tmp_path / "updates")
     names = {name: Installed(name="watch", version=i, sha256=name * 64) for i, name in enumerate("abcd", start=1)}
     for name in "abcd":
-        depot.path(name * 64).write_bytes(b"")
-        depot.path(name * 64).with_suffix(".edge.tuned.json").write_bytes(b"")
-    depot.change(lambda _: State(running=names["a"], previous=names["b"]))
-    depot.change(lambda _: State(running=names["c"], previous=names["a"]))
-    depot.tidy()
-    assert {path.name[0] for path in depot.bundles.iterdir()} == {"a", "b", "c"}  # b: the state before names it
-    depot.close()
+        store.path(name * 64).write_bytes(b"")
+        store.path(name * 64).with_suffix(".edge.tuned.json").write_bytes(b"")
+    store.change(lambda _: State(running=names["a"], previous=names["b"]))
+    store.change(lambda _: State(running=names["c"], previous=names["a"]))
+    store.tidy()
+    assert {path.name[0] for path in store.bundles.iterdir()} == {"a", "b", "c"}  # b: the state before names it
+    store.close()

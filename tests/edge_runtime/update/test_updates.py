@@ -13,10 +13,9 @@ from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.update import inbox
-from edge_runtime.update import rollout as course
+from edge_runtime.update import inbox, rollout
 from edge_runtime.update.inbox import Request
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 from tests.edge_runtime.update.devices import (
     Device,
     Factory,
@@ -28,7 +27,7 @@ from tests.edge_runtime.update.devices import (
 
 
 def ask(folder: Path, action: Any, bundle: Path | None = None) -> None:
-    inbox.post(Depot(folder / "updates", read_only=True), Request(action=action), bundle)
+    inbox.post(UpdateStore(folder / "updates", read_only=True), Request(action=action), bundle)
 
 
 def sabotage(monkeypatch: pytest.MonkeyPatch, version: int, fail: Any) -> None:
@@ -42,7 +41,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch, version: int, fail: Any) -> None:
 
 
 def leads(device: Device) -> bool:
-    return bool(device.updates.course.stage == "trial")
+    return bool(device.updates.rollout.stage == "trial")
 
 
 @pytest.mark.usefixtures("proven")
@@ -235,7 +234,7 @@ def test_a_stop_in_the_middle_is_no_failure(factory: Factory, folder: Path) -> N
         with Device(config) as device:
             if not device.updates.busy and device.state.candidate is None:
                 drop(folder, factory.bundle(2))
-            device.until(lambda: device.updates.course.stage == "shadow")
+            device.until(lambda: device.updates.rollout.stage == "shadow")
             device.stop()
         assert (state_of(folder).phase, state_of(folder).starts) == ("shadow", 0)
     with Device(configured(folder)) as device:
@@ -328,7 +327,7 @@ def test_a_full_disk_stops_the_update_and_not_the_stream(
     factory: Factory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: `_save` calls `then` all the same: the new model answers although no file says so."""
-    monkeypatch.setattr(course, "SAVE_AGAIN_S", 0.05)
+    monkeypatch.setattr(rollout, "SAVE_AGAIN_S", 0.05)
     full = [False]
     write = os.write
 
@@ -340,9 +339,9 @@ def test_a_full_disk_stops_the_update_and_not_the_stream(
     monkeypatch.setattr(os, "write", full_write)
     with Device(configured(folder, shadow_windows=100)) as device:
         drop(folder, factory.bundle(2))
-        device.until(lambda: device.updates.course.stage == "shadow")
+        device.until(lambda: device.updates.rollout.stage == "shadow")
         full[0] = True
-        device.until(lambda: device.updates.course.stage == "swapping")
+        device.until(lambda: device.updates.rollout.stage == "swapping")
         seen = len(device.answers.all)
         device.until(lambda: len(device.answers.all) > seen + 50)
         assert device.answers.models() == ["watch/1"]
@@ -367,12 +366,12 @@ def test_the_second_model_gets_its_share_of_the_time_and_no_more(
     sabotage(monkeypatch, 2, count)
     with Device(configured(folder, compare_share=0.1, shadow_windows=10**6)) as device:
         drop(folder, factory.bundle(2))
-        device.until(lambda: device.updates.course.stage == "shadow")
+        device.until(lambda: device.updates.rollout.stage == "shadow")
         before, began = len(calls), device.app.clock.monotonic()
         device.until(lambda: device.app.clock.monotonic() - began > 2.0)
         made, took = len(calls) - before, device.app.clock.monotonic() - began
         assert 1 <= made <= 1 + 0.1 * took / 0.02
-        assert device.updates.course.run.pair.tally.skipped > 0
+        assert device.updates.rollout.run.pair.tally.skipped > 0
 
 
 def test_updates_need_somebody_to_trust(folder: Path) -> None:

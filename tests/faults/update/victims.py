@@ -202,16 +202,15 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
     from edge_runtime.bundle.sandbox import ProbeReport  # noqa: PLC0415
     from edge_runtime.model import loading as model  # noqa: PLC0415
     from edge_runtime.system.retry import Retry  # noqa: PLC0415
-    from edge_runtime.update import intake  # noqa: PLC0415
-    from edge_runtime.update import rollout as course  # noqa: PLC0415
+    from edge_runtime.update import acquisition, rollout  # noqa: PLC0415
     from tests.edge_runtime.update.devices import Answers, Ticker, configured  # noqa: PLC0415
 
     def unprobed(_bundle: Any, variant: str, *_: Any, **__: Any) -> ProbeReport:
         return ProbeReport(variant=variant, outcome="ok")
 
     setattr(model, "probe", unprobed)  # noqa: B010 - the child process that tries a model has tests of its own
-    course.LOOK_S = 0.01
-    intake.RETRY = Retry(base_s=0.01, cap_s=0.05)
+    rollout.LOOK_S = 0.01
+    acquisition.RETRY = Retry(base_s=0.01, cap_s=0.05)
     if order.dies_of:
         _die(order)
     _watch_all(Points(order.kill_at, journal), folder)
@@ -229,10 +228,10 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
     source = Ticker(0.001)
     app.sources = [source]
     if order.announce:
-        app.loop.call_later(0.0, lambda: app.updates._intake.submit(order.announce.encode()))  # type: ignore[union-attr]
+        app.loop.call_later(0.0, lambda: app.updates._acquisition.submit(order.announce.encode()))  # type: ignore[union-attr]
 
     def finished() -> bool:
-        state = app.updates.depot.state  # type: ignore[union-attr]
+        state = app.updates.store.state  # type: ignore[union-attr]
         settled = state.running is not None or bool(state.held)
         return settled and not app.updates.busy and len(kept.all) >= order.minimum  # type: ignore[union-attr]
 

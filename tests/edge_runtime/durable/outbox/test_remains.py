@@ -11,7 +11,7 @@ import pytest
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log_file import JournalFile, Turn
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.errors import StoreError, StoreUnusable
 from edge_runtime.types import Reading
@@ -52,19 +52,19 @@ def test_readings_of_finished_windows_are_not_readable_in_the_journal_after_an_o
         values = np.frombuffer(marker(i) * 30, "<f4").reshape(-1, 2)
         return encode_readings([Reading("k", 0.0, values)])
 
-    file = JournalFile(tmp_path / "journal.db", 2**22)
+    file = ReadingLogFile(tmp_path / "journal.db", 2**22)
     file.read()
     for i in range(0, CASES, 10):
-        file.append([Turn(j + 1, row(j)) for j in range(i, i + 10)], 0)
+        file.append([LogEntry(j + 1, row(j)) for j in range(i, i + 10)], 0)
     assert remains(tmp_path) == list(range(CASES))
-    file.replace("contract", Turn(CASES + 1, row(CASES - 1)))
-    file.append([Turn(CASES + 2, b"later")], 0)
+    file.replace("contract", LogEntry(CASES + 1, row(CASES - 1)))
+    file.append([LogEntry(CASES + 2, b"later")], 0)
     file.close()
     assert remains(tmp_path) == [CASES - 1]
-    again = JournalFile(tmp_path / "journal.db", 2**22)
+    again = ReadingLogFile(tmp_path / "journal.db", 2**22)
     left = again.read()
     again.close()
-    assert (left.contract, left.snapshot, [turn.body for turn in left.turns]) == (
+    assert (left.contract, left.snapshot, [turn.body for turn in left.entries]) == (
         "contract",
         row(CASES - 1),
         [b"later"],
@@ -105,7 +105,7 @@ def use(store: str, path: Path) -> None:
         with Outbox(OutboxConfig(path=path), SystemClock()) as outbox:
             outbox.put([case(1)])
         return
-    file = JournalFile(path, 2**20)
+    file = ReadingLogFile(path, 2**20)
     try:
         file.read()
     finally:
@@ -137,21 +137,21 @@ def test_a_folder_that_is_deleted_under_an_outbox_is_said_and_the_counters_go_on
 def test_a_journal_that_is_deleted_while_it_is_written_begins_again_with_a_snapshot(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = JournalFile(tmp_path / "journal.db", 2**20)
+    file = ReadingLogFile(tmp_path / "journal.db", 2**20)
     file.read()
-    file.append([Turn(1, b"one")], 0)
+    file.append([LogEntry(1, b"one")], 0)
     for path in tmp_path.iterdir():
         path.unlink()
     with pytest.raises(StoreError, match="a snapshot comes first"):
-        file.append([Turn(2, b"two")], 0)
+        file.append([LogEntry(2, b"two")], 0)
     assert caplog.text.count("removed while it was in use") == 1
-    file.replace("contract", Turn(3, b"state"))
-    file.append([Turn(4, b"four")], 0)
+    file.replace("contract", LogEntry(3, b"state"))
+    file.append([LogEntry(4, b"four")], 0)
     file.close()
-    file = JournalFile(tmp_path / "journal.db", 2**20)
+    file = ReadingLogFile(tmp_path / "journal.db", 2**20)
     left = file.read()
     file.close()
-    assert (left.contract, left.snapshot, left.turns) == ("contract", b"state", [Turn(4, b"four")])
+    assert (left.contract, left.snapshot, left.entries) == ("contract", b"state", [LogEntry(4, b"four")])
 
 
 def test_another_outbox_that_is_put_in_its_place_is_taken_as_it_is(tmp_path: Path) -> None:

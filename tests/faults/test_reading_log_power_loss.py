@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
-from edge_runtime.durable.reading_log_file import JournalFile, Turn
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from tests.edge_runtime.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.power import Disk, Image, Mode
@@ -28,7 +28,7 @@ class Held(NamedTuple):
     """What the journal holds between two transactions."""
 
     snapshot: bytes
-    turns: tuple[Turn, ...]
+    entries: tuple[LogEntry, ...]
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Life:
     held: list[Held] = field(default_factory=lambda: [Held(b"", ())])
 
     def live(self, disk: Disk, connect: Connect, steps: int) -> None:
-        file = JournalFile(self.path, MAX_BYTES, connect)
+        file = ReadingLogFile(self.path, MAX_BYTES, connect)
         file.read()
         disk.mark(0)
         seq = 0
@@ -51,14 +51,14 @@ class Life:
                     group = []
                     for _ in range(self.rng.choice((1, 1, 3))):
                         seq += 1
-                        group.append(Turn(seq, self.rng.randbytes(self.rng.choice((60, 300, 2000)))))
-                    self.held.append(Held(now.snapshot, (*now.turns, *group)))
+                        group.append(LogEntry(seq, self.rng.randbytes(self.rng.choice((60, 300, 2000)))))
+                    self.held.append(Held(now.snapshot, (*now.entries, *group)))
                     file.append(group, 0)
                 case "snapshot":
                     seq += 1
                     body = self.rng.randbytes(self.rng.choice((500, 5000, 20_000)))
                     self.held.append(Held(body, ()))
-                    file.replace("contract", Turn(seq, body))
+                    file.replace("contract", LogEntry(seq, body))
                 case _:
                     file.close()
                     continue
@@ -69,12 +69,12 @@ class Life:
 def lost(image: Image, life: Life, folder: Path) -> bool:
     """Whether what the power cut left is neither what was promised nor that with the transaction under way."""
     restore_files(image.files, folder)
-    file = JournalFile(folder / NAME, MAX_BYTES, connect_sqlite)
+    file = ReadingLogFile(folder / NAME, MAX_BYTES, connect_sqlite)
     found = file.read()
     file.close()
     assert found.damaged == 0, f"{image.mode} at {image.moment}"
     at = image.promised or 0
-    return Held(found.snapshot, tuple(found.turns)) not in life.held[at : at + 2]
+    return Held(found.snapshot, tuple(found.entries)) not in life.held[at : at + 2]
 
 
 MODES: tuple[Mode, ...] = ("dropped", "kept", "torn", "torn")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.durable.reading_log_file import JournalFile, Turn
+from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.errors import StoreError
 from tests.edge_runtime.durable.outbox.outboxes import crash_image
 from tests.faults.conftest import Note, Tier
@@ -27,30 +27,30 @@ NAME = "journal.db"
 SNAPSHOT, LAST, SETTLED = 150, 300, 233
 
 
-def written(folder: Path, rng: random.Random, *, closed: bool) -> tuple[dict[str, bytes], list[Turn]]:
+def written(folder: Path, rng: random.Random, *, closed: bool) -> tuple[dict[str, bytes], list[LogEntry]]:
     """The files of a run that ended, or was killed, and its turns; a snapshot stands in the place of the first half."""
-    turns = [Turn(seq, rng.randbytes(rng.choice((40, 300, 1_500)))) for seq in range(1, LAST)]
-    file = JournalFile(folder / NAME, 2**20)
+    entries = [LogEntry(seq, rng.randbytes(rng.choice((40, 300, 1_500)))) for seq in range(1, LAST)]
+    file = ReadingLogFile(folder / NAME, 2**20)
     file.read()
-    file.append(turns[:SNAPSHOT], SETTLED - 100)
-    file.replace("contract", Turn(SNAPSHOT, rng.randbytes(700)))
-    for turn in turns[SNAPSHOT:]:
-        file.append([turn], SETTLED)
+    file.append(entries[:SNAPSHOT], SETTLED - 100)
+    file.replace("contract", LogEntry(SNAPSHOT, rng.randbytes(700)))
+    for entry in entries[SNAPSHOT:]:
+        file.append([entry], SETTLED)
     image = crash_image(folder, folder / "killed", NAME)
     file.close()
     source = folder if closed else image
     files = {one.name: one.read_bytes() for one in source.glob(f"{NAME}*") if one.suffix != ".lock" and one.is_file()}
-    return files, turns
+    return files, entries
 
 
-def at_second_try(file: JournalFile, *turns: Turn) -> None:
-    """Begin anew with a snapshot and go on, as `Journal` does; a file that shows its damage only now costs one try."""
-    snapshot, *others = turns
+def at_second_try(file: ReadingLogFile, *entries: LogEntry) -> None:
+    """Start again with a snapshot and go on, as `ReadingLog` does; damage that shows only now costs one try."""
+    snapshot, *others = entries
     for attempt in range(2):
         try:
             file.replace("contract", snapshot)
-            for turn in others:
-                file.append([turn], snapshot.seq)
+            for entry in others:
+                file.append([entry], snapshot.seq)
         except StoreError:
             assert attempt == 0
             with pytest.raises(StoreError, match="a snapshot comes first"):
@@ -69,12 +69,12 @@ def test_a_damaged_journal_gives_its_beginning_or_nothing_and_can_be_written_to(
     outcomes: Counter[str] = Counter()
     tried = tier(1_000, 20_000)
     for number in range(tried):
-        files, turns = runs[number % 2]
+        files, entries = runs[number % 2]
         folder = memory / "damaged"
         folder.mkdir()
         name, damage = spoil(files, folder, rng)
         try:
-            outcomes[examine(folder, turns)] += 1
+            outcomes[examine(folder, entries)] += 1
         except Exception as error:
             error.add_note(f"journal {number}: {damage} on {name}")
             raise
@@ -84,23 +84,28 @@ def test_a_damaged_journal_gives_its_beginning_or_nothing_and_can_be_written_to(
     assert {"whole", "its beginning", "nothing"} == set(outcomes)
 
 
-def examine(folder: Path, turns: list[Turn]) -> str:
+def examine(folder: Path, entries: list[LogEntry]) -> str:
     """Read it, go on as a run does, and read that again."""
-    file = JournalFile(folder / NAME, 2**20)
+    file = ReadingLogFile(folder / NAME, 2**20)
     found = file.read()
-    seqs = [turn.seq for turn in found.turns]
+    seqs = [entry.seq for entry in found.entries]
     first = SNAPSHOT + 1 if found.contract else 1  # without the end of the log there may be no snapshot yet
     assert seqs == list(range(first, first + len(seqs)))
-    assert found.turns == [turns[seq - 1] for seq in seqs]
+    assert found.entries == [entries[seq - 1] for seq in seqs]
     assert found.contract in {"contract", ""}
     assert found.settled in {0, SETTLED - 100, SETTLED}
-    fresh = Turn(found.seq + 1, b"snapshot"), Turn(found.seq + 2, b"one"), Turn(found.seq + 3, b"two")
+    fresh = LogEntry(found.seq + 1, b"snapshot"), LogEntry(found.seq + 2, b"one"), LogEntry(found.seq + 3, b"two")
     at_second_try(file, *fresh)
     file.close()
-    file = JournalFile(folder / NAME, 2**20)
+    file = ReadingLogFile(folder / NAME, 2**20)
     again = file.read()
     file.close()
-    assert (again.contract, again.snapshot, again.turns, again.damaged) == ("contract", b"snapshot", list(fresh[1:]), 0)
+    assert (again.contract, again.snapshot, again.entries, again.damaged) == (
+        "contract",
+        b"snapshot",
+        list(fresh[1:]),
+        0,
+    )
     if seqs and seqs[-1] == LAST - 1:
         return "whole"
     return "its beginning" if seqs else "nothing"

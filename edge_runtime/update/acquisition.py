@@ -1,4 +1,4 @@
-"""Intake of updates: announcements and dropped files, until a file is here in full and may be looked into.
+"""Acquisition of updates: announcements and dropped files, until a file is here in full and may be looked into.
 
 One at a time, the newest announcement first; what a person drops comes before anything from the network. What fails for
 reasons that may pass (network, a full disk) is tried again with back-off, from where it got to; what is refused is not,
@@ -28,7 +28,7 @@ from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.download import Downloader
 from edge_runtime.update.freshness import FloorClock
 from edge_runtime.update.job import Jobs, Line
-from edge_runtime.update.update_store import Depot
+from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import BrokerClient
@@ -92,12 +92,12 @@ class Receiver(Protocol):
         ...
 
 
-class Intake:
+class Acquisition:
     """Watches for news and gets what they are about.
 
     Args:
         config: where from.
-        depot: where to.
+        store: where to.
         receiver: told what has arrived.
         metrics: counts.
         clock: for back-off and dates.
@@ -107,17 +107,17 @@ class Intake:
     """
 
     def __init__(
-        self, config: UpdateConfig, depot: Depot, receiver: Receiver, metrics: Metrics, clock: FloorClock
+        self, config: UpdateConfig, store: UpdateStore, receiver: Receiver, metrics: Metrics, clock: FloorClock
     ) -> None:
         self._config = config
-        self._depot = depot
+        self._store = store
         self._receiver = receiver
         self._metrics = metrics
         self._clock = clock
         self._downloader = Downloader(
-            config, depot, lambda error, what: receiver.refused(error, what, flood=True), clock
+            config, store, lambda error, what: receiver.refused(error, what, flood=True), clock
         )
-        folders = [depot.requests] + ([config.drop] if config.drop is not None else [])
+        folders = [store.requests] + ([config.drop] if config.drop is not None else [])
         self._folders = [inbox.DropFolder(folder) for folder in folders]
         self._rng = random.Random()  # noqa: S311 - jitter
         self._loop: Scheduler | None = None
@@ -154,7 +154,7 @@ class Intake:
         self._loop, self._jobs, self._line = loop, jobs, line
         self._downloader.open(jobs, broker_client, barrier)
         if broker_client is not None and self._config.topic:
-            broker_client.leave(self._depot.state.filters)  # which a crash may have left in the session
+            broker_client.leave(self._store.state.filters)  # which a crash may have left in the session
             broker_client.listen([(self._config.topic, 1)], self._receive, barrier)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class Intake:
 
         def work() -> Announcement:
             signed = announcement.parse(message, self._receiver.keys)
-            self._depot.change(lambda now: freshness.admitted(now, signed, self._clock.wall()))
+            self._store.change(lambda now: freshness.admitted(now, signed, self._clock.wall()))
             return signed.announcement
 
         self._line.run(
@@ -251,7 +251,7 @@ class Intake:
         if not latest.concerns(config.identity):  # rule 2, before what would be an error for this device alone
             self.note = f"{latest.model} is for other devices: {config.identity} is not among them"
             return False
-        if not check.admit(self._depot.state, self._receiver.running, latest.name, latest.version, latest.sha256):
+        if not check.admit(self._store.state, self._receiver.running, latest.name, latest.version, latest.sha256):
             return False
         if latest.size > config.max_bytes:
             raise UpdateRefused("too_large", f"it has {latest.size} bytes, more than update.max_bytes "
@@ -261,7 +261,7 @@ class Intake:
         elif latest.not_before and (wait := announcement.seconds(latest.not_before) - now_s) > 0:  # rule 3
             self.note = f"{latest.model} is not before {latest.not_before}"
             self._again(min(wait, _LOOK_AGAIN_S))
-        elif self._depot.state.on_hold:
+        elif self._store.state.on_hold:
             self.note = f"{latest.model} waits: an operator put updates on hold"
         else:
             return True
@@ -270,7 +270,7 @@ class Intake:
     # -- fetching ----------------------------------------------------------------------------------------------------
 
     def _begin(self, latest: Announcement) -> None:
-        self._depot.forget_parts(keep=latest.sha256)
+        self._store.forget_parts(keep=latest.sha256)
         log.info("update: fetching %s, %d bytes", latest.model, latest.size)
         self._downloader.begin(latest, self._fetched, self._failed)
 
@@ -317,7 +317,7 @@ class Intake:
 
     def look(self) -> None:
         """See whether a bundle was dropped. It comes before what is being fetched, which is given up for now."""
-        if self._taking or self._receiver.busy or self._depot.state.on_hold:
+        if self._taking or self._receiver.busy or self._store.state.on_hold:
             return
         for folder in self._folders:
             path = folder.look()
@@ -343,7 +343,7 @@ class Intake:
             self.consider()
 
         self._jobs.run(
-            lambda: inbox.copy_in(path, self._depot, self._config.max_bytes),
+            lambda: inbox.copy_in(path, self._store, self._config.max_bytes),
             taken,
             failed,
         )

@@ -204,7 +204,7 @@ class App:
         return self._saved
 
     def _counters(self, stack: ExitStack) -> LifetimeCounters | None:
-        """Opened by `run`, like all files."""
+        """Build the lifetime counters; `run` opens them, like all files."""
         path = self.config.counters_file
         if path is None:
             return None
@@ -396,7 +396,7 @@ class App:
             self.stop()
 
     def _drain(self) -> None:
-        """What was accepted goes its way: windows answered, answers handed over, hard cases committed."""
+        """Drain what was accepted: answer windows, hand over answers, commit hard cases."""
         self._draining = True
         self._notifier.stopping()
         until = self.clock.monotonic() + self.config.drain_timeout_s
@@ -426,7 +426,7 @@ class App:
             )
 
     def _log_what_waits(self) -> None:
-        """A stream that has ended is not run again by anybody, unless they know that it is worth it."""
+        """Log what waits in the outbox, so that the operator knows whether to run an ended stream again."""
         if self.outbox is None or not all(source.finished for source in self.sources):
             return
         with suppress(StoreError):
@@ -448,13 +448,13 @@ class App:
         return load_model(config, self.clock)
 
     def start(self, config: ModelConfig) -> tuple[Model, FallbackChain | None]:
-        """The same, with whatever may stand in for what fails."""
+        """Load as `load` does, with a fallback chain where failover is on."""
         if config.failover == "off":
             return load_model(config, self.clock), None
         return fallback_chains.start(config, clock=self.clock, metrics=self.metrics, handed_over=self._handed_over)
 
     def fallback_chain_of(self, model: Model) -> FallbackChain | None:
-        """What stands in for a model that was loaded."""
+        """Build the fallback chain of a model that was loaded; None where failover is off."""
         if self.config.model.failover == "off":
             return None
         return fallback_chains.build_fallback_chain(model, self.config.model, clock=self.clock, metrics=self.metrics)
@@ -464,7 +464,7 @@ class App:
         fallback_chain.open(self.loop, self._publish_model_status)
 
     def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
-        """This is what answers now."""
+        """Take note of the model that answers now."""
         self.model, self.fallback_chain = model, fallback_chain
         if self.governor is not None:
             self.governor.follow(fallback_chain)
@@ -495,7 +495,7 @@ class App:
 
 
 def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClient]:
-    """A client to each broker; MQTT is not imported where there is none."""
+    """Build a client for each broker; MQTT is not imported where there is none."""
     if not config.broker:
         return {}
     from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415

@@ -209,12 +209,12 @@ def parse(text: str, path: Path) -> AppConfig:
 
 
 def _name_of(path: Path) -> str:
-    """A name for the application in this file; copies of the file elsewhere have other ones."""
+    """Derive a name for the application in this file; copies of the file elsewhere have other ones."""
     return f"{path.stem}-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that a person wrote.
+    """Read the text of a file that a person wrote.
 
     Raises:
         ConfigError: it cannot be read, or is not UTF-8.
@@ -227,7 +227,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, whole: str = "") -> T:
-    """A TOML text as a dataclass, whichever it is.
+    """Parse a TOML text as a dataclass, whichever it is.
 
     Args:
         cls: the dataclass.

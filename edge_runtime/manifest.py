@@ -204,7 +204,7 @@ def parse(data: bytes) -> Manifest:
 
 
 def dump(manifest: Manifest) -> bytes:
-    """The manifest as canonical JSON: fields in their order, keys of tables sorted; same manifest, same bytes.
+    """Encode the manifest as canonical JSON: fields in their order, keys of tables sorted; same manifest, same bytes.
 
     ``measured`` and ``fill`` are left out where they are empty: earlier versions do not know them, and would refuse the
     bundle.

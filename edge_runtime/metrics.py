@@ -38,7 +38,7 @@ class Histogram:
         return sum(self.counts)
 
     def quantile(self, q: float) -> float:
-        """The latency in seconds below which a share `q` of the observations lies; 0.0 when there are none."""
+        """Return the latency in seconds below which a share `q` of the observations lies; 0.0 without observations."""
         counts = list(self.counts)
         rank = q * sum(counts)
         seen = 0

@@ -163,7 +163,7 @@ class Pipeline:
         )
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
-        """A source's way in (see `edge_runtime.sources.Deliver`)."""
+        """Take readings from a source (see `edge_runtime.sources.Deliver`)."""
         counts = self._metrics.counts
         counts["readings_total"] += len(readings)
         began = self._clock.monotonic()
@@ -332,7 +332,7 @@ class Pipeline:
         self._metrics.counts["hard_total"] += n_hard
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
-        """The engine will not have these: values near the end of float32 can become infinite between two samples."""
+        """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""
         if len(windows) == 1:
             self._metrics.dropped[error.reason] += 1
             return
@@ -436,7 +436,7 @@ class Pipeline:
         return now
 
     def _committed(self, held: Mapping[str, _Held], join: Done) -> None:
-        """The cases of an iteration are committed or refused: send its answers, those of each key in order."""
+        """Send the answers of an iteration whose cases are committed or refused, those of each key in order."""
         ready: list[Prediction] = []
         done: list[Done] = []
         for key, one in held.items():

@@ -33,7 +33,7 @@ class Deferred:
         self._where = where
 
     def __call__(self) -> None:
-        """Makes it acceptable as a type argument (``tuple[X, ...]``); never called."""
+        """Make it acceptable as a type argument (``tuple[X, ...]``); never called."""
 
     def __or__(self, other: Any) -> Any:
         """``Deferred(...) | None``, as for a class."""
@@ -61,7 +61,7 @@ class OneOf:
         self.modules = {tag: Deferred(where) for tag, where in modules.items()}
 
     def __call__(self) -> None:
-        """Makes it acceptable as a type argument (``tuple[X, ...]``); never called."""
+        """Make it acceptable as a type argument (``tuple[X, ...]``); never called."""
 
     def __or__(self, other: Any) -> Any:
         """``OneOf(...) | None``, as for a class."""
@@ -87,7 +87,7 @@ class SchemaError(ValueError):
         self.where = where
 
     def dotted(self) -> str:
-        """The place as people write it, for example ``sink[1].topic``."""
+        """Render the place as people write it, for example ``sink[1].topic``."""
         text = ""
         for part in self.where:
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -83,7 +83,7 @@ measures. LiteRT hands its work to XNNPACK by itself, with KleidiAI's kernels in
 
 
 def detect(root: Path = files.ROOT) -> Profile:
-    """The machine as a plain processor; always an answer, since something runs this.
+    """Describe the machine as a plain processor; always an answer, since something runs this.
 
     Args:
         root: where the machine's files lie.
@@ -193,7 +193,7 @@ def _model(root: Path, info: Sequence[dict[str, str]]) -> str:
 
 
 def _x86_clusters(root: Path, online: tuple[int, ...]) -> tuple[Cluster, ...]:
-    """Performance and efficient cores of hybrid processors, which the kernel lists by kind of counter unit."""
+    """Return performance and efficient cores of hybrid processors, which the kernel lists by kind of counter unit."""
     kinds = [("performance core", "cpu_core"), ("efficient core", "cpu_atom"), ("low-power core", "cpu_lowpower")]
     found = []
     for name, unit in kinds:

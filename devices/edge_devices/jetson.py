@@ -85,7 +85,7 @@ _OVER_CURRENT = {1: "under_voltage", 2: "average_over_current", 3: "instantaneou
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The Jetson that this is, or None."""
+    """Detect the Jetson that this is, or None."""
     compatible = files.strings(root, "/proc/device-tree/compatible")
     soc = next((name.removeprefix("nvidia,") for name in compatible if name.removeprefix("nvidia,") in CHIPS), "")
     if not soc:
@@ -174,7 +174,7 @@ def gpu_choices(chip: Chip, memory_mb: int, dla_cores: int, jetpack: str) -> tup
 
 
 def release(root: Path) -> str:
-    """The release of Jetson Linux, for example ``36.4.0``; empty if the machine does not say.
+    """Return the release of Jetson Linux, for example ``36.4.0``; empty if the machine does not say.
 
     The file's first line reads ``# R36 (release), REVISION: 4.0, GCID: ..., BOARD: generic, ...``.
     """
@@ -224,7 +224,7 @@ def power_rails(root: Path) -> tuple[Gauge, ...]:
 
 
 def over_current(root: Path) -> tuple[Flag, ...]:
-    """Counts of what makes an Orin throttle itself: under-voltage, average and instantaneous over-current."""
+    """Count what makes an Orin throttle itself: under-voltage, average and instantaneous over-current."""
     found = []
     for folder in files.entries(root, "/sys/class/hwmon/hwmon*"):
         if files.text(root, f"{folder}/name") != "soctherm_oc":

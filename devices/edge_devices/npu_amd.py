@@ -22,7 +22,7 @@ EVIDENCE = Evidence(
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The XDNA NPU of this machine, or None."""
+    """Detect the XDNA NPU of this machine, or None."""
     nodes = buses.accelerators(root, "amdxdna")
     if not nodes:
         return None

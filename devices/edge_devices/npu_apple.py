@@ -27,7 +27,7 @@ _FIRST = (12, 0)
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The CoreML of this Mac, or None."""
+    """Detect the CoreML of this Mac, or None."""
     written = files.data(root, "/System/Library/CoreServices/SystemVersion.plist")
     if written is None:
         return None

@@ -33,7 +33,7 @@ _PCI = (0x1AC1, 0x089A)
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The Edge TPUs of this machine, or None."""
+    """Detect the Edge TPUs of this machine, or None."""
     sticks = sum(ids in _USB for ids in buses.usb(root))
     cards = buses.pci(root).count(_PCI)
     if not sticks and not cards:
@@ -58,7 +58,7 @@ _NO_NODE = "the Edge TPU card has no driver, since there is no /dev/apex_0; inst
 
 
 def choice(engine: str, device: str) -> EngineChoice:
-    """The delegate in one of the two engines that take delegates.
+    """Return the delegate in one of the two engines that take delegates.
 
     Args:
         engine: ``litert`` or ``tflite-runtime``.

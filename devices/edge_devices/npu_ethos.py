@@ -78,7 +78,7 @@ CHIPS = {
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The NPU of this i.MX, or None."""
+    """Detect the NPU of this i.MX, or None."""
     compatible = files.strings(root, "/proc/device-tree/compatible")
     chip = next((CHIPS[name] for name in compatible if name in CHIPS), None)
     if chip is None:

@@ -22,7 +22,7 @@ _MODELS = {0x2864: "Hailo-8"}
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The Hailo accelerator of this machine, or None."""
+    """Detect the Hailo accelerator of this machine, or None."""
     found = [device for vendor, device in buses.pci(root) if vendor == _VENDOR]
     nodes = files.entries(root, "/dev/hailo*")
     if not found and not nodes:

@@ -29,7 +29,7 @@ PROVIDER = "OpenVINOExecutionProvider"
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The Intel NPU and GPUs of this machine, or None."""
+    """Detect the Intel NPU and GPUs of this machine, or None."""
     npus = buses.accelerators(root, "intel_vpu")
     gpus = buses.render_nodes(root, ("i915", "xe"))
     if not npus and not gpus:

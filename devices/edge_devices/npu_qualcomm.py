@@ -25,7 +25,7 @@ EVIDENCE = Evidence(
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The Hexagon NPU of this machine, or None."""
+    """Detect the Hexagon NPU of this machine, or None."""
     compatible = files.strings(root, "/proc/device-tree/compatible")
     chip = next((name.removeprefix("qcom,") for name in reversed(compatible) if name.startswith("qcom,")), "")
     nodes = files.entries(root, "/dev/fastrpc-cdsp*")

@@ -35,7 +35,7 @@ TEFLON = EngineChoice(
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The RKNPU of this machine, or None."""
+    """Detect the RKNPU of this machine, or None."""
     compatible = files.strings(root, "/proc/device-tree/compatible")
     names = [name.removeprefix("rockchip,") for name in compatible if name.startswith("rockchip,")]
     chip = next((name for name in reversed(names) if name in CHIPS), "")

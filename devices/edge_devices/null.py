@@ -22,5 +22,5 @@ PROFILE = Profile(
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The null device where the tree asks for it in so many words, else None."""
+    """Return the null device where the tree has its marker file, else None."""
     return PROFILE if files.exists(root, "/etc/edge-runtime/null-device") else None

@@ -49,7 +49,7 @@ _THROTTLED = ("/sys/devices/platform/soc/soc:firmware/get_throttled", "/sys/devi
 
 
 def detect(root: Path = files.ROOT) -> Profile | None:
-    """The Raspberry Pi that this is, or None."""
+    """Detect the Raspberry Pi that this is, or None."""
     model = files.text(root, "/proc/device-tree/model") or ""
     if not model.startswith("Raspberry Pi"):
         return None
@@ -77,7 +77,7 @@ def detect(root: Path = files.ROOT) -> Profile | None:
 
 
 def throttling(root: Path) -> tuple[Flag, ...]:
-    """What the firmware and the voltage monitor say."""
+    """List the throttling flags of the firmware and the voltage monitor."""
     for pattern in _THROTTLED:
         for path in files.entries(root, pattern):
             return tuple(Flag(name=name, path=path, base=16, mask=bit) for name, bit in _BITS.items())

@@ -107,7 +107,7 @@ class Stream:
                 yield encode_publish(f"sensors/{key}/raw".encode(), struct.pack("<d", t) + values.tobytes())
 
     def take(self, messages: int) -> list[bytes]:
-        """The next messages, as packets of MQTT 3.1.1 at QoS 0."""
+        """Return the next messages, as packets of MQTT 3.1.1 at QoS 0."""
         return list(itertools.islice(self._packets, messages))
 
 
@@ -167,7 +167,7 @@ class Driver:
 
 @contextmanager
 def runtime(model: Model, config: BenchConfig) -> Iterator[tuple[Driver, Feeder]]:
-    """The application, as `edge-runtime run` builds it: MQTT in, MQTT out, QoS 0, every answer local."""
+    """Run the application, as `edge-runtime run` builds it: MQTT in, MQTT out, QoS 0, every answer local."""
     with Feeder() as feeder:
         app = App(
             AppConfig(
@@ -197,7 +197,7 @@ def runtime(model: Model, config: BenchConfig) -> Iterator[tuple[Driver, Feeder]
 
 @contextmanager
 def handwritten(manifest: Manifest, call: Call) -> Iterator[tuple[Driver, Feeder]]:
-    """The hand-written loop, driven as paho's own `loop_forever` drives it."""
+    """Run the hand-written loop, driven as paho's own `loop_forever` drives it."""
     import paho.mqtt.client as paho  # noqa: PLC0415 - heavy
     from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415
 

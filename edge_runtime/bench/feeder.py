@@ -32,7 +32,7 @@ _RECEIVE_BYTES: Final = 256 * 1024
 
 
 def answer(packet: Packet, version: int, max_qos: int = 0) -> bytes:
-    """What a broker that grants everything answers to a control packet; empty for those that need no answer."""
+    """Answer a control packet as a broker that grants everything; empty for those that need no answer."""
     first, body = packet
     if first == CONNECT:
         return encode_connack(Connack(session_present=False, reason_code=0), decode_connect(body).version)

@@ -45,7 +45,7 @@ def json_decoder(loads: Callable[[bytes | bytearray], Any]) -> Decode:
 
 
 def onnx_call(model: bytes, *, channels_first: bool = True) -> Call:
-    """A window through `InferenceSession.run`."""
+    """Run a window through `InferenceSession.run`."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime as ort  # noqa: PLC0415 - not before telemetry is off
 
@@ -64,7 +64,7 @@ def onnx_call(model: bytes, *, channels_first: bool = True) -> Call:
 
 
 def tflite_call(model: bytes, interpreter_class: Any, *, channels_first: bool = False) -> Call:
-    """A window through a TensorFlow Lite interpreter, quantised by hand where the file takes integers."""
+    """Run a window through a TensorFlow Lite interpreter, quantised by hand where the file takes integers."""
     interpreter = interpreter_class(model_content=model, num_threads=1)
     interpreter.allocate_tensors()
     source, result = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
@@ -147,7 +147,7 @@ class HandWritten:
 
     @classmethod
     def for_bundle(cls, client: Any, call: Call, manifest: Manifest) -> HandWritten:
-        """The loop for a bundle's own windows and labels, raw payloads."""
+        """Build the loop for a bundle's own windows and labels, raw payloads."""
         contract = manifest.input
         return cls(
             client,
@@ -182,7 +182,7 @@ class HandWritten:
 
 
 def library_call(variant: Variant, model: bytes, engine: str) -> Call:
-    """The engine's own library, as a hand-written program uses it.
+    """Load the engine's own library, as a hand-written program uses it.
 
     Args:
         variant: of a bundle.

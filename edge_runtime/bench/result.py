@@ -79,7 +79,7 @@ class BenchResult:
         return orjson.dumps({**asdict(self), **ratios}, option=orjson.OPT_INDENT_2)
 
     def text(self) -> str:
-        """A table, and what it comes to in words."""
+        """Render a table, and its summary in words."""
         rows = [("", "CPU us/window", "/ bare", "messages/s", "p50 us", "p99 us")]
         rows.append(("bare library call", f"{self.bare_us:.1f}", "1.00", "", "", ""))
         for call in self.calls:
@@ -161,7 +161,7 @@ class BenchResult:
 
 
 def machine() -> dict[str, str]:
-    """What this is: processor, system and the versions that matter."""
+    """Describe this machine: processor, system and the versions that matter."""
     found = {"processor": _processor(), "system": platform.platform(), "python": platform.python_version()}
     for package in ("numpy", "paho-mqtt", "orjson"):
         try:
@@ -172,7 +172,7 @@ def machine() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor's name as Linux tells it, which boards do in different places; else its architecture."""
+    """Return the processor's name as Linux tells it, which boards do in different places; else its architecture."""
     for path, mark in ((Path("/proc/device-tree/model"), ""), (Path("/proc/cpuinfo"), "model name")):
         try:
             text = path.read_text(encoding="utf-8", errors="replace").strip("\0\n ")

@@ -71,7 +71,7 @@ def safe_name(name: str) -> bool:
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """The archive of these files.
+    """Pack these files into an archive.
 
     Raises:
         ValueError: a name that `safe_name` refuses, or two that differ in case only.

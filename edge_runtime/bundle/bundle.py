@@ -106,7 +106,7 @@ class Bundle:
         return signature.root_digest(digest for _, digest in sorted(self.digests.items()))
 
     def variant(self, name: str) -> Variant:
-        """The variant of this name.
+        """Return the variant of this name.
 
         Raises:
             IncompatibleError: there is none.
@@ -118,7 +118,7 @@ class Bundle:
         raise IncompatibleError(f"{self.path.name} has no variant '{name}'; it has: {names}")
 
     def read_variant(self, name: str) -> bytes:
-        """The model file of a variant: exactly the bytes whose digest the manifest states.
+        """Read the model file of a variant: exactly the bytes whose digest the manifest states.
 
         Raises:
             IncompatibleError: no such variant.
@@ -152,7 +152,7 @@ class Bundle:
         return today > date.fromisoformat(self.manifest.expires)
 
     def describe(self) -> dict[str, Any]:
-        """What ``inspect`` shows, as plain values that become JSON."""
+        """Describe the bundle as plain values that become JSON, for ``inspect``."""
         manifest_ = dataclasses.asdict(self.manifest)
         for variant in manifest_["variants"]:
             variant["runs_here"] = not refusals(self.variant(variant["name"]))
@@ -240,7 +240,7 @@ def _open(path: Path) -> int:
 
 
 def _check_manifest(contents: Manifest) -> None:
-    """What the types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
+    """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
     listed = [variant.file for variant in contents.variants] + [file.file for file in contents.files]
     for name in listed:
         if not safe_name(name) or name in (MANIFEST, SIGNATURE):
@@ -428,7 +428,7 @@ def load_engine(
 
 
 def engine_for(variant: Variant) -> str:
-    """The best installed engine for a variant.
+    """Find the best installed engine for a variant.
 
     Raises:
         IncompatibleError: none is installed; the message has the line that installs one.
@@ -458,7 +458,7 @@ def verify_golden(engine: Engine, bundle: Bundle, variant: str) -> float:
 
 
 def replay(engine: Engine, variant: Variant, inputs: Floats, expected: Floats) -> float:
-    """What `verify_golden` does, for vectors already at hand; see there.
+    """Replay golden vectors already at hand; see `verify_golden`.
 
     All vectors go through together and the first few once more alone, last one first: batches of one take another path
     through an engine, and a model that carries state from window to window answers differently then.

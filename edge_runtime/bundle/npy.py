@@ -23,7 +23,7 @@ _SHAPE = re.compile(rb"'shape': \((\d{1,10}(?:, \d{1,10}){0,7})(,?)\)")
 
 
 def dump(array: npt.NDArray[np.floating[Any]]) -> bytes:
-    """An array of one to eight dimensions as the bytes of an .npy file: float16 as it is, all others as float32."""
+    """Encode an array of one to eight dimensions as .npy bytes: float16 as it is, all others as float32."""
     kind = "<f2" if array.dtype == np.float16 else "<f4"
     return _header(array.shape, kind) + np.ascontiguousarray(array, dtype=kind).tobytes()
 

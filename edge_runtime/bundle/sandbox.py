@@ -128,7 +128,7 @@ def probe(
 
 
 def child() -> NoReturn:
-    """The other side."""
+    """Serve as the child process of `probe`."""
     child_process.answer(_attempt)
 
 

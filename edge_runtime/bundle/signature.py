@@ -97,7 +97,7 @@ def load_keys(paths: Iterable[Path]) -> tuple[TrustedKey, ...]:
 
 
 def key_id(public: EllipticCurvePublicKey) -> str:
-    """What names a key in a signature: the SHA-256 of its PEM form, hexadecimal."""
+    """Name a key as signatures do: the SHA-256 of its PEM form, hexadecimal."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only where signatures are verified
 
     form = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -105,7 +105,7 @@ def key_id(public: EllipticCurvePublicKey) -> str:
 
 
 def hash_of(curve: EllipticCurve) -> HashAlgorithm:
-    """The hash that goes with a curve.
+    """Return the hash that goes with a curve.
 
     Raises:
         ValueError: signatures do not use this curve.
@@ -120,7 +120,7 @@ def hash_of(curve: EllipticCurve) -> HashAlgorithm:
 
 
 def pae(payload: bytes, kind: str = PAYLOAD_TYPE) -> bytes:
-    """The bytes that are signed: DSSE's pre-authentication encoding of payload type and payload."""
+    """Encode the bytes that are signed: DSSE's pre-authentication encoding of payload type and payload."""
     encoded = kind.encode()
     return b"DSSEv1 %d %b %d %b" % (len(encoded), encoded, len(payload), payload)
 
@@ -264,7 +264,7 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 
 def _fields(value: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An object with these fields and no other."""
+    """Check that an object has these fields and no other."""
     found = _object(value, what)
     if not set(required) <= found.keys() <= {*required, *optional}:
         raise SignatureError(f"its signature is malformed: {what} must have {', '.join(required)} and nothing else")

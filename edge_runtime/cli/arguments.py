@@ -10,7 +10,7 @@ _WILDCARDS = frozenset("*?[")
 
 
 def existing_file(text: str) -> Path:
-    """A file that is there: a bundle, a configuration.
+    """Parse the path of a file that is there: a bundle, a configuration.
 
     Raises:
         argparse.ArgumentTypeError: it is not, or it is something else.
@@ -22,7 +22,7 @@ def existing_file(text: str) -> Path:
 
 
 def recording(text: str) -> Path:
-    """A recording that is there, or a pattern that fits at least one.
+    """Parse the path of a recording that is there, or a pattern that fits at least one.
 
     Raises:
         argparse.ArgumentTypeError: nothing is.
@@ -50,7 +50,7 @@ def add_trusted(parser: argparse._ActionsContainer, *names: str) -> None:
 
 
 def output_file(text: str) -> Path:
-    """A file to be written, new or not, in a folder that is there.
+    """Parse the path of a file to be written, new or not, in a folder that is there.
 
     Raises:
         argparse.ArgumentTypeError: there is no such folder, or something else stands there.
@@ -76,7 +76,7 @@ def channel_column(text: str) -> tuple[str, str]:
 
 
 def port(text: str) -> int:
-    """A TCP port; 0 lets the system choose.
+    """Parse a TCP port; 0 lets the system choose.
 
     Raises:
         argparse.ArgumentTypeError: it is none.
@@ -85,7 +85,7 @@ def port(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A whole number from 1.
+    """Parse a whole number from 1.
 
     Raises:
         argparse.ArgumentTypeError: it is none.
@@ -94,7 +94,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A length of time, or another number that cannot be negative.
+    """Parse a length of time, or another number that cannot be negative.
 
     Raises:
         argparse.ArgumentTypeError: it is none.
@@ -109,7 +109,7 @@ def seconds(text: str) -> float:
 
 
 def factor(text: str) -> float:
-    """A number above 0.
+    """Parse a number above 0.
 
     Raises:
         argparse.ArgumentTypeError: it is none.

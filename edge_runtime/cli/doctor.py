@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(root: Path = ROOT) -> dict[str, Any]:
-    """The findings as plain data.
+    """Collect the findings as plain data.
 
     Args:
         root: where the machine's files lie.
@@ -168,7 +168,7 @@ def _available() -> list[str]:
 
 
 def _sensors(profile: Profile, root: Path) -> Iterator[dict[str, Any]]:
-    """What the machine tells of itself, read once."""
+    """Read the machine's sensors once."""
     for gauge in profile.temperatures:
         yield {"kind": "temperature", "name": gauge.name, "value": gauge.read(root), "unit": gauge.unit,
                "limit": gauge.limit}  # fmt: skip
@@ -185,7 +185,7 @@ def _sensors(profile: Profile, root: Path) -> Iterator[dict[str, Any]]:
 
 
 def _access(profile: Profile, root: Path) -> str:
-    """What keeps this user from an accelerator's device nodes; empty if nothing does."""
+    """Explain what keeps this user from an accelerator's device nodes; empty if nothing does."""
     for node in filter(None, profile.details.get("nodes", "").split(", ")):
         path = root / node.lstrip("/")
         if path.exists() and not os.access(path, os.R_OK | os.W_OK):
@@ -285,7 +285,7 @@ def _processor(report: dict[str, Any]) -> str:
 
 
 def _takes(choice: dict[str, Any]) -> str:
-    """What of a bundle's variants it takes, where that is not any."""
+    """Name the variants of a bundle that it takes, where that is not any."""
     if len(choice["precisions"]) == 4:
         return ""
     made = f" made by {choice['compiled']}" if choice["compiled"] else ""

@@ -235,7 +235,7 @@ def _meta(meta: bytes) -> Any:
 
 
 def _tensor(body: bytes) -> dict[str, float]:
-    """What can be said of a window's values without the bundle that knows their shape."""
+    """Describe a window's values as far as that goes without the bundle that knows their shape."""
     import numpy as np  # noqa: PLC0415
 
     values = np.frombuffer(body[: len(body) // 4 * 4], "<f4")

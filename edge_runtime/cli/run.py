@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     notifier = SystemdNotifier() if options.check else SystemdNotifier.from_environment(os.environ)
 
     def replace_process(handed_over: Mapping[str, object]) -> None:
-        """An engine hangs in this process: the same program, with the same number, begins anew without it."""
+        """Start the same program with the same process number, since an engine hangs in this process."""
         flags = ["--json"] if options.json else []
         arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
         safe = ["-P"] if sys.flags.safe_path else []

@@ -166,14 +166,14 @@ def _every_path(value: Any) -> Iterator[Path]:
 
 
 def groups_of(app: AppConfig, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Groups that the sensors and accelerators of an application belong to."""
+    """List the groups that the sensors and accelerators of an application belong to."""
     needed = [group for source in app.source for group in _OF_SOURCE.get(source.type, ())]
     needed += _OF_ACCELERATOR if app.model.accelerators else ()
     return tuple(dict.fromkeys([*needed, *more]))
 
 
 def unit(app: AppConfig, config: ServiceConfig) -> str:
-    """The unit file.
+    """Write the unit file.
 
     Raises:
         ConfigError: a path in the configuration that a service cannot use.
@@ -220,7 +220,7 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
 
 
 def _process(config: ServiceConfig, groups: Sequence[str]) -> list[str]:
-    """What runs, where, and as whom."""
+    """List the settings for the process: program, folder and user."""
     command = [str(config.python), "-P", "-m", "edge_runtime", "run", str(config.app)]
     return [
         "Type=notify",
@@ -275,7 +275,7 @@ def _devices(app: AppConfig, groups: Sequence[str]) -> list[str]:
 
 
 def _kernel(app: AppConfig) -> list[str]:
-    """What it may ask of the kernel: no more than an ordinary service."""
+    """List the kernel's limits: no more than an ordinary service may ask."""
     return [
         "NoNewPrivileges=yes",
         "CapabilityBoundingSet=",
@@ -304,7 +304,7 @@ def _kernel(app: AppConfig) -> list[str]:
 
 
 def hints(app: AppConfig, config: ServiceConfig, known_groups: Sequence[str]) -> list[str]:
-    """What to type before the service can start, as lines for a shell and comments.
+    """List what to type before the service can start, as lines for a shell and comments.
 
     Args:
         app: the configuration.
@@ -344,14 +344,14 @@ def hints(app: AppConfig, config: ServiceConfig, known_groups: Sequence[str]) ->
 
 
 def _word(text: str) -> str:
-    """A word of ``ExecStart``: specifiers, variables, quotes and blanks taken literally (systemd.syntax(7))."""
+    """Quote a word of ``ExecStart``: specifiers, variables, quotes and blanks taken literally (systemd.syntax(7))."""
     _refuse_odd(text)
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{text}"' if re.search(r"[\s'\";\\]", text) else text
 
 
 def _path(path: Path) -> str:
-    """A path in a list of them: without variables, which are not expanded there."""
+    """Quote a path in a list of them: without variables, which are not expanded there."""
     text = str(path)
     _refuse_odd(text)
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
@@ -359,7 +359,7 @@ def _path(path: Path) -> str:
 
 
 def _whole(path: Path) -> str:
-    """A path that is all of a setting: nothing is quoted there, but specifiers are expanded."""
+    """Quote a path that is all of a setting: nothing is quoted there, but specifiers are expanded."""
     text = str(path)
     _refuse_odd(text)
     return text.replace("%", "%%")

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:
-    """What `run` answers with, as long as its configuration does not say otherwise; the best of the accelerators."""
+    """Find what `run` answers with, unless its configuration says otherwise; the best of the accelerators."""
     best = next(iter(tuning.gains()), None)
     return best.figure if best and best.worth else tuning.choose(), best
 
@@ -133,7 +133,7 @@ def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:
 
 
 def _lines(tuning: Tuning) -> list[str]:
-    """The figures as people read them, then what was refused, then the choice."""
+    """Render the figures for people, then what was refused, then the choice."""
     rows = [("variant", "on", "threads", "median us", "95 % us", "cpu us", "ratio to the first")]
     rows += [
         (
@@ -159,7 +159,7 @@ def _lines(tuning: Tuning) -> list[str]:
 
 
 def _verdict(tuning: Tuning) -> list[str]:
-    """What `run` will take, and why."""
+    """Explain what `run` will take, and why."""
     figure, gain = _choice(tuning)
     if gain is None or gain.processor is None:
         return [f"run takes {_named(figure)}, the fastest here"]
@@ -189,7 +189,7 @@ def _switch(figure: Figure) -> str:
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    """An inline table; TOML's basic strings are JSON's."""
+    """Render an inline table; TOML's basic strings are JSON's."""
     parts = (
         f"{json.dumps(name)} = {_toml(value) if isinstance(value, dict) else json.dumps(value)}"
         for name, value in table.items()

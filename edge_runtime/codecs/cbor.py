@@ -42,7 +42,7 @@ class CborConfig(DocumentConfig):
 
 
 def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
-    """A function that parses CBOR with all limits in place.
+    """Load the function that parses CBOR with all limits in place.
 
     It raises InputError with reason ``malformed`` or ``empty`` for whatever is not a plain document.
 

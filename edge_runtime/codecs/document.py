@@ -114,7 +114,7 @@ class DocumentReader:
             self.read = self._read_mapped
 
     def _read_own(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
-        """Readings of one document.
+        """Read one document with this reader's own rules.
 
         Args:
             document: as the format's library returned it.
@@ -222,7 +222,7 @@ def _as_list(column: Any) -> Any:
 
 
 def _finder(path: str) -> Find:
-    """A function that finds the value at a dotted path, or None. A field named with the dots in it comes first."""
+    """Build a function that finds the value at a dotted path, or None; a field with dots in its name comes first."""
     if not path:
         return _nothing
     if path == ".":

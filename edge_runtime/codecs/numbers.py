@@ -50,7 +50,7 @@ class TypedArray:
     data: bytes
 
     def array(self) -> npt.NDArray[Any]:
-        """The numbers, in one dimension.
+        """Return the numbers, in one dimension.
 
         Raises:
             InputError: ``malformed``; the bytes are no whole number of them.
@@ -104,7 +104,7 @@ def samples(flat: Float32, channels: int) -> Float32:
 
 
 def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float32:
-    """Samples from a decoded document.
+    """Return samples from a decoded document.
 
     Args:
         values: a list of samples, each a list of channel values; or one flat list, interleaved sample by sample; or a
@@ -154,7 +154,7 @@ def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float
 
 
 def numbers(values: Any, what: str) -> npt.NDArray[Any]:
-    """A byte string of little-endian float32, or a typed array, as an array of one dimension.
+    """Read a byte string of little-endian float32, or a typed array, as an array of one dimension.
 
     Raises:
         InputError: ``malformed``; it is something else.
@@ -279,7 +279,7 @@ def arrival(received: float, n: int, period_s: float) -> float:
 
 
 def check_key(key: Any) -> str:
-    """A key that came from a payload. Whole numbers are taken as they are written.
+    """Check a key that came from a payload. Whole numbers are taken as they are written.
 
     Raises:
         InputError: ``no_key``.

@@ -214,7 +214,7 @@ class SenmlCodec:
         return None
 
     def _absent(self, record: Mapping[Any, Any], *, has_base_value: bool) -> int | None:
-        """The value of a record without ``v``: nothing beside a sum, zero on top of a base value (section 4.5.2)."""
+        """Return the value of a record without ``v``: none beside a sum, zero on a base value (section 4.5.2)."""
         labels = self._labels
         if labels.v in record or labels.vs in record or labels.vb in record or labels.vd in record:
             raise InputError("malformed", "a channel's SenML value is a text, a boolean, data or null, not a number")

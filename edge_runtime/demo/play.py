@@ -78,7 +78,7 @@ def play(url: str, turns: list[Turn], *, base: float, speed: float, rate_hz: flo
 
 
 def main() -> int:
-    """Called by the demo in a child process."""
+    """Play the demo's messages; the demo calls this in a child process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recordings", type=Path)
     parser.add_argument("--url", required=True)

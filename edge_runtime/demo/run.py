@@ -241,7 +241,7 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def _first_url(process: subprocess.Popen[str], what: str) -> str:
-    """The URL in the first line that a process prints once it listens."""
+    """Find the URL in the first line that a process prints once it listens."""
     assert process.stdout is not None
     line = process.stdout.readline()
     for word in line.split():
@@ -302,7 +302,7 @@ def _player(demo: Demo, url: str, base: float, rate_hz: float) -> Iterator[subpr
 
 
 def _addressed(config: AppConfig, broker: str, cloud: str, state: Path) -> AppConfig:
-    """The demo's own configuration with the addresses of this run."""
+    """Put the addresses of this run into the demo's own configuration."""
     if config.cloud is None or config.outbox is None:
         raise ConfigError("the demo's app.toml has no [cloud] or no [outbox]")
     return replace(
@@ -323,7 +323,7 @@ def _say(out: TextIO, text: str) -> None:
 
 
 def teacher_accuracy(teacher: Model, device: Model, recordings: list[Recording]) -> float:
-    """What the large model would have said to every window of the device, had each been sent."""
+    """Compute the large model's accuracy on every window of the device, had each been sent."""
     contract = device.manifest.input
     history = contract.history
     right = total = 0
@@ -381,7 +381,7 @@ def _outcome(
 
 
 def table(o: Outcome) -> str:
-    """The figures for people."""
+    """Render the figures for people."""
     rows = [
         ("people in the recordings", f"{', '.join(map(str, o.people))} (not among those trained on)"),
         ("windows", f"{o.windows}"),

@@ -96,7 +96,7 @@ class Truth:
         return sorted(self._turns, key=lambda name: int(name.rsplit("-", 1)[1]))
 
     def at(self, watch: str, t: float) -> Turn | None:
-        """What this watch played at that time; None in a pause or for a watch that is not in the plan."""
+        """Find what this watch played at that time; None in a pause or for a watch that is not in the plan."""
         starts = self._starts.get(watch)
         if starts is None:
             return None

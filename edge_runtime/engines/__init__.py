@@ -58,7 +58,7 @@ def available(model_format: str) -> tuple[EngineKind, ...]:
 
 
 def find(name: str) -> EngineKind:
-    """The engine of this name.
+    """Find the engine of this name.
 
     Raises:
         EngineError: no engine is called so.

@@ -65,7 +65,7 @@ def _load(package: str, model: bytes, options: EngineOptions, provider_options: 
 
 
 def _taken(module: Any, model: bytes, delegates: list[Any], names: str) -> str:
-    """What delegates take of a model: it runs on the CPU without a word if that is nothing.
+    """Count the nodes that delegates take of a model: it runs on the CPU without a word if that is nothing.
 
     XNNPACK, which these libraries hand the rest to by themselves, is left out of this trial, so that every part that
     was taken over is an external delegate's.
@@ -251,7 +251,7 @@ class LitertEngine:
 
 
 def _resizable(trial: _Session, interpreter: Callable[[], Any], samples: list[Array]) -> _Session | None:
-    """A second interpreter for whole batches, or None if this model must be given its rows one by one.
+    """Build a second interpreter for whole batches, or None if this model must be given its rows one by one.
 
     A model qualifies when its answers do not depend on the order of the rows (it keeps no state) and when several rows
     at once get the answers that each gets alone (no reshape folds the batch into another axis).

@@ -21,7 +21,7 @@ _LIMIT = np.float32(1e6)
 
 
 def describe(input_shape: tuple[int, ...], labels: int) -> bytes:
-    """The "model file" of the null engine.
+    """Write the "model file" of the null engine.
 
     Args:
         input_shape: shape of one window, without the batch axis.

@@ -77,7 +77,7 @@ def load(model: bytes, options: EngineOptions, provider_options: Mapping[str, An
 
 
 def available_providers() -> list[str]:
-    """The execution providers that the installed onnxruntime was built with; empty where there is none.
+    """List the execution providers of the installed onnxruntime; empty where there is none.
 
     That one is listed does not mean that it starts: its vendor's libraries are looked for when a model is loaded.
     """
@@ -101,7 +101,7 @@ def _session(ort: Any, model: bytes, session_options: Any, wanted: list[Any] | N
 def _accelerated(
     ort: Any, model: bytes, session_options: Any, options: EngineOptions, wanted: list[providers.Provider]
 ) -> OnnxEngine:
-    """A model on execution providers, once it is sure that they take some of it."""
+    """Load a model on execution providers, once it is sure that they take some of it."""
     wanted = providers.prepare(ort, model, session_options, wanted, options.max_batch)
     plugged = any(provider.library for provider in wanted)
     named = None if plugged else [*((provider.name, provider.options) for provider in wanted), _CPU]
@@ -238,7 +238,7 @@ class OnnxEngine:
             self._binding.bind_output(name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
 
     def _public(self, spec: TensorSpec) -> TensorSpec:
-        """The spec as callers see it: a fixed batch is the engine's business, so the first axis is free."""
+        """Free the first axis of a spec for callers: a fixed batch is the engine's business."""
         if self._exact and spec.shape and spec.shape[0] == self._size:
             return TensorSpec(spec.name, spec.dtype, (-1, *spec.shape[1:]))
         return spec

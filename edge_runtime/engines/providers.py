@@ -81,7 +81,7 @@ class Placement:
 
 
 def requested(provider_options: Mapping[str, Any]) -> list[Provider]:
-    """The providers that were asked for, the CPU left out.
+    """Keep the providers that were asked for, the CPU left out.
 
     Raises:
         EngineError: ``fixed_batch`` is no positive number.
@@ -237,7 +237,7 @@ class Profile:
 
 
 def _profiled(path: Path) -> dict[str, tuple[str, str]]:
-    """Provider and operator of every node that ran, by its name; empty if the profile cannot be read."""
+    """Read provider and operator of every node that ran, by its name; empty if the profile cannot be read."""
     try:
         events = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -252,7 +252,7 @@ def _profiled(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def _inputs(ort: Any, model: bytes) -> Any:
-    """The model's inputs, from a session that optimises nothing."""
+    """Read the model's inputs, from a session that optimises nothing."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

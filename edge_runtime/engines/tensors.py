@@ -32,7 +32,7 @@ class Inputs:
             self._dtype, self._rest = specs[0].dtype, specs[0].shape[1:]
 
     def check(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """The arrays in the types the specs ask for.
+        """Convert the arrays to the types the specs ask for.
 
         Raises:
             InputError: with reason ``input_count``, ``dtype``, ``shape`` or ``not_finite``.
@@ -85,12 +85,12 @@ def _fits(shape: tuple[int, ...], spec: tuple[int, ...]) -> bool:
 
 
 def readable(shape: Sequence[int]) -> str:
-    """A shape as people read it: ``(any, 6, 128)``."""
+    """Render a shape for people: ``(any, 6, 128)``."""
     return f"({', '.join('any' if n == -1 else str(n) for n in shape)})"
 
 
 def batch_of(arrays: Sequence[Array]) -> int:
-    """The size of the common first axis.
+    """Return the size of the common first axis.
 
     Raises:
         InputError: with reason ``shape`` where the arrays disagree.
@@ -142,6 +142,6 @@ def in_chunks(
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """What a library says of its failure, on one line."""
+    """Render a library's failure on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."

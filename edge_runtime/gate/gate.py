@@ -208,7 +208,7 @@ class Budget:
         self._restricted.level = 0.0
 
     def state(self) -> dict[str, float]:
-        """What a restart must not forget: levels of the daily bounds, and when (wall clock) they were read."""
+        """Return what a restart must keep: levels of the daily bounds, and when (wall clock) they were read."""
         now = self._clock.monotonic()
         levels = {"wall": self._clock.wall()}
         if self._calls is not None:

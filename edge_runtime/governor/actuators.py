@@ -94,7 +94,7 @@ class VariantActuator:
             self._fallback_chain.step_up()
 
     def state(self) -> object:
-        """The best variant that may answer."""
+        """Return the best variant that may answer."""
         return None if self._fallback_chain is None else self._fallback_chain.backends[self._fallback_chain.limit].name
 
     def follow(self, fallback_chain: FallbackChain | None) -> None:
@@ -135,7 +135,7 @@ class CloudActuator:
         self._set(max(0, self._steps - 1))
 
     def state(self) -> object:
-        """The share of windows that may be sent."""
+        """Return the share of windows that may be sent."""
         return self._share * _SHARES[self._steps - 1] if self._steps else self._share
 
     def _set(self, steps: int) -> None:

@@ -141,7 +141,7 @@ class ThermalPolicy:
         )
 
     def step(self, sensors: SensorReadings, level: int) -> int:
-        """What to do now.
+        """Decide what to do now.
 
         Args:
             sensors: what was read.
@@ -343,7 +343,7 @@ def governor_of(
     clock: Clock,
     on_status: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Governor:
-    """The governor of an application on this machine.
+    """Build the governor of an application on this machine.
 
     Args:
         config: when, and what.

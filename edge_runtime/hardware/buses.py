@@ -33,7 +33,7 @@ def _pairs(root: Path, pattern: str, other: str) -> tuple[tuple[int, int], ...]:
 
 
 def driver(root: Path, device: str) -> str:
-    """The driver that has taken a device, for example ``intel_vpu``; empty if none has, or nothing says so.
+    """Find the driver that has taken a device, for example ``intel_vpu``; empty if none has, or nothing says so.
 
     Args:
         root: where the machine's files lie.

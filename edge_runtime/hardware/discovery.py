@@ -72,7 +72,7 @@ class Findings:
 
 
 def this_device(root: Path = ROOT) -> Profile:
-    """The profile of the machine: its board with every accelerator that was found.
+    """Build the profile of the machine: its board with every accelerator that was found.
 
     Args:
         root: where the machine's files lie; a recorded tree in tests.

@@ -27,7 +27,7 @@ _MAX_ENTRIES = 4096
 
 
 def data(root: Path, path: str, limit: int = _MAX_BYTES) -> bytes | None:
-    """The first `limit` bytes of a file, or None if it cannot be read.
+    """Read the first `limit` bytes of a file, or None if it cannot be read.
 
     Args:
         root: where the machine's files lie; ``/`` on the machine itself.
@@ -53,13 +53,13 @@ def data(root: Path, path: str, limit: int = _MAX_BYTES) -> bytes | None:
 
 
 def text(root: Path, path: str) -> str | None:
-    """A file as text without surrounding blanks and NULs (the device tree ends its strings with one), or None."""
+    """Read a file as text without surrounding blanks and NULs (as the device tree ends strings), or None."""
     read = data(root, path)
     return None if read is None else read.decode("utf-8", "replace").strip("\0 \t\r\n")
 
 
 def strings(root: Path, path: str) -> tuple[str, ...]:
-    """A device-tree property that lists strings, each ended by a NUL; empty if it cannot be read."""
+    """Read a device-tree property that lists strings, each ended by a NUL; empty if it cannot be read."""
     read = data(root, path)
     if read is None:
         return ()
@@ -67,7 +67,7 @@ def strings(root: Path, path: str) -> tuple[str, ...]:
 
 
 def number(root: Path, path: str, base: int = 10) -> int | None:
-    """A file that holds one whole number, or None if it cannot be read or holds anything else."""
+    """Read a file that holds one whole number, or None if it cannot be read or holds anything else."""
     read = text(root, path)
     if not read or len(read) > 32:
         return None
@@ -97,7 +97,7 @@ def entries(root: Path, pattern: str) -> list[str]:
 
 
 def ranges(listed: str | None) -> tuple[int, ...]:
-    """The kernel's list of numbers, ``0-3,6``, as numbers; empty if it is malformed.
+    """Parse the kernel's list of numbers, ``0-3,6``, as numbers; empty if it is malformed.
 
     >>> ranges("0-2,5")
     (0, 1, 2, 5)

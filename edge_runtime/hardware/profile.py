@@ -80,7 +80,7 @@ class Gauge:
     limit: float | None = None
 
     def read(self, root: Path = ROOT) -> float | None:
-        """The quantity now, or None if a file is gone, unreadable, or holds no number or one that cannot be."""
+        """Read the quantity; None if a file is gone, unreadable, or holds no number or one that cannot be."""
         value = self.scale
         for path in self.paths:
             part = files.number(root, path)
@@ -108,7 +108,7 @@ class Counter:
     wraps_at: int = 0
 
     def read(self, root: Path = ROOT) -> int | None:
-        """The raw count now, or None if it cannot be read."""
+        """Read the raw count, or None if it cannot be read."""
         return files.number(root, self.path)
 
     def joules(self, before: int, after: int) -> float:
@@ -138,7 +138,7 @@ class Flag:
     kind: Literal["level", "counter"] = "level"
 
     def read(self, root: Path = ROOT) -> int | None:
-        """The masked number now, or None if it cannot be read."""
+        """Read the masked number, or None if it cannot be read."""
         value = files.number(root, self.path, self.base)
         return None if value is None else value & self.mask
 
@@ -211,7 +211,7 @@ class EngineChoice:
         return not self.schemes or precision != "int8" or scheme in self.schemes
 
     def options(self, cache: Path | None) -> dict[str, dict[str, str]]:
-        """Provider options as an engine's ``load`` takes them.
+        """Collect provider options as an engine's ``load`` takes them.
 
         Args:
             cache: folder for compiled models, used only on this machine. None leaves out the options that need one,
@@ -305,7 +305,7 @@ class Profile:
 
 
 def combined(board: Profile, accelerators: tuple[Profile, ...]) -> Profile:
-    """The board with its accelerators: their choices first, and what their own sensors say.
+    """Combine the board with its accelerators: their choices first, and what their own sensors say.
 
     The board keeps its name, cores and evidence; each accelerator brings a note that says what backs it.
     """

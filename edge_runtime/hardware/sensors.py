@@ -20,7 +20,7 @@ _TRIPS = ("passive", "hot", "critical")
 
 
 def thermal_zones(root: Path, skip: Container[str] = ()) -> tuple[Gauge, ...]:
-    """The machine's thermal zones, lowest limit first.
+    """List the machine's thermal zones, lowest limit first.
 
     A zone's limit is its lowest trip point at which the kernel holds the processor back (``passive``), else the
     ``hot`` or ``critical`` one; fan trips (``active``) do not count.

@@ -46,7 +46,7 @@ class Acceleration(NamedTuple):
 def automatic(
     bundle: Bundle, tuning: Tuning | None, config: ModelConfig, profile: Profile | None = None
 ) -> Acceleration | None:
-    """What answers first because measuring has shown that it is worth it; None leaves it to the processor.
+    """Choose the accelerator that answers first, where measuring has shown that it pays; None leaves it to the CPU.
 
     Args:
         bundle: an open bundle.
@@ -85,7 +85,7 @@ def _winner(
 
 
 def offered(profile: Profile, variant: Variant, figure: Figure) -> EngineChoice | None:
-    """What the profile of a machine has under the name of an accelerator that was measured."""
+    """Find the profile's choice under the name of an accelerator that was measured."""
     for choice in profile.choices:
         if choice.accelerated and choice.name == figure.accelerator and choice.engine == figure.engine:
             return None if choice.compiled or not choice.takes(variant.precision, variant.scheme) else choice
@@ -93,7 +93,7 @@ def offered(profile: Profile, variant: Variant, figure: Figure) -> EngineChoice 
 
 
 def expected(config: ModelConfig) -> dict[str, dict[str, str]]:
-    """The accelerators that an application will use, named by its configuration or by what was measured here.
+    """List the accelerators that an application will use, named by its configuration or by measurements here.
 
     Empty where there are none, or where the bundle cannot be looked into now.
     """
@@ -122,7 +122,7 @@ def folder_for(bundle: Path) -> Path:
 
 
 def kept(folder: Path, bundle: Bundle, variant: str, choice: EngineChoice) -> Path | None:
-    """The folder for what an accelerator compiles of one variant, made if need be.
+    """Make the folder for what an accelerator compiles of one variant.
 
     It belongs to the bundle's contents, the machine and all versions, as the figures do, and to one variant: libraries
     tell models apart by the names of their nodes, which all variants share.

@@ -319,7 +319,7 @@ class FallbackChain:
             self._drop(state)
 
     def hand_over(self, taken_s: float) -> dict[str, Any] | None:
-        """What a process that replaces this one must know, because the call that is under way hangs in this process.
+        """Return what a process that replaces this one must know, because the call under way hangs in this process.
 
         May be called from any thread, while that call goes on.
 
@@ -399,7 +399,7 @@ class FallbackChain:
         self._trim()
 
     def _fail(self, position: int, error: Exception) -> None:
-        """The backend that answers has failed: put another one in its place."""
+        """Replace the backend that answers, which has failed."""
         state = self._states[position]
         if self._clock.monotonic() - state.since >= STABLE_S:
             state.failures = 0

@@ -55,7 +55,7 @@ class ProvenVariant(LoadedVariant):
 def backends_of(
     bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str], tuning: Tuning | None = None
 ) -> list[Backend]:
-    """The fallback chain of a bundle on this machine.
+    """List the backends of a bundle on this machine, best first.
 
     The accelerators that are configured with the first variant, or the one that has won here with the variant that it
     won with (`edge_runtime.model.accelerator_choice`); then the first variant on the CPU; then the others that run
@@ -120,7 +120,7 @@ def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str,
 
 
 def _record_placement(metrics: Metrics, backend: Backend, engine: Engine) -> None:
-    """What an accelerator took of the model: an engine puts the rest on the CPU by itself."""
+    """Record what an accelerator took of the model: an engine puts the rest on the CPU unasked."""
     placement = getattr(engine, "placement", None)
     if placement is not None:
         taken = placement.taken(tuple(backend.accelerators))
@@ -164,7 +164,7 @@ def build_fallback_chain(
     first: str = "",
     failed: Mapping[str, str] | None = None,
 ) -> FallbackChain:
-    """A fallback chain around a model that is loaded already.
+    """Build a fallback chain around a model that is loaded already.
 
     Args:
         model: loaded on the CPU; stays the owner of the bundle, and is closed after the fallback chain.

@@ -112,7 +112,7 @@ class Model(LoadedVariant):
 
 
 def describe_failure(error: Exception) -> tuple[str, str]:
-    """What went wrong with an engine.
+    """Describe what went wrong with an engine.
 
     Returns:
         One word for the metrics (``raised``, ``hung``, ``died``, or ``wrong`` for other answers than the golden ones),
@@ -202,7 +202,7 @@ def _load_variant(
 
 
 def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Tuning | None:
-    """What is remembered of this machine, or measured now where there is time for it and no variant is named."""
+    """Load the measurements of this machine, or measure now where there is time and no variant is named."""
     from edge_runtime.tuning.results import file_for, recall  # noqa: PLC0415 - not where no model is loaded
 
     path = config.tuned or file_for(config.bundle)

@@ -59,16 +59,16 @@ class Attempts:
         self._refused = None
 
     def refused(self, refused: Refused) -> None:
-        """The broker said no; the connection is about to end."""
+        """Take note that the broker refused; the connection is about to end."""
         self._refused = refused
 
     def accepted(self, now: float) -> None:
-        """The broker took us, at this monotonic time."""
+        """Take note that the broker accepted, at this monotonic time."""
         self._settled, self._switched, self._warned = True, False, ""
         self._accepted_at = now
 
     def failed(self, why: str, now: float, *, was_connected: bool, client_id: str = "", largest: int = 0) -> float:
-        """An attempt came to nothing, or a connection was lost.
+        """Take note that an attempt failed, or a connection was lost.
 
         Args:
             why: for the log, which is told once per outage and reason.

@@ -126,7 +126,7 @@ class BrokerClient:
         barrier: Barrier,
         failed: Callable[[], None] | None = None,
     ) -> Subscription:
-        """The same for a side channel: message by message, acknowledged at once, behind a barrier.
+        """Subscribe a side channel: message by message, acknowledged at once, behind a barrier.
 
         Args:
             filters: topic filters and their QoS.
@@ -306,7 +306,7 @@ class BrokerClient:
             self._check()
 
     def on_accepted(self, accepted: Accepted) -> None:
-        """The broker took us."""
+        """Begin a session: the broker accepted the connection."""
         connection, loop, outbound_queue = self._connection, self._loop, self._outbound_queue
         if connection is None or loop is None or outbound_queue is None:
             return
@@ -342,11 +342,11 @@ class BrokerClient:
         )
 
     def on_refused(self, refused: Refused) -> None:
-        """The broker did not take us; paho closes the connection."""
+        """Take note that the broker refused the connection; paho closes it."""
         self._attempts.refused(refused)
 
     def on_granted(self, granted: Granted) -> None:
-        """The broker answered SUBSCRIBE."""
+        """Take the broker's answer to SUBSCRIBE."""
         wanted = self._subscribing.pop(granted.packet_id, [])
         for (one, qos), (code, reason) in zip(wanted, granted.codes, strict=False):
             if code >= 0x80:
@@ -356,7 +356,7 @@ class BrokerClient:
                 logger.warning("broker %s: subscription to %r granted with QoS %d, not %d", self.name, one, code, qos)
 
     def on_unsubscribed(self, packet_id: int) -> None:
-        """The broker answered UNSUBSCRIBE."""
+        """Take the broker's answer to UNSUBSCRIBE."""
         for one in self._unsubscribing.pop(packet_id, []):
             self._leaving.pop(one, None)
 
@@ -381,7 +381,7 @@ class BrokerClient:
                 self._unsubscribing[self._connection.unsubscribe(some)] = some
 
     def _unasked(self, topic: bytes) -> None:
-        """A message came that nobody asked for: an earlier run left a filter in the session. Leave its likely forms."""
+        """Leave the likely filters of a message without a subscription: an earlier run left one in the session."""
         name = topic.decode(errors="replace")
         parent, slash, _ = name.rpartition("/")
         likely = [name, f"{parent}/+"] if slash else [name]
@@ -450,7 +450,7 @@ class BrokerClient:
             self._loop.watch(self._watched, self._read, lingers=bool(self._router.filters()))
 
     def on_socket_close(self, fd: int) -> None:
-        """The descriptor is about to be closed, and will soon name something else."""
+        """Forget the descriptor, which is about to be closed and will soon name something else."""
         if self._loop is not None:
             self._loop.unwatch(fd)
         self._watched = self._writing = -1
@@ -481,7 +481,7 @@ class BrokerClient:
             self._stop_reading()
 
     def on_oversize(self, publish: Publish) -> None:
-        """A message over the limit was skipped."""
+        """Acknowledge a message over the limit, which was skipped."""
         self._inbound_queue.skip(publish)
 
     def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
@@ -541,4 +541,4 @@ class BrokerClient:
 
 
 def _awake() -> None:
-    """The kernel takes bytes again; the end of this iteration sends them."""
+    """Wake the loop: the kernel takes bytes again, and the end of this iteration sends them."""

@@ -83,28 +83,28 @@ class Listener(Protocol):
     """Who hears what a connection reads; `BrokerClient` is one."""
 
     def on_accepted(self, accepted: Accepted) -> None:
-        """The broker took us."""
+        """Hear that the broker accepted the connection."""
 
     def on_refused(self, refused: Refused) -> None:
-        """The broker did not."""
+        """Hear that the broker refused it."""
 
     def on_granted(self, granted: Granted) -> None:
-        """The broker answered SUBSCRIBE."""
+        """Hear the broker's answer to SUBSCRIBE."""
 
     def on_unsubscribed(self, packet_id: int) -> None:
-        """The broker answered UNSUBSCRIBE."""
+        """Hear the broker's answer to UNSUBSCRIBE."""
 
     def on_publishes(self, publishes: list[Publish]) -> None:
         """Messages, in the order of the wire."""
 
     def on_oversize(self, publish: Publish) -> None:
-        """A message larger than we take was skipped; its payload is missing."""
+        """Hear that a message larger than the limit was skipped; its payload is missing."""
 
     def on_ack(self, kind: int, packet_id: int, reason_code: int) -> None:
         """PUBACK, PUBREC, PUBREL or PUBCOMP."""
 
     def on_socket_close(self, fd: int) -> None:
-        """The socket is about to be closed."""
+        """Hear that the socket is about to be closed."""
 
 
 class Identity(NamedTuple):
@@ -117,7 +117,7 @@ class Identity(NamedTuple):
 
 
 def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity) -> paho.Client:
-    """A paho client that is set up and connected to nothing."""
+    """Make a paho client that is set up and connected to nothing."""
     address = config.address()
     version5 = identity.version == V5
     client = cls(
@@ -202,7 +202,7 @@ class Connection:
         return self._client.socket() is not None
 
     def fileno(self) -> int:
-        """The socket's."""
+        """Return the socket's descriptor."""
         sock = self._client.socket()
         if sock is None:
             raise OSError("the connection is closed")

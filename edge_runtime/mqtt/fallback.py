@@ -37,13 +37,13 @@ class PahoOutboundQueue(OutboundQueue):
         self._limits = limits
 
     def end(self) -> None:
-        """The connection is gone, and with it what paho had of QoS 0."""
+        """End the connection, and with it what paho had of QoS 0."""
         self._limits = None
         for packet_id in [k for k, (message, _) in self._inflight.items() if not message.qos]:
             self._drop(self._inflight.pop(packet_id), "publish_connection_lost")
 
     def take(self) -> Entry | None:
-        """The next message to give to paho, None where the window or the queue ends."""
+        """Take the next message to give to paho, None where the window or the queue ends."""
         if self._limits is None or not self._queue or self.inflight >= self._limits.window:
             return None
         entry = self._queue.popleft()
@@ -169,5 +169,5 @@ class FallbackConnection(Connection):
 
 
 def _size(message: Message) -> int:
-    """An upper bound of the packet's size: fixed header 5, topic length 2, packet id 2, property length 4."""
+    """Bound the packet's size from above: fixed header 5, topic length 2, packet id 2, property length 4."""
     return len(message.topic) + len(message.payload) + len(message.properties) + 13

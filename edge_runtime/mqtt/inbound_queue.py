@@ -58,7 +58,7 @@ class InboundQueue:
         return unacked > 0 and self._linger_policy.full(unacked)
 
     def begin(self, *, session_present: bool, linger_s: float) -> None:
-        """A connection stands.
+        """Begin a connection that stands.
 
         Args:
             session_present: the broker kept the session.
@@ -83,7 +83,7 @@ class InboundQueue:
         return self._deliver(publishes)
 
     def skip(self, publish: Publish) -> None:
-        """A message over the limit was skipped; it is acknowledged, or the broker would send it for ever."""
+        """Acknowledge a message over the limit that was skipped, or the broker would send it for ever."""
         self._metrics.dropped["too_large"] += 1
         topic = publish[0].decode(errors="replace")[:200]
         self._metrics.examples["too_large"] = (

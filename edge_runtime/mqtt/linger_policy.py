@@ -69,5 +69,5 @@ class LingerPolicy:
         return self._skipped_linger
 
     def full(self, unacked: int) -> bool:
-        """The broker sends nothing more before it gets an acknowledgement."""
+        """Return whether the broker sends nothing more before it gets an acknowledgement."""
         return unacked >= self._enough

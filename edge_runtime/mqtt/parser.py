@@ -92,7 +92,7 @@ _Layout: TypeAlias = tuple[int, int, int, int, int]
 
 @lru_cache(maxsize=16)
 def _layouts(version: int | None, max_packet_bytes: int) -> dict[bytes, _Layout]:
-    """The memo of layouts that are allowed under these two conditions."""
+    """Return the memo of layouts that are allowed under these two conditions."""
     del version, max_packet_bytes
     return {}
 

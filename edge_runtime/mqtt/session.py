@@ -54,7 +54,7 @@ class AckGroup:
         self.finished = False
 
     def wait_for(self, parties: int) -> None:
-        """That many calls of `done` must come first; with 0 it may finish now."""
+        """Wait for that many calls of `done`; with 0 it may finish now."""
         self._waiting += parties
         if not self._waiting:
             self._finish()
@@ -119,7 +119,7 @@ class InboundAcks:
         self.unacked = 0
 
     def begin(self, *, session_present: bool) -> None:
-        """A connection stands. What the last one left unacknowledged, the broker sends again."""
+        """Begin a connection. What the last one left unacknowledged, the broker sends again."""
         kept = self._ack_groups if session_present and not self._keeps_ids else deque[AckGroup]()
         self._ack_groups = deque(one for one in kept if one.pubrecs)
         for one in self._ack_groups:
@@ -178,7 +178,7 @@ class InboundAcks:
             self.unacked -= len(first.pubacks) + len(first.pubrecs)
 
     def take_acks(self) -> Acks | None:
-        """What may be acknowledged now, once; None if nothing."""
+        """Take what may be acknowledged now, once; None if nothing."""
         acks = self._acks
         if not (acks.pubacks or acks.pubrecs or acks.pubcomps):
             return None
@@ -319,7 +319,7 @@ class OutboundQueue:
         self._put_back((message, Batch(1, None)))
 
     def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
-        """A connection stands: send again what the last one left open (section 4.4).
+        """Begin a connection: send again what the last one left open (section 4.4).
 
         With `suspicious`, the broker has just closed several connections as soon as it had accepted them. A message
         over its limit, which MQTT 3.1.1 lets it refuse in no other way, would come first again, for ever. So messages
@@ -353,7 +353,7 @@ class OutboundQueue:
         self._pubrels.clear()
 
     def end(self) -> None:
-        """The connection is gone, and with it what of QoS 0 had not reached the kernel."""
+        """End the connection, and drop what of QoS 0 had not reached the kernel."""
         if self._limits is not None and self._alone:
             self._strike()
         self._limits = None
@@ -363,7 +363,7 @@ class OutboundQueue:
             self._through(run.batch, run.count)
 
     def trust(self) -> None:
-        """The connection lives: send as much at a time as the broker takes."""
+        """Trust the connection: send as much at a time as the broker takes."""
         self._alone = False
 
     def largest_inflight(self) -> int:
@@ -461,7 +461,7 @@ class OutboundQueue:
         return out
 
     def written(self, position: int) -> None:
-        """The kernel has taken the stream up to there: QoS 0 is handed over."""
+        """Take note that the kernel has the stream up to there: QoS 0 is handed over."""
         unwritten = self._unwritten
         while unwritten and unwritten[0].end <= position:
             run = unwritten.popleft()

@@ -107,7 +107,7 @@ class SkippingParser(Parser):
 
 
 def decode_oversize(body: bytes) -> Publish:
-    """What is known of a skipped message: all but payload and properties."""
+    """Decode what is known of a skipped message: all but payload and properties."""
     qos = body[0] >> 1 & 3
     length, at = decode_uint16(body, 1, "topic length")
     topic = body[at : at + length]
@@ -185,7 +185,7 @@ class Transport:
                     return
 
     def fileno(self) -> int:
-        """The real socket's."""
+        """Return the real socket's descriptor."""
         return self._sock.fileno()
 
     def setblocking(self, flag: bool) -> None:

@@ -70,7 +70,7 @@ def decode_response(data: Buffer, json_bytes: int | None, limits: Limits = DEFAU
 
 
 def decode_specs(document: Mapping[str, Any], key: str, limits: Limits = DEFAULT_LIMITS) -> tuple[TensorSpec, ...]:
-    """The tensor specs under `key` ("inputs", "outputs") of a model's metadata; empty where the server states none.
+    """Decode the tensor specs under `key` ("inputs", "outputs") of a model's metadata; empty where there are none.
 
     Raises:
         InputError: they are malformed.
@@ -84,7 +84,7 @@ def decode_specs(document: Mapping[str, Any], key: str, limits: Limits = DEFAULT
 
 
 def decode_object(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
-    """A JSON object.
+    """Decode a JSON object.
 
     Raises:
         InputError: it is too long, not JSON, or not an object.
@@ -101,14 +101,14 @@ def decode_object(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> dict[str, An
 
 
 def excerpt(data: Buffer, limit: int = 60) -> str:
-    """The first bytes of something unreadable, printable and on one line, for an error message."""
+    """Render the first bytes of something unreadable on one printable line, for an error message."""
     text = " ".join(bytes(data[: 4 * limit]).decode("ascii", "replace").split())
     shown = "".join(character if character.isprintable() else "?" for character in text)
     return repr(shown[:limit] + ("..." if len(shown) > limit else ""))
 
 
 def _split(data: Buffer, json_bytes: int | None, limits: Limits) -> tuple[dict[str, Any], memoryview]:
-    """The JSON document and the bytes after it."""
+    """Split the JSON document from the bytes after it."""
     view = memoryview(data)
     if len(view) > limits.max_body_bytes:
         raise InputError("too_large", f"a body of {len(view)} bytes is over the limit of {limits.max_body_bytes}")
@@ -181,7 +181,7 @@ def _shape(entry: Mapping[str, Any], limits: Limits, *, wildcard: bool = False) 
 def check_shape(
     name: str, shape: object, limits: Limits = DEFAULT_LIMITS, *, wildcard: bool = False
 ) -> tuple[int, ...]:
-    """The shape of tensor `name`, small enough that its element count can be trusted with an allocation.
+    """Check the shape of tensor `name`: small enough that its element count can be trusted with an allocation.
 
     Every dimension is below 2**31 and the product of the non-zero ones below 2**40, so no later product overflows; the
     number of *bytes* is held against what really came before anything is allocated.

@@ -155,7 +155,7 @@ class Body:
 
 
 def datatype_of(dtype: np.dtype[Any]) -> str:
-    """The OIP datatype of a numpy dtype.
+    """Return the OIP datatype of a numpy dtype.
 
     Raises:
         InputError: OIP has none, for instance for complex numbers.
@@ -167,7 +167,7 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 
 def json_length(header: str | None) -> int | None:
-    """The value of `JSON_LENGTH_HEADER`; None where the header is missing, and all of the body is JSON.
+    """Return the value of `JSON_LENGTH_HEADER`; None where the header is missing, and all of the body is JSON.
 
     Raises:
         InputError: it is not a number.

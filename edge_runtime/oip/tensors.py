@@ -14,7 +14,7 @@ from edge_runtime.oip.messages import WIRE_DTYPES, Array, Buffer, TensorSpec, da
 
 
 def tensor_bytes(array: Array) -> Buffer:
-    """The bytes of an array as OIP sends them; BYTES elements each follow their length (4 bytes, little-endian)."""
+    """Encode an array's bytes as OIP sends them; BYTES elements each follow their length (4 bytes, little-endian)."""
     datatype = datatype_of(array.dtype)
     if datatype == "BYTES":
         elements = [_element_bytes(element) for element in array.ravel()]
@@ -24,7 +24,7 @@ def tensor_bytes(array: Array) -> Buffer:
 
 
 def tensor_json(name: str, array: Array) -> Any:
-    """What the JSON encoder writes for an array: flat, row-major.
+    """Encode an array for the JSON encoder: flat, row-major.
 
     Raises:
         InputError: JSON cannot carry its values.
@@ -53,7 +53,7 @@ def _element_bytes(element: object) -> bytes:
 
 
 def array_from_bytes(spec: TensorSpec, blob: Buffer) -> Array:
-    """The array that `blob` holds; `spec` has no -1 in its shape.
+    """Decode the array that `blob` holds; `spec` has no -1 in its shape.
 
     Raises:
         InputError: the length does not fit the shape and datatype.
@@ -76,7 +76,7 @@ def array_from_bytes(spec: TensorSpec, blob: Buffer) -> Array:
 
 
 def array_from_json(spec: TensorSpec, data: Any) -> Array:
-    """The array that a JSON list holds, flat or nested as the shape says; `spec` has no -1 in its shape.
+    """Decode the array that a JSON list holds, flat or nested as the shape says; `spec` has no -1 in its shape.
 
     Raises:
         InputError: the number of elements, their kind or their range does not fit.

@@ -107,7 +107,7 @@ class _Stream:
                 self._files.append(other)
 
     def read(self, rows: int) -> npt.NDArray[Any]:
-        """The next rows: (rows,) or (rows, columns).
+        """Read the next rows: (rows,) or (rows, columns).
 
         Raises:
             EOFError: the array is shorter than its header says.
@@ -138,7 +138,7 @@ class _Npz:
         return _Stream(lambda: stack.enter_context(self._archive.open(f"{name}.npy")), self._path, name)
 
     def _small(self, name: str, kinds: str) -> npt.NDArray[Any] | None:
-        """A whole array of one dimension at most, if it is there and of one of the kinds."""
+        """Read a whole array of one dimension at most, if it is there and of one of the kinds."""
         if name not in self._names:
             return None
         with ExitStack() as stack:
@@ -159,7 +159,7 @@ class _Npz:
         return list(range(width))
 
     def stamps(self, stack: ExitStack, rows: int, layout: RecordingLayout) -> tuple[_Stream, float] | None:
-        """The array of stamps with its units per second; None where there is none."""
+        """Find the array of stamps with its units per second; None where there is none."""
         name = layout.time or "t"
         if name not in self._names and not layout.time:
             return None
@@ -183,7 +183,7 @@ class _Npz:
         return bounds[1:]
 
     def keys(self, recordings: int, layout: RecordingLayout, fallback: str) -> list[str]:
-        """The key of each recording."""
+        """Read the key of each recording."""
         if layout.key:
             return [layout.key] * recordings
         if not layout.key_column:
@@ -197,7 +197,7 @@ class _Npz:
             raise ConfigError(f"{self._path}: array {layout.key_column!r}: {error}") from None
 
     def scale(self, pick: list[int]) -> Float32 | None:
-        """The factors that make the values physical, as the file has them in ``scale``: one, or one per column."""
+        """Read ``scale``, the factors that make the values physical: one, or one per column."""
         found = self._small("scale", "f")
         if found is None:
             return None

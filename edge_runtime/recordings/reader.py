@@ -167,7 +167,7 @@ def _raise(error: InputError) -> None:
 def _jsonl(
     path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
 ) -> Iterator[Reading]:
-    """A JSON document per line. A line's own key counts, unless the layout has one for all."""
+    """Read a JSON document per line. A line's own key counts, unless the layout has one for all."""
     codec = JsonCodec(layout.json, [channel.name for channel in contract.channels], contract.rate_hz)
     limit = layout.json.max_bytes
     try:
@@ -203,7 +203,7 @@ def _line(codec: JsonCodec, key: str, fallback: str, text: bytes) -> list[Readin
 
 
 def _sound(block: Block, path: Path, contract: InputContract, refuse: Refused) -> Block:
-    """The block without the rows that hold no finite number or no sensible stamp."""
+    """Keep the rows of a block that hold finite numbers and a sensible stamp."""
     finite = np.isfinite(block.values)
     timely = (block.t >= EARLIEST_S) & (block.t < LATEST_S)
     good = finite.all(axis=1) & timely
@@ -225,7 +225,7 @@ def _sound(block: Block, path: Path, contract: InputContract, refuse: Refused) -
 
 
 def _cut(block: Block, chunk_s: float) -> Iterator[Reading]:
-    """Readings of at most `chunk_s`, and of one key each, in the order of the rows."""
+    """Cut readings of at most `chunk_s`, and of one key each, in the order of the rows."""
     n = len(block.t)
     if not n:
         return

@@ -130,7 +130,7 @@ def csv_blocks(
 
 
 def _csv_rows(reader: Any) -> Iterator[list[tuple[int, list[str]]]]:
-    """Lists of (line, cells); empty lines are left out."""
+    """Yield lists of (line, cells); empty lines are left out."""
     rows: list[tuple[int, list[str]]] = []
     for cells in reader:
         if cells:
@@ -195,7 +195,7 @@ class _Csv:
         return Block(t, values, keys, [line for line, _ in rows], "line")
 
     def _numbers(self, rows: list[tuple[int, list[str]]], columns: list[int]) -> tuple[Any, Float64]:
-        """The rows whose cells are numbers, and these numbers, (n, columns)."""
+        """Keep the rows whose cells are numbers, and these numbers, (n, columns)."""
         pick: Callable[[list[str]], Any] = itemgetter(*columns) if len(columns) > 1 else _only(columns[0])
         width = len(self._header)
         try:
@@ -253,7 +253,7 @@ def _only(column: int) -> Callable[[list[str]], tuple[str]]:
 
 
 def _unit(cells: list[str], header: list[str], column: int) -> str:
-    """Unit of the stamps, by the first of them and by what their column is called."""
+    """Infer the unit of the stamps, from the first of them and from their column's name."""
     try:
         return unit_of(header[column], float(cells[column]))
     except (ValueError, IndexError):
@@ -345,5 +345,5 @@ def _arrow_keys(path: Path, texts: list[Any], row: int, refuse: Refused) -> tupl
 
 
 def one_line(error: Exception) -> str:
-    """A library's complaint, on one line of bounded length."""
+    """Render a library's complaint on one line of bounded length."""
     return " ".join(str(error).split())[:200]

@@ -191,7 +191,7 @@ class Batcher:
         return []
 
     def _take(self) -> list[Call]:
-        """Calls that fit the one at the head of the queue, in order, up to `max_batch` windows."""
+        """Take calls that fit the one at the head of the queue, in order, up to `max_batch` windows."""
         head = self._queue.popleft()
         batch, rows = [head], head.rows
         rest: deque[Call] = deque()

@@ -251,7 +251,7 @@ class Connection:
                 self._parser.end()
 
     def _release(self) -> None:
-        """A request was read: what is held now is what came after it."""
+        """Release a request that was read: what is held now is what came after it."""
         self._front.received_bytes += self._parser.buffered - self.held
         self.held = self._parser.buffered
 

@@ -115,7 +115,7 @@ class Front:
             connection.close()
 
     def forget(self, connection: Connection) -> None:
-        """A connection was closed."""
+        """Forget a connection that was closed."""
         self.leave(connection)
         self.received_bytes -= connection.held
         self.counts.connections -= 1
@@ -189,7 +189,7 @@ class Front:
             self._arm(due)
 
     def leave(self, connection: Connection) -> None:
-        """The connection waits in no phase."""
+        """Take the connection out of its phase, so that it waits in none."""
         if connection.phase is not None:
             self._phases[connection.phase].pop(connection, None)
             connection.phase = None

@@ -117,7 +117,7 @@ class Routes:
         self._retry_after_s = retry_after_s
 
     def error(self, status: int, message: str, *, retry: bool = False) -> Reply:
-        """An answer that says what is wrong.
+        """Build an answer that says what is wrong.
 
         Args:
             status: HTTP status.
@@ -129,7 +129,7 @@ class Routes:
         return Reply(status, reply.body, headers)
 
     def refusal(self, error: Exception) -> Reply:
-        """The answer to a request that the parser, `answer` or an `Inference` raised this error for."""
+        """Build the answer to a request that the parser, `answer` or an `Inference` raised this error for."""
         if isinstance(error, Refused):
             reply = self.error(error.status, str(error), retry=error.retry)
             return Reply(reply.status, reply.body, reply.headers + error.headers)
@@ -147,7 +147,7 @@ class Routes:
         return self._small
 
     def unauthorized(self, head: Head) -> Reply | None:
-        """The refusal of a caller without the token; None where all is well. Health checks of the server are open.
+        """Refuse a caller without the token; None where all is well. Health checks of the server are open.
 
         Raises:
             Refused: the request target is none.
@@ -253,7 +253,7 @@ def _only(head: Head, method: str) -> None:
 
 
 def _segments(head: Head) -> Sequence[str]:
-    """The path of a request, by its four forms (RFC 9112, section 3.2).
+    """Split the path of a request, by its four forms (RFC 9112, section 3.2).
 
     1. ``/path?query``. 2. ``http://host/path?query``, as to a proxy: the path counts. 3. ``host:port`` with CONNECT and
     4. ``*`` with OPTIONS ask for what no server of ours does.

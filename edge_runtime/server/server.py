@@ -222,7 +222,7 @@ class Server:
         return drained
 
     def stats(self) -> ServerStats:
-        """Counts so far."""
+        """Return counts so far."""
         counts = self._counts
         return ServerStats(
             connections=counts.connections,

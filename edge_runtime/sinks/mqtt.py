@@ -75,7 +75,7 @@ class MqttSinkConfig:
 
 
 def fields_of(template: str) -> list[str]:
-    """The fields that a topic template names, in order.
+    """List the fields that a topic template names, in order.
 
     Raises:
         ValueError: an unknown field, a format, a wildcard, or no valid topic to begin with.
@@ -145,7 +145,7 @@ class MqttSink:
             self._broker_client.close(timeout_s)
 
     def _topics(self, template: str) -> Callable[[Answer], bytes]:
-        """The function from an answer to its topic, which remembers what it rendered."""
+        """Build the function from an answer to its topic, which caches what it rendered."""
         fields = fields_of(template)
         if not fields:
             fixed = template.encode()
@@ -195,7 +195,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _fill(template: str, values: dict[str, str]) -> bytes:
-    """The topic; a first level that begins with ``$`` would be the broker's own."""
+    """Fill in the topic; a first level that begins with ``$`` would be the broker's own."""
     topic = template.format_map(values)
     return ("%24" + topic[1:] if topic.startswith("$") else topic).encode()
 

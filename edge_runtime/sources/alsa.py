@@ -122,7 +122,7 @@ class AlsaSource(DeviceStream):
         self._next: float | None = None
 
     def command(self) -> list[str]:
-        """What is run."""
+        """Return the command line that is run."""
         config = self._config
         return [
             config.program, "-q", "-t", "raw", "-D", config.device, "-f", config.format, "-c", str(self._channels),
@@ -169,7 +169,7 @@ class AlsaSource(DeviceStream):
         self._resume()
 
     def _read_errors(self) -> None:
-        """What the recorder says: overruns, and at last why it ended."""
+        """Read the recorder's messages: overruns, and at last why it ended."""
         process = self._process
         if process is None or process.stderr is None:
             return

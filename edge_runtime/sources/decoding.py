@@ -31,7 +31,7 @@ class BatchCodec(Codec, Protocol):
     """A codec that can decode messages together for less than one by one."""
 
     def decode_many(self, messages: Sequence[tuple[str, bytes]], received: float) -> list[Reading] | None:
-        """The readings of all messages, as `Codec.decode` gives them; None where that cannot be done in one go."""
+        """Decode all messages, as `Codec.decode` does each; None where that cannot be done in one go."""
         ...
 
 

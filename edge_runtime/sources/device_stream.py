@@ -111,7 +111,7 @@ class DeviceStream(ABC):
         """Make readings of what came, at least one byte, and `_hand_over` them."""
 
     def _epitaph(self, reason: str) -> str:
-        """What the log says of a device that was lost. It is not closed yet."""
+        """Describe for the log a device that was lost. It is not closed yet."""
         return f"{self._device} is gone ({reason})"
 
     # -- reading -----------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Framer(Protocol):
         ...
 
     def end(self) -> list[bytes]:
-        """What is left when the stream ends: a last line, or nothing and a refusal."""
+        """Return what is left when the stream ends: a last line, or nothing and a refusal."""
         ...
 
     def reset(self) -> None:
@@ -291,7 +291,7 @@ class Records:
 
 
 def checked(frame: bytes, checksum: Checksum) -> bytes:
-    """The message of a frame whose checksum, little-endian behind it, is right.
+    """Check a frame's checksum, little-endian behind its message, and return the message.
 
     Args:
         frame: message and checksum.

@@ -77,7 +77,7 @@ class MqttSourceConfig:
             )
 
     def filters(self) -> list[tuple[str, int]]:
-        """What to subscribe to, with the QoS of each."""
+        """List the filters to subscribe to, with the QoS of each."""
         group = f"$share/{self.share}/" if self.share else ""
         return [(group + topic, self.topic_qos.get(topic, self.qos)) for topic in self.topics]
 

@@ -189,4 +189,4 @@ def _end(reading: Reading) -> float:
 
 
 def _later(_error: object) -> None:
-    """Opening only looks at the head of a file; what is wrong there is counted when it is played."""
+    """Count what is wrong in a file when it is played; opening only looks at its head."""

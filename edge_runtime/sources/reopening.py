@@ -68,7 +68,7 @@ class Reopening:
             self._was_open = True
 
     def lost(self, reason: str) -> None:
-        """The device was open and is gone: try again after a moment."""
+        """Try again after a moment to open the device that was open and is gone."""
         self._failed(reason)
 
     def worked(self) -> None:

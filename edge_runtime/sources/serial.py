@@ -176,7 +176,7 @@ def _framer(config: SerialConfig, decoder: Decoder) -> Framer:
 
 
 def _present() -> str:
-    """What could be meant."""
+    """List the ports that could be meant."""
     names = sorted(str(path) for folder, pattern in ((BY_ID, "*"), (Path("/dev"), "ttyACM*"), (Path("/dev"), "ttyUSB*"))
                    for path in folder.glob(pattern))  # fmt: skip
     return f"there are: {', '.join(names)}" if names else "no USB serial port is there at all"

@@ -83,7 +83,7 @@ def parse_retry_after(value: str, now: float) -> float | None:
 
 
 def parse_date(value: str, default: float) -> float:
-    """An HTTP date (RFC 9110 section 5.6.7) as seconds since 1970; `default` when it is missing or unreadable."""
+    """Parse an HTTP date (RFC 9110 section 5.6.7) as seconds since 1970; `default` when missing or unreadable."""
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 10 ms to import, for a header that is mostly seconds
 
     try:
@@ -178,14 +178,14 @@ class CircuitBreaker:
         return ready
 
     def success(self) -> None:
-        """The request was answered, be it with a refusal of its content: the endpoint works."""
+        """Record that a request was answered, be it with a refusal of its content: the endpoint works."""
         with self._lock:
             self._state = BreakerState.CLOSED
             self._failures = self._openings = 0
             self._trial_until = 0.0
 
     def failure(self, retry_after_s: float | None = None) -> None:
-        """The request failed with `CloudUnavailable`; opens at once where the server said for how long."""
+        """Record a `CloudUnavailable`; open at once where the server said for how long."""
         with self._lock:
             if self._state is BreakerState.OPEN:
                 return  # sent before it opened, and already taken into account

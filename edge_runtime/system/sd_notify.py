@@ -60,11 +60,11 @@ class SystemdNotifier:
         return self.watchdog_s / 2
 
     def ready(self, status: str = "") -> None:
-        """Started: everything is open, and readings are taken."""
+        """Report that it has started: everything is open, and readings are taken."""
         self._send("READY=1", *_status(status))
 
     def alive(self) -> None:
-        """A sign of life: the loop turns."""
+        """Report that the loop iterates."""
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:

@@ -23,7 +23,7 @@ Stamp = tuple[int, int, int]
 
 
 def _stamp(path: Path) -> Stamp:
-    """What tells one content of a file from the next, also when the file was replaced in the same second."""
+    """Return what tells one content of a file from the next, also when the file was replaced in the same second."""
     status = os.stat(path)  # noqa: PTH116 - the same call, without a second object
     return status.st_mtime_ns, status.st_size, status.st_ino
 
@@ -51,7 +51,7 @@ class SecretFile:
         return f"SecretFile({str(self._path)!r}, {_MASK})"
 
     def value(self) -> str:
-        """The secret as the file has it now; the last good one while the file cannot be read (a rotation under way)."""
+        """Return the secret as the file has it now; the last good one while the file cannot be read (a rotation)."""
         with self._lock:
             with contextlib.suppress(OSError, ConfigError):
                 if _stamp(self._path) != self._stamp:
@@ -116,7 +116,7 @@ class ClientTls:
         self._context = self._load()
 
     def context(self) -> ssl.SSLContext:
-        """The context for the next connection."""
+        """Return the context for the next connection."""
         with self._lock:
             try:
                 if self._current() != self._stamps:
@@ -164,7 +164,7 @@ def server_context(cert_file: Path, key_file: Path | None, client_ca_file: Path 
 
 
 def read_pem(path: Path | None, what: str) -> bytes | None:
-    """The bytes of a certificate or key file, for libraries that take no file names; None without a path.
+    """Read the bytes of a certificate or key file, for libraries that take no file names; None without a path.
 
     Raises:
         ConfigError: the file cannot be read, or is not PEM.
@@ -181,7 +181,7 @@ def read_pem(path: Path | None, what: str) -> bytes | None:
 
 
 def _no_password() -> str:
-    """Called for an encrypted key; without it OpenSSL would ask on the terminal and stop the program."""
+    """Refuse an encrypted key; without this OpenSSL would ask on the terminal and stop the program."""
     raise ValueError("the key is encrypted; store it unencrypted with mode 0600")
 
 

@@ -28,12 +28,12 @@ _HEADER: Final = struct.Struct("<Q")
 
 
 def command(program: str) -> list[str]:
-    """What starts an interpreter like this one with a line of Python."""
+    """Return the command that starts an interpreter like this one with a line of Python."""
     return [sys.executable, "-P", "-s", "-c", program]
 
 
 def environment() -> dict[str, str]:
-    """This process's own, and its path."""
+    """Return this process's own environment, with its path."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)}
 
 

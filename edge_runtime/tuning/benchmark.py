@@ -167,7 +167,7 @@ def _candidates(bundle: Bundle) -> tuple[list[_Candidate], dict[str, str]]:
 def _accelerated(
     bundle: Bundle, profile: Profile, compiled: Path | None, scratch: Path, refused: dict[str, str]
 ) -> list[_Candidate]:
-    """The variants on the accelerators that would take them; those that cannot are refused with what is missing.
+    """List the variants on the accelerators that would take them; refuse others with what is missing.
 
     What is compiled while one is proven is there when it is timed, and in `compiled` also when it is run.
     """
@@ -198,7 +198,7 @@ def _accelerated(
 
 
 def _discard(candidates: Sequence[_Candidate], refused: Mapping[str, str]) -> None:
-    """What was compiled for nothing goes."""
+    """Delete what was compiled for nothing."""
     from edge_runtime.model.accelerator_choice import discard  # noqa: PLC0415
 
     for candidate in candidates:
@@ -342,7 +342,7 @@ def _figure(candidate: _Candidate, threads: int, timings: Sequence[Timing]) -> F
 
 
 def _round_trip_us(bundle: Bundle, clock: Clock) -> float:
-    """What it costs more to ask an engine in a process of its own for a window, where accelerators run.
+    """Measure what it costs more to ask an engine in its own process for a window, where accelerators run.
 
     By an engine that computes next to nothing, asked there and here by turns; the median of each.
     """

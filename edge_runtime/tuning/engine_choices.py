@@ -38,7 +38,7 @@ class Loaded:
 
 
 def choices_for(profile: Profile, model_format: str, precision: str, scheme: str = "") -> Iterator[EngineChoice]:
-    """The ways to run a variant on a machine, best first: those whose engine reads it and that take its precision.
+    """List the ways to run a variant on a machine, best first: engines that read it and take its precision.
 
     Args:
         profile: of the machine.
@@ -123,7 +123,7 @@ def load_best(
 
 
 def missing(choice: EngineChoice, root: Path = files.ROOT) -> str:
-    """What this machine's files say is missing for a choice: the vendor's driver or library; empty if nothing does.
+    """Name what this machine's files lack for a choice: the vendor's driver or library; empty if nothing.
 
     Args:
         choice: how a model would run.

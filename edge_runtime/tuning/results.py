@@ -140,7 +140,7 @@ class Tuning:
             raise ValueError("times must not be negative")
 
     def choose(self, max_threads: int = 1) -> Figure:
-        """The fastest on the processor, as `EQUAL` and `WORTH_A_CORE` define it, with at most that many threads.
+        """Choose the fastest on the processor, as `EQUAL` and `WORTH_A_CORE` define it, with at most that many threads.
 
         Where nothing was measured with so few, the fewest that were. Accelerators are judged apart: see `gains`.
         """
@@ -168,7 +168,7 @@ class Tuning:
         return self.choose(max_threads).setting(max_threads)
 
     def gains(self, max_threads: int = 1, *, variant: str = "", isolate: Isolate = "accelerators") -> tuple[Gain, ...]:
-        """What each accelerator would bring over the best that the processor does, fastest first.
+        """List what each accelerator would bring over the best that the processor does, fastest first.
 
         Args:
             max_threads: that an engine may use.
@@ -210,7 +210,7 @@ def file_for(bundle: Path) -> Path:
 
 
 def key_of(bundle: Bundle, machine: Machine) -> str:
-    """What figures are valid for: this machine, these versions, this bundle's contents, whoever signed them.
+    """Return what figures are valid for: this machine, these versions, this bundle's contents, whatever its signer.
 
     The kernel's release and the memory are left out: they change, and the order of the variants does not.
     """
@@ -226,7 +226,7 @@ def key_of(bundle: Bundle, machine: Machine) -> str:
 
 
 def recall(bundle: Bundle, path: Path, machine: Machine | None = None) -> Tuning | None:
-    """What was measured of this bundle on this machine with these versions; None where there is nothing.
+    """Load what was measured of this bundle on this machine with these versions; None where there is nothing.
 
     A file that cannot be read or understood is nothing, and is said to be so in a line of the log.
     """
@@ -305,7 +305,7 @@ def forget(bundle: Bundle, path: Path, machine: Machine | None = None) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The records by key, none where there is no file; None and a line in the log where there is no sense in it."""
+    """Read the records by key, none where there is no file; None and a line in the log where they make no sense."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)

@@ -80,7 +80,7 @@ class Receiver(Protocol):
         ...
 
     def arrived(self, file: Arrived) -> None:
-        """A file is here."""
+        """Take a file that is here."""
         ...
 
     def refused(self, error: UpdateRefused, what: str, *, flood: bool = False) -> None:
@@ -292,7 +292,7 @@ class Acquisition:
         log.warning("update: %s", self.note)
 
     def later(self, file: Arrived, error: Exception) -> None:
-        """What arrived could not be dealt with for a reason that may pass. A dropped file is still where it was."""
+        """Try again later what failed for a reason that may pass. A dropped file stays where it was."""
         self._wait(file.what, error)
         log.error("update: %s", self.note)
 

@@ -118,7 +118,7 @@ class Signed:
 
 
 def seconds(text: str) -> float:
-    """An ISO 8601 time in seconds since 1970; without a zone it is UTC.
+    """Parse an ISO 8601 time as seconds since 1970; without a zone it is UTC.
 
     Raises:
         ValueError: it is none.

@@ -39,11 +39,11 @@ class ModelHost(Protocol):
         ...
 
     def start(self, config: ModelConfig) -> tuple[Model, FallbackChain | None]:
-        """The same for what ran before: with whatever may stand in for what fails. Called on any thread."""
+        """Load what ran before, with a fallback chain where configured. Called on any thread."""
         ...
 
     def fallback_chain_of(self, model: Model) -> FallbackChain | None:
-        """What stands in for a model that was loaded, where the configuration wants that."""
+        """Build the fallback chain of a model that was loaded, where the configuration wants one."""
         ...
 
     def attend(self, fallback_chain: FallbackChain) -> None:
@@ -51,7 +51,7 @@ class ModelHost(Protocol):
         ...
 
     def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
-        """This is what answers now. What answered before is closed by the caller."""
+        """Take note of the model that answers now. The caller closes the one before."""
         ...
 
 
@@ -207,7 +207,7 @@ class Starter:
         return None
 
     def _obey(self) -> None:
-        """What an operator asked for while nothing ran: also the way out of an installed bundle that kills us."""
+        """Obey what an operator asked for while nothing ran: also the way out of an installed bundle that kills us."""
         for path, request in [] if self._rehearsal else requests(self._store):
             try:
                 log.info("update: %s", self._store.change(request.obey).last)

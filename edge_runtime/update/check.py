@@ -103,7 +103,7 @@ def examine(
 
 
 def difference(old: Manifest, new: Manifest) -> str:
-    """What sets two contracts apart: ``channels``, ``rate``, ``labels``, ``windows``, or nothing (an empty string)."""
+    """Name what sets two contracts apart: ``channels``, ``rate``, ``labels``, ``windows``, or an empty string."""
     if old.input.channels != new.input.channels:
         return "channels"
     if old.input.rate_hz != new.input.rate_hz:

@@ -71,7 +71,7 @@ def require_unexpired(announced: Announcement, now_s: float) -> None:
 
 
 def admitted(state: State, signed: Signed, wall_s: float) -> State:
-    """The state after an announcement that verified; to be written before the announcement is followed.
+    """Return the state after an announcement that verified; to be written before the announcement is followed.
 
     1. An announcement that has expired is refused. Times that it was issued at, and that were seen before, count.
     2. One with a lower sequence number than the last one of its name is refused.
@@ -109,7 +109,7 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
 
 
 def made_at(state: State, created: str) -> State:
-    """The state after a bundle that verified, and says when it was made (empty: it does not)."""
+    """Return the state after a bundle that verified, and says when it was made (empty: it does not)."""
     return replace(state, seen_s=max(state.seen_s, seconds(created))) if created else state
 
 

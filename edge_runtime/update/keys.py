@@ -169,7 +169,7 @@ class KeyChain:
 
 
 def successor(current: KeySet, envelope: bytes) -> KeySet:
-    """The set in an envelope, if it may replace the current one.
+    """Return the set in an envelope, if it may replace the current one.
 
     Raises:
         UpdateRefused: it may not; says why.

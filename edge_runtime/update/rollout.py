@@ -255,7 +255,7 @@ class Rollout:
         self._begin("trial", candidate, new, pair, self._config.trial_s, self._config.trial_windows)
 
     def _confirm(self, candidate: Installed) -> None:
-        """The candidate stays. The old model is let go when that is on disk."""
+        """Keep the candidate. The old model is closed when that is on disk."""
         self.stage = "settling"
         self.save(states.confirmed, lambda _: self._confirmed(candidate))
 
@@ -288,7 +288,7 @@ class Rollout:
         self.hold_back(why)
 
     def hold_back(self, why: str) -> None:
-        """What is being tried, or about to be, is not tried again; what ran before runs."""
+        """Hold back what is being tried, or about to be: it is not tried again; what ran before runs."""
         self._metrics.counts["updates_rolled_back_total"] += 1
         self._metrics.dropped["update_held_back"] += 1
         self.stage = "settling"

@@ -63,7 +63,7 @@ class Tally:
         del self._ratios[:-_RATIOS]
 
     def failed(self, windows: int, error: str) -> None:
-        """The new model gave no answer to these."""
+        """Count windows that the new model did not answer."""
         self.errors += windows
         self.error = self.error or error
 

@@ -97,7 +97,7 @@ class State:
 
 
 def tried(state: State, candidate: Installed, phase: Phase) -> State:
-    """The candidate enters a phase; being loaded for it is its first start."""
+    """Move the candidate into a phase; being loaded for it is its first start."""
     highest = {**state.highest, candidate.name: max(candidate.version, state.highest.get(candidate.name, 0))}
     return replace(
         state, phase=phase, candidate=candidate, starts=1, highest=highest, last=f"{candidate.model}: {phase}"
@@ -110,12 +110,12 @@ def started_again(state: State) -> State:
 
 
 def ended_in_order(state: State) -> State:
-    """The process stopped as it was told to: none of its starts failed."""
+    """Clear failed starts, since the process stopped as it was told to."""
     return replace(state, starts=0)
 
 
 def confirmed(state: State) -> State:
-    """The candidate proved healthy and stays."""
+    """Keep the candidate, which proved healthy."""
     assert state.candidate is not None
     return replace(
         state, phase="idle", running=state.candidate, previous=state.running, candidate=None, starts=0,
@@ -124,7 +124,7 @@ def confirmed(state: State) -> State:
 
 
 def rolled_back(state: State, reason: str) -> State:
-    """The candidate failed; what ran before runs on."""
+    """Drop the candidate, which failed; what ran before runs on."""
     assert state.candidate is not None
     failed = HeldBack(name=state.candidate.name, version=state.candidate.version, reason=reason)
     return replace(
@@ -134,7 +134,7 @@ def rolled_back(state: State, reason: str) -> State:
 
 
 def withdrawn(state: State) -> State:
-    """An operator goes back: from a candidate, or from what runs to what ran before it. It is held back."""
+    """Go back for an operator: from a candidate, or from what runs to what ran before it. It is held back."""
     if state.candidate is not None:
         return rolled_back(state, BY_OPERATOR)
     if state.running is None:
@@ -147,13 +147,13 @@ def withdrawn(state: State) -> State:
 
 
 def refusing(state: State, sha256: str, reason: str) -> State:
-    """This file was refused and is not fetched again."""
+    """Refuse this file: it is not fetched again."""
     refused = {**state.refused, sha256: reason}
     return replace(state, refused=dict(list(refused.items())[-_KEPT:]), last=f"refused: {reason}")
 
 
 def forgiven(state: State) -> State:
-    """An operator says: try again what was held back or refused, and take updates.
+    """Try again for an operator what was held back or refused, and take updates.
 
     The latest time that was seen is forgotten too: a clock that was once wrong by years must not end updates for good.
     """
@@ -161,12 +161,12 @@ def forgiven(state: State) -> State:
 
 
 def paused(state: State) -> State:
-    """An operator wants no updates for now."""
+    """Take no updates for now, as an operator wants."""
     return replace(state, on_hold=True, last="an operator put updates on hold")
 
 
 def dump(state: State) -> bytes:
-    """The file: a line with the SHA-256 of what follows, then JSON."""
+    """Encode the file: a line with the SHA-256 of what follows, then JSON."""
     body = orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     return _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 

@@ -96,7 +96,7 @@ class UpdateStore:
         return self.incoming / f"{sha256}.part"
 
     def adopt(self, sha256: str) -> Path:
-        """A fetched file whose digest was found right becomes an installed one. It is synced already.
+        """Install a fetched file whose digest was found right. It is synced already.
 
         Raises:
             StoreError: it cannot be moved.

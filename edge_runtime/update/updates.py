@@ -155,7 +155,7 @@ class Updates:
         return self.rollout.began if self.rollout is not None else 0.0
 
     def stop(self) -> None:
-        """The application ends in order: nothing that is tried has failed by that. `close` comes later."""
+        """Record an orderly end: nothing that is tried has failed by that. `close` comes later."""
         if self.store.state.candidate is not None:
             try:
                 self.store.change(states.ended_in_order)
@@ -279,7 +279,7 @@ class Updates:
             self._broker_client.publish([Message(self._config.status_topic.encode(), document, b"", 1, retain=True)])
 
     def status(self) -> dict[str, Any]:
-        """What the status topic shows, as plain values."""
+        """Build the status that the topic shows, as plain values."""
         state = self.store.state
         told: dict[str, Any] = {
             "device": self._config.identity,

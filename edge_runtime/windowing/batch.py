@@ -49,7 +49,7 @@ class Batch:
 
 
 def with_context(window: Window, history: int) -> Float32:
-    """A window and its context as a model sees them that fills a missing beginning with the first sample.
+    """Join a window and its context as a model sees them that fills a missing beginning with the first sample.
 
     Args:
         window: its `context` may be shorter than `history` at the start of a segment.

@@ -71,7 +71,7 @@ class Grid:
         self._channels = len(contract.channels)
 
     def begin(self, anchor: float) -> Segment:
-        """A segment whose first sample has this stamp."""
+        """Begin a segment whose first sample has this stamp."""
         base = round(anchor * self._rate)
         buffer = np.empty((self._capacity, self._channels), np.float32)
         return Segment(anchor, base, -base % self._hop, buffer)
@@ -125,7 +125,7 @@ class Grid:
     # -- over a restart ----------------------------------------------------------------------------------------------
 
     def state(self, segment: Segment) -> SegmentState:
-        """What `restore` needs; views, to be encoded at once."""
+        """Return what `restore` needs; views, to be encoded at once."""
         # The newest point at least: without a tail it is what the next sample is interpolated from.
         first = max(segment.first, min(segment.next_window + self._n - self._history, segment.filled - 1))
         rows = segment.buffer[first - segment.first : segment.filled - segment.first]
@@ -134,7 +134,7 @@ class Grid:
         )
 
     def restore(self, state: SegmentState) -> Segment:
-        """A segment that goes on where another one was."""
+        """Restore a segment that goes on where another one was."""
         kept = len(state.rows)
         buffer = np.empty((max(self._capacity, kept), self._channels), np.float32)
         buffer[:kept] = state.rows
@@ -146,7 +146,7 @@ class Grid:
     # -- rule 4 ------------------------------------------------------------------------------------------------------
 
     def _with_tail(self, segment: Segment, times: Float64, values: Float32) -> tuple[Float64, Float32]:
-        """The new samples behind those that their grid points may still need."""
+        """Append the new samples to those that their grid points may still need."""
         if segment.tail is not None:
             tail_t, tail_v = segment.tail
         elif segment.filled:

@@ -147,7 +147,7 @@ class Broker:
         self.stop()
 
     def stats(self) -> BrokerStats:
-        """Counts so far; each is right, though not all from the same instant while the broker is busy."""
+        """Return counts so far; each is right, though not all from the same instant while the broker is busy."""
         protocol = self._protocol
         sessions = [*protocol.sessions.values()]
         return BrokerStats(

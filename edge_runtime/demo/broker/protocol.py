@@ -186,7 +186,7 @@ class BrokerProtocol:
             self._refuse(client, error.reason_code)
 
     def lost(self, client: Client, now: float) -> None:
-        """The connection is gone, in whatever way; publish the will unless the client said goodbye."""
+        """Forget a lost connection; publish the will unless the client said goodbye."""
         client.closing = True
         session, client.session = client.session, None
         if session is not None and self._online.get(session) is client:
@@ -319,7 +319,7 @@ class BrokerProtocol:
         )
 
     def _refusal(self, connect: Connect, properties: Properties) -> int:
-        """The reason code for not letting a client in, 0 to let it in."""
+        """Find the reason code for not letting a client in, 0 to let it in."""
         expected = self._config
         if expected.username is not None and expected.password is not None:
             user_is_right = hmac.compare_digest((connect.username or "").encode(), expected.username.encode())
@@ -348,7 +348,7 @@ class BrokerProtocol:
         client.close()
 
     def _take_over(self, former: Client, now: float) -> None:
-        """The same client id has connected again (MQTT-3.1.4-3)."""
+        """Close the old connection of a client id that has connected again (MQTT-3.1.4-3)."""
         self._refuse(former, SESSION_TAKEN_OVER)
         self.lost(former, now)
 
@@ -436,7 +436,7 @@ def _forwarded(raw: bytes) -> bytes:
 
 
 def _will_properties(will: Will) -> bytes:
-    """What a will's message carries: its properties but for the delay, which is not waited for."""
+    """Keep the properties of a will's message but for the delay, which is not waited for."""
     properties = decode_properties(will.properties, 0)
     properties.pop("will_delay_interval", None)
     return encode_properties(properties)

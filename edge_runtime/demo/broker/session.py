@@ -99,7 +99,7 @@ class Session:
         return len(self._in_flight) + len(self._waiting)
 
     def attach(self, outlet: Outlet) -> None:
-        """The client is there: repeat what it has not acknowledged (section 4.4), then send what waits."""
+        """Attach the client: repeat what it has not acknowledged (section 4.4), then send what waits."""
         self.outlet = outlet
         self.expires_at = None
         unfinished = self._in_flight
@@ -113,7 +113,7 @@ class Session:
         self._send_waiting()
 
     def detach(self) -> None:
-        """The client is gone."""
+        """Detach the client that has gone."""
         self.outlet = None
 
     def deliver(self, message: Message, grant: Grant, *, retain: bool) -> None:
@@ -193,7 +193,7 @@ class Session:
         outlet.send(packet)
 
     def _next_packet_id(self) -> int:
-        """The next free one; fewer than 65,535 are ever in flight, since a receive maximum has 16 bits."""
+        """Return the next free one; fewer than 65,535 are ever in flight, since a receive maximum has 16 bits."""
         packet_id = self._last_packet_id
         while True:
             packet_id = packet_id % 65_535 + 1

@@ -40,7 +40,7 @@ _FACTORS: Final[dict[tuple[str, str], float]] = {
 
 
 def unit_of(channel: str) -> str:
-    """Unit in which the kernel gives a channel, after offset and scale; empty where it states none.
+    """Find the unit in which the kernel gives a channel, after offset and scale; empty where it states none.
 
     Args:
         channel: name without ``in_``, for example ``accel_x``.
@@ -54,7 +54,7 @@ def kind_of(channel: str) -> str:
 
 
 def factor_between(given: str, wanted: str) -> float | None:
-    """What to multiply by to get from the kernel's unit to that of a model; None where that is not known."""
+    """Find the factor from the kernel's unit to that of a model; None where that is not known."""
     target = _SPELLINGS.get(wanted, wanted)
     return 1.0 if given and given == target else _FACTORS.get((given, target))
 
@@ -97,7 +97,7 @@ class ScanElement:
         return plain if self.repeat == 1 else np.dtype((plain, (self.repeat,)))
 
     def numbers(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """What the sensor counted: shifted, cut to its bits, with its sign.
+        """Decode what the sensor counted: shifted, cut to its bits, with its sign.
 
         Args:
             stored: (n,) or (n, repeat) of `dtype`.

@@ -43,12 +43,12 @@ class SensorChannel:
     """Its place in a record, with a buffer."""
 
     def physical(self, counted: Numbers) -> Numbers:
-        """What the sensor counted, in the model's unit."""
+        """Convert what the sensor counted to the model's unit."""
         return (counted + self.offset) * self.scale
 
 
 def find_sensor(config: IioConfig, source: str, *, known: bool) -> Path:
-    """The folder of the sensor that is configured.
+    """Find the folder of the sensor that is configured.
 
     Args:
         config: its name, label or number.
@@ -90,7 +90,7 @@ class Sensor:
         self._source = source
 
     def label(self) -> str:
-        """What it is called."""
+        """Return its name."""
         return read_text(self.folder / "label") or read_text(self.folder / "name")
 
     def is_buffered(self) -> bool:
@@ -118,7 +118,7 @@ class Sensor:
     # -- channels ----------------------------------------------------------------------------------------------------
 
     def channels(self, *, buffered: bool) -> list[SensorChannel]:
-        """The channels that are configured, in that order.
+        """Find the channels that are configured, in that order.
 
         Raises:
             ConfigError: one is not there or cannot be read, its unit is not known, or they are not as many values as
@@ -162,7 +162,7 @@ class Sensor:
             raise ConfigError(f"{self._source}: {path}: {error}; use mode polled") from error
 
     def _number(self, name: str, what: str, default: float) -> float:
-        """An attribute of the channel, or of all channels of its type."""
+        """Read an attribute of the channel, or of all channels of its type."""
         for path in (self.folder / f"in_{stem}_{what}" for stem in (name, kind_of(name))):
             if text := read_text(path):
                 try:
@@ -273,7 +273,7 @@ class Sensor:
 
 
 def read_text(path: Path) -> str:
-    """A sysfs attribute without its line end; empty where there is none."""
+    """Read a sysfs attribute without its line end; empty where there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip("\n\0 ")
     except (FileNotFoundError, NotADirectoryError):

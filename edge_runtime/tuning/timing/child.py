@@ -47,7 +47,7 @@ def trial(contender: Contender, *, threads: int = 1, timeout_s: float = 60.0) ->
 def race_in_child(
     contenders: Sequence[Contender], *, reference: str, threads: int, plan: Plan, timeout_s: float
 ) -> tuple[Timing, ...]:
-    """What `edge_runtime.tuning.timing.race` does, in a child process.
+    """Run `edge_runtime.tuning.timing.race` in a child process.
 
     Raises:
         EngineError: an engine refused a model, or the child died or did not end in time.
@@ -89,7 +89,7 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
 
 
 def main() -> NoReturn:
-    """The other side."""
+    """Serve as the child process."""
     child_process.answer(_attempt)
 
 

@@ -53,7 +53,7 @@ class Machine:
 
 
 def this_machine(root: Path = Path("/proc")) -> Machine:
-    """The machine this runs on.
+    """Describe the machine this runs on.
 
     Args:
         root: where the kernel tells about itself.

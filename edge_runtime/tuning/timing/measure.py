@@ -40,7 +40,7 @@ class Measurement:
     digest: str = ""
 
     def of(self, threads: int = 1) -> dict[str, Timing]:
-        """Timings with that many threads, by name."""
+        """Return timings with that many threads, by name."""
         return {timing.name: timing for timing in self.timings if timing.threads == threads}
 
     def microseconds(self, threads: int = 1) -> dict[str, float]:
@@ -163,7 +163,7 @@ def measure_bundle(
 
 
 def _reference(variants: Sequence[Variant]) -> str:
-    """The variant that nothing was done to: float ONNX, else any float, else the exporter's first choice."""
+    """Choose the variant that nothing was done to: float ONNX, else any float, else the exporter's first choice."""
 
     def rank(variant: Variant) -> tuple[bool, bool]:
         return variant.precision != "fp32", variant.format != "onnx"
@@ -172,7 +172,7 @@ def _reference(variants: Sequence[Variant]) -> str:
 
 
 def table(measurement: Measurement) -> str:
-    """The figures as people read them."""
+    """Render the figures for people."""
     rows: list[tuple[Any, ...]] = [("variant", "engine", "threads", "median us", "95 % us", "cpu us", "ratio", "MB")]
     rows += [
         (

@@ -254,7 +254,7 @@ def _timing(runner: _Runner, base: _Runner, threads: int) -> Timing:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """An interval that covers the median with at least this confidence, between two of the sorted values.
+    """Find an interval that covers the median with at least this confidence, between two sorted values.
 
     With fewer than 6 values no such interval exists at 95 %, and the smallest and the largest are returned.
 

@@ -90,8 +90,8 @@ def probe(
         BundleError: no such variant, no engine for it, or the bundle changed on disk.
         EngineError: no child process can be started.
     """
-    from edge_runtime.bundle.bundle import engine_for  # noqa: PLC0415 - imports this module
-    from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415 - numpy, which the child imports under its limits
+    from edge_runtime.bundle.bundle import engine_for  # noqa: PLC0415 - numpy, which the child imports under its limits
+    from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415
 
     clock = clock or SystemClock()
     started = clock.monotonic()

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from edge_runtime.bundle.bundle import Bundle, Floats, engine_for, load_engine, refusals, replay, verify_golden
+from edge_runtime.bundle.bundle import Bundle, Floats, engine_for, refusals, replay, verify_golden
+from edge_runtime.bundle.loading import load_engine
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.clock import Clock
 from edge_runtime.engines.base import Engine, EngineOptions

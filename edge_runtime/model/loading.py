@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from edge_runtime.bundle.bundle import Bundle, choose_variant, load_engine, open_bundle
+from edge_runtime.bundle.bundle import Bundle, choose_variant, open_bundle
+from edge_runtime.bundle.loading import load_engine
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.bundle.signature import load_keys
 from edge_runtime.clock import Clock, SystemClock

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime import engines
-from edge_runtime.bundle.bundle import load_engine, open_bundle, refusals
+from edge_runtime.bundle.bundle import open_bundle, refusals
+from edge_runtime.bundle.loading import load_engine
 from edge_runtime.engines.base import Engine, EngineOptions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"

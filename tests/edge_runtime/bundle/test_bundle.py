@@ -21,16 +21,8 @@ from hypothesis import strategies as st
 from edge_runtime import engines
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.archive import Limits
-from edge_runtime.bundle.bundle import (
-    Bundle,
-    arrange,
-    choose_variant,
-    engine_for,
-    load_engine,
-    open_bundle,
-    refusals,
-    verify_golden,
-)
+from edge_runtime.bundle.bundle import Bundle, arrange, choose_variant, engine_for, open_bundle, refusals, verify_golden
+from edge_runtime.bundle.loading import load_engine
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError, IntegrityError, ManifestError

@@ -17,7 +17,8 @@ import pytest
 from edge_export.package.pack import VariantSource
 
 from edge_runtime.bundle import sandbox as probe
-from edge_runtime.bundle.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.loading import load_engine
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.config import ModelConfig

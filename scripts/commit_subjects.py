@@ -15,8 +15,8 @@ from pathlib import Path
 
 from scripts.baselines import CHECKOUT
 
-BASE = "a5cd64f3409ecdb368f1122d48ca39b01929c185"
-"""Commits before this one had no such rule."""
+BASE = "ed18fd6699ada3a1ee9fb805c6fa8c021443ef5b"
+"""The commit that added this check; commits that do not descend from it had no such rule."""
 MOST = 72
 _SHAPE = re.compile(r"[a-z][\w./ ,-]*: [a-z][a-z-]* \S.*[^.]")
 
@@ -32,7 +32,7 @@ def wrong(subject: str) -> str:
 
 def subjects(checkout: Path = CHECKOUT, base: str = BASE) -> list[tuple[str, str]]:
     """Return (short hash, subject) of the commits after `base`; empty where git cannot tell."""
-    command = ["git", "-C", str(checkout), "log", "--format=%h %s", f"{base}..HEAD"]
+    command = ["git", "-C", str(checkout), "log", "--ancestry-path", "--format=%h %s", f"{base}..HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

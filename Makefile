@@ -54,12 +54,13 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-# Which room imports which, what nothing leads to or uses, what is too complex; then the lines of each room.
+# Which room imports which, what nothing leads to or uses, what is too complex or written twice; then the lines of each room.
 house: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python -m scripts.reachability
 	$(BIN)/python -m scripts.unused
 	$(BIN)/python -m scripts.complexity
+	$(BIN)/python -m scripts.duplicates
 	$(BIN)/python -m scripts.commit_subjects
 	@$(BIN)/python -m scripts.lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import baselines, commit_subjects, complexity, lines, reachability, unused
+from scripts import baselines, commit_subjects, complexity, duplicates, lines, reachability, unused
 
 
 @pytest.fixture
@@ -106,6 +106,15 @@ def test_ruff_finds_what_the_list_of_excused_files_says() -> None:
     listed = complexity.excused(complexity.per_file_ignores())
     assert listed
     assert listed == {one for one in complexity.beyond_limits() if one[0].startswith(baselines.PRODUCT)}
+
+
+def test_six_lines_that_stand_twice_are_found_but_not_imports_or_five_lines(tmp_path: Path) -> None:
+    same = "".join(f"    some_line({i})\n\n" for i in range(6))
+    imports = "from some.module import (\n" + "".join(f"    name_{i},\n" for i in range(8)) + ")\n"
+    for name, text in {"a": same, "b": f"        # why\n{same}".replace("    ", "        "), "c": same[:-20]}.items():
+        (tmp_path / f"{name}.py").write_text(f"{imports}def {name}():\n{text}")
+    files = [tmp_path / "a.py", tmp_path / "b.py", tmp_path / "c.py"]
+    assert duplicates.duplicates(files, tmp_path) == {"a.py=b.py": 1}
 
 
 def test_lines_are_counted_by_room(tmp_path: Path) -> None:

@@ -223,10 +223,11 @@ class App:
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
             return None
-        from edge_runtime.cloud import client as cloud  # noqa: PLC0415 - and HTTP
-        from edge_runtime.cloud.escalator import EscalationConfig, Escalator  # noqa: PLC0415
+        from edge_runtime.cloud.config import EscalationConfig  # noqa: PLC0415
+        from edge_runtime.cloud.connect import connect  # noqa: PLC0415 - and HTTP
+        from edge_runtime.cloud.escalator import Escalator  # noqa: PLC0415
 
-        client = cloud.connect(self.config.cloud, self.clock)
+        client = connect(self.config.cloud, self.clock)
         stack.callback(client.close)
         return Escalator(
             config=self.config.escalation or EscalationConfig(),

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from edge_runtime.cloud.client import CloudConfig
-    from edge_runtime.cloud.escalator import EscalationConfig
+    from edge_runtime.cloud.config import EscalationConfig
     from edge_runtime.durable.outbox import OutboxConfig
     from edge_runtime.durable.reading_log import JournalConfig
     from edge_runtime.governor.config import GovernorConfig
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from edge_runtime.update.config import UpdateConfig
 else:  # an application without a cloud does not pay for SQLite and HTTP
     CloudConfig = schema.Deferred("edge_runtime.cloud.client:CloudConfig")
-    EscalationConfig = schema.Deferred("edge_runtime.cloud.escalator:EscalationConfig")
+    EscalationConfig = schema.Deferred("edge_runtime.cloud.config:EscalationConfig")
     JournalConfig = schema.Deferred("edge_runtime.durable.reading_log:JournalConfig")
     GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")

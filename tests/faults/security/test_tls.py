@@ -25,7 +25,8 @@ import pytest
 
 from edge_runtime import config as configuration
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import CloudConfig, connect
+from edge_runtime.cloud.client import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudUnavailable, ConfigError
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate.gate import Budget, Gate
 from edge_runtime.metrics import Metrics
@@ -184,7 +186,7 @@ class App:
         if path is None and not reading:
             return None
         from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415
-        from edge_runtime.durable.reading_log import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
+        from edge_runtime.durable.reading_log import Journal  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
 
         config = self.config.journal or JournalConfig(path=path or Path())
@@ -219,7 +221,7 @@ class App:
         if self.outbox is None or self.config.cloud is None:
             return None
         from edge_runtime.cloud import client as cloud  # noqa: PLC0415 - and HTTP
-        from edge_runtime.cloud.escalator import EscalationConfig, Escalator  # noqa: PLC0415
+        from edge_runtime.cloud.escalator import Escalator  # noqa: PLC0415
 
         client = cloud.connect(self.config.cloud, self.clock)
         stack.callback(client.close)

@@ -17,10 +17,10 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.durable.window_state import Done, Progress, counted_before
@@ -42,25 +42,6 @@ _ATTEMPTS: Final = 3
 """Commits of the same rows before they are given up; between them a moment for the disk."""
 _AGAIN_S: Final = 5.0
 """How long a disk that failed is left alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalConfig:
-    """Where readings are written down, and how much of them."""
-
-    path: Path
-    """A file beside which SQLite keeps its log; its folder must exist."""
-    max_bytes: int = 64 * 2**20
-    """What the file may have: about twice the windows that all keys have begun, and a megabyte."""
-    commit_wait_ms: float = 0.0
-    """How long a commit waits for further turns. 0: as long as the commit before it takes. More writes less, and lets
-    the broker wait for its acknowledgements."""
-
-    def __post_init__(self) -> None:
-        if self.max_bytes < 2**20:
-            raise ValueError("journal max_bytes must be at least 1048576 (1 MiB)")
-        if not 0 <= self.commit_wait_ms <= 1000:
-            raise ValueError("journal commit_wait_ms must be 0 to 1,000")
 
 
 @dataclass(slots=True)

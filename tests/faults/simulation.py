@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.cloud.escalator import EscalationConfig, Escalator
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.metrics import Metrics

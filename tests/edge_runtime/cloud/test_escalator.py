@@ -15,7 +15,8 @@ import pytest
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import escalator as escalate
 from edge_runtime.cloud import forwarder
-from edge_runtime.cloud.escalator import EscalationConfig, Escalator
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult
 from edge_runtime.durable.outbox import control as requests
 from edge_runtime.durable.outbox.schema import connect_sqlite

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
 from edge_runtime.durable import reading_log as journal_module
-from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.config import JournalConfig
+from edge_runtime.durable.reading_log import Journal
 from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
 from edge_runtime.durable.reading_log_records import decode_snapshot, encode_snapshot
 from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable

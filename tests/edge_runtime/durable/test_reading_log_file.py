@@ -457,7 +457,7 @@ def test_how_much_was_settled_is_believed_only_with_its_checksum(tmp_path: Path)
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:
     """Turns that were on their way when a commit failed would join samples that do not follow each other.
 
-    Mutation that this finds: `_commit` without `_hole`.
+    Mutation that this finds: `_commit` without `SNAPSHOT_FIRST`.
     """
 
     class Hiccup(JournalFile):

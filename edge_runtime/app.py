@@ -19,17 +19,19 @@ import orjson
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.cloud.config import EscalationConfig
-from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.config import AppConfig
 from edge_runtime.durable.config import JournalConfig
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.gate.gate import Budget, Gate
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.gate import Gate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as rungs
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import Lineup
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.observe.drops import DropReporter
 from edge_runtime.observe.silence import SilenceReporter
-from edge_runtime.pipeline import Done, Pipeline
+from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -37,7 +39,7 @@ from edge_runtime.sources.build import SourceConfig, build_source
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import Notifier
 from edge_runtime.system.watchdog import Watchdog
-from edge_runtime.types import Correction, FinalAnswer
+from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.window import Windower
 
 if TYPE_CHECKING:
@@ -146,11 +148,14 @@ class App:
         return self.start(self.config.model) if self.updates is None else self.updates.start()
 
     def _updates(self, stack: ExitStack, *, rehearsal: bool) -> Updates | None:
-        if self.config.update is None:
+        config = self.config
+        if config.update is None:
             return None
+        from edge_runtime.update.config import Setting  # noqa: PLC0415 - only what the application names
         from edge_runtime.update.updates import Updates  # noqa: PLC0415 - only what the application names
 
-        updates = Updates(self.config, self.metrics, self.clock, self, rehearsal=rehearsal)
+        setting = Setting(config.model, config.window, config.gate.threshold, has_cloud=config.cloud is not None)
+        updates = Updates(config.update, setting, self.metrics, self.clock, self, rehearsal=rehearsal)
         stack.callback(updates.close)
         return updates
 

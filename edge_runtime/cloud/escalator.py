@@ -29,11 +29,10 @@ from edge_runtime.durable.outbox import control as requests
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Done, Hard
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry
-from edge_runtime.types import Correction, FinalAnswer
+from edge_runtime.types import Correction, Done, FinalAnswer, Hard
 
 LIVE, AUDIT = 0, 1  # priorities in the outbox
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from edge_runtime.cloud.committer import Committer, Then
 from edge_runtime.cloud.forwarder import LOOK_AGAIN_S
 from edge_runtime.durable.outbox import Closing, HardCase
-from edge_runtime.pipeline import Done, Hard
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Done, Hard
 
 _CLOSINGS_AT_ONCE = 64
 

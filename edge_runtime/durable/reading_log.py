@@ -29,7 +29,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 
 log = logging.getLogger(__name__)
 

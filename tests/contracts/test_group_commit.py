@@ -18,10 +18,9 @@ from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.reading_log_file import JournalFile
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Hard
 from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Prediction, Reading
+from edge_runtime.types import Hard, Prediction, Reading
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.durable.test_reading_log_file import Bench
 from tests.edge_runtime.sinks.answers import prediction

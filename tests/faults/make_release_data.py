@@ -28,7 +28,8 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Windower
 from tests.models import tiny_bundle
 
 CONTRACT = InputContract(

@@ -18,10 +18,9 @@ from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Hard
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT
-from edge_runtime.types import Correction, FinalAnswer, Prediction
+from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.test_pipeline import manifest
 

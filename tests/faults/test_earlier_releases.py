@@ -26,7 +26,8 @@ from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.reading_log import Journal
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 from tests.faults.conftest import Note
 from tests.faults.make_release_data import CASES, CONTRACT, DATA, readings
 from tests.faults.oracle import missing

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive, npy
-from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, arrange, engine_for, open_bundle
+from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
 from edge_runtime.bundle.signature import TrustedKey
+from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, InputError
 from edge_runtime.manifest import SCHEMA_VERSION, File, GateSpec, InputContract, Manifest, OutputContract, Variant

@@ -16,7 +16,7 @@ from typing import Literal
 
 from edge_export.evaluation.metrics import REFERENCE, Judged
 from edge_export.package.pack import VariantSource
-from edge_runtime.bundle.bundle import refusals
+from edge_runtime.bundle.variants import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
 from edge_runtime.tuning.timing import Timing

@@ -22,10 +22,9 @@ from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
-from edge_runtime.pipeline import Hard
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
-from edge_runtime.types import Correction, FinalAnswer, Prediction
+from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud, high
 from tests.edge_runtime.durable.outbox.outboxes import Failing
 from tests.edge_runtime.test_pipeline import manifest

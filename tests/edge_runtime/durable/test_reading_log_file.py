@@ -28,7 +28,8 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 from tests.edge_runtime.durable.outbox.outboxes import crash_image
 
 PATIENCE_S = 60.0

@@ -25,10 +25,9 @@ from edge_runtime.cloud.http import HttpClient
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Hard
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
-from edge_runtime.types import Correction, FinalAnswer, Prediction
+from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.test_pipeline import manifest
 from tests.faults.oracle import History
 

@@ -39,8 +39,8 @@ class Rounding:
     """How to search.
 
     Attributes:
-        bits: of the stored weights; None takes the scheme's. 4 gives weights that also fit
-        `edge_export.quantize.weights4`. descents: steps of Adam per layer; 0 only polishes.
+        bits: of the stored weights; None takes the scheme's.
+        descents: steps of Adam per layer; 0 only polishes.
         learning_rate: of Adam.
         pull: weight of the term that pushes each weight to one of its two values (their lambda).
         positions: columns per layer and group that second moments are taken over at most.

@@ -1,6 +1,6 @@
 """Build of the shoulder-exercise demo.
 
-``python -m edge_export.demo.build --data SEGLEARN --out examples/exercise-watch``
+``edge-export demo SEGLEARN -o examples/exercise-watch``
 
 `SEGLEARN` is the wheel of the Python package ``seglearn`` 1.2.5 (``pip download --no-deps seglearn==1.2.5``), or a
 folder with its data. Written are two bundles, the demo people's recordings, and the figures. About eight minutes on
@@ -12,10 +12,8 @@ Who is used for what: everything is trained, and every number chosen, on `TRAINI
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -27,7 +25,7 @@ import onnx
 
 from edge_export.augment.windows import Augmentation
 from edge_export.data.dataset import Dataset, Float32, Windows, cut_windows, load_recordings, save_recordings
-from edge_export.data.readers import seglearn as watch
+from edge_export.data.readers.seglearn import ARRAY_SHA256, MIRROR
 from edge_export.demo.cascade import (
     CascadePlan,
     OutOfFold,
@@ -58,7 +56,7 @@ from edge_export.training.baseline import random_forest
 from edge_export.training.distill import Distillation
 from edge_export.training.loop import Training
 from edge_runtime.clock import SystemClock
-from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
 
 TRAINING_PEOPLE = ("1", "2", "4", "5", "7")
@@ -78,7 +76,7 @@ PLAN = CascadePlan(
         speed=0.3,
         gain=0.25,
         noise=(0.03, 0.03, 0.03, 0.06, 0.06, 0.06),
-        mirror=tuple(float(factor) for factor in watch.MIRROR),
+        mirror=tuple(float(factor) for factor in MIRROR),
         short_history=0.3,
         shortest=100,
     ),
@@ -320,7 +318,7 @@ def _write_bundles(
             "name": dataset.name,
             "licence": "BSD-3-Clause, Copyright (c) 2018, David M. Burns",
             "source": "Python package seglearn 1.2.5; Burns et al. 2018, arXiv:1802.01489",
-            "sha256": watch.ARRAY_SHA256,
+            "sha256": ARRAY_SHA256,
         },
         "people": facts["people"],
         "versions": facts["versions"],
@@ -432,27 +430,3 @@ def _line(title: str, forest: float, fp32: float, gate: Mapping[str, float]) -> 
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m edge_export.demo.build",
-        description="Train, quantise and pack the models of the shoulder-exercise demo.",
-        epilog="example: python -m edge_export.demo.build --data seglearn-1.2.5.whl --out examples/exercise-watch",
-    )
-    parser.add_argument("--data", type=Path, required=True, help="seglearn wheel, or a folder with its data")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write into; made if missing")
-    options = parser.parse_args(arguments)
-    try:
-        dataset = watch.load_watch(options.data)
-        options.out.mkdir(parents=True, exist_ok=True)
-        build(dataset, PLAN, training=TRAINING_PEOPLE, demo=DEMO_PEOPLE, out=options.out)
-    except (EdgeError, OSError) as error:
-        print(f"edge_export.demo.build: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -220,10 +220,10 @@ def compare(network: Network, plan: Plan, shared: Path = SHARED) -> tuple[Report
     times = found.of(1)
     choice = choose(
         [entry.source() for entry in alive if entry.ours],
-        found.timings,
+        found,
         [answer.judged for answer in answers.values()],
         LIMITS,
-        across_formats=True,
+        found.machine.architecture,
     )
     chosen = choice.shipped[0].name
     report = Report(title=f"{network.name}: {network.what}", columns=_COLUMNS)

@@ -92,16 +92,7 @@ def choose_files(
     given = {source.name: answers(source, validation.x) for source in sources if source.name not in measured.failed}
     judged = judge(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
     targets = {
-        target: choose(
-            sources,
-            measured.timings,
-            judged,
-            replace(recipe.limits, metric=recipe.metric),
-            reference=REFERENCE,
-            target=target,
-            failed=measured.failed,
-            timed_there=target == platform.machine(),
-        )
+        target: choose(sources, measured, judged, replace(recipe.limits, metric=recipe.metric), target)
         for target in dict.fromkeys(TARGETS[name] for name in recipe.targets)
     }
     for target, own in targets.items():

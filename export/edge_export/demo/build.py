@@ -189,7 +189,7 @@ def build(dataset: Dataset, plan: CascadePlan, *, training: Sequence[str], demo:
 
 
 def _variants(fp32: onnx.ModelProto, signed: onnx.ModelProto, unsigned: onnx.ModelProto) -> dict[str, VariantSource]:
-    """The device's files by name, best bets first."""
+    """List the device's files by name, best bets first."""
     arm = onnx_source("onnx-int8-s8s8", signed)
     variants = (
         replace(arm, name="tflite-int8", model=convert(signed), format="tflite", targets=()),
@@ -216,7 +216,7 @@ def _rounded(figures: GateFigures) -> dict[str, float]:
 
 
 def _held_out_figures(held_out: OutOfFold, calibration: Calibration) -> dict[str, Any]:
-    """What the promise rests on: every training person answered by models that have not seen this person."""
+    """Compute the promise's figures: each training person answered by models that have not seen this person."""
     windows, y = held_out.windows, held_out.windows.y
     device = at_temperature(held_out.device, calibration.device_temperature)
     correct = device.argmax(axis=1) == y
@@ -366,7 +366,7 @@ def _write_bundles(
 
 
 def _card(facts: Mapping[str, Any]) -> str:
-    """The model card: what it is for, where it comes from, how good it is, where it fails."""
+    """Write the model card: what it is for, where it comes from, how good it is, where it fails."""
     promised, shown = facts["held_out"], facts["demo"]
     people = facts["people"]
     return f"""# Shoulder exercises on a smartwatch
@@ -398,7 +398,7 @@ def _row(gate: Mapping[str, float]) -> str:
 
 
 def _report(facts: Mapping[str, Any]) -> None:
-    """The figures as people read them."""
+    """Print the figures as a table."""
     promised, shown = facts["held_out"], facts["demo"]
     _say("\nwindow accuracy             forest  device fp32  device int8  with cloud  forwarded  cloud alone")
     for title, part, fp32 in (

@@ -43,7 +43,7 @@ class Chosen:
         return next(iter(self.targets.values()))
 
     def packed(self, target: str, variants: str) -> list[VariantSource]:
-        """What of the choice a bundle holds.
+        """List what a bundle holds of the choice.
 
         The best of each format where times were taken on such a machine, since a device may have one engine only; all
         of it where the device has yet to measure.
@@ -103,7 +103,7 @@ def choose_files(
 
 
 def _measured(sources: Sequence[VariantSource], windows: Float32, steps: Steps) -> Measurement:
-    """The times, kept like any other step: a build that goes on where it stopped ships what it would have shipped."""
+    """Measure the times, kept like any other step: a resumed build ships what it would have shipped."""
 
     def make(folder: Path) -> None:
         timed = measure_candidates(sources, windows, reference=REFERENCE)

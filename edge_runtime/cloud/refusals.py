@@ -137,7 +137,7 @@ class Refusals:
             self._note(id_, self._cases.get(id_, (0, -1)))
 
     def refused(self, case_id: str, history: History) -> None:
-        """This one was refused alone."""
+        """Take note that the broker refused; the connection is about to end."""
         self._in_a_row += 1
         self._note(case_id, (history.counted, self._good_answers))
 

@@ -25,7 +25,7 @@ from edge_runtime.update.state import Installed, State, rolled_back, started_aga
 from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
-    from edge_runtime.config import ModelConfig
+    from edge_runtime.model.config import ModelConfig
     from edge_runtime.model.failover import FallbackChain
 
 log = logging.getLogger(__name__)

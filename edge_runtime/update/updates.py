@@ -38,9 +38,9 @@ from edge_runtime.update.state import Installed, State
 from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
-    from edge_runtime.config import AppConfig
     from edge_runtime.model.failover import FallbackChain
     from edge_runtime.mqtt.client import BrokerClient
+    from edge_runtime.update.config import Setting, UpdateConfig
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class Updates:
     """Takes bundles in while an application runs, and replaces its model by those that prove themselves.
 
     Args:
-        config: of the application; has ``update``.
+        config: the table ``[update]``.
+        setting: of the application.
         metrics: receives counts; says whether answers come.
         clock: where time comes from.
         host: the application.
@@ -63,11 +64,17 @@ class Updates:
     """
 
     def __init__(
-        self, config: AppConfig, metrics: Metrics, clock: Clock, host: ModelHost, *, rehearsal: bool = False
+        self,
+        config: UpdateConfig,
+        setting: Setting,
+        metrics: Metrics,
+        clock: Clock,
+        host: ModelHost,
+        *,
+        rehearsal: bool = False,
     ) -> None:
-        assert config.update is not None
-        self._app = config
-        self._config = config.update
+        self._config = config
+        self._setting = setting
         self._metrics = metrics
         self._host = host
         self._barrier = Barrier("update", metrics)
@@ -75,10 +82,10 @@ class Updates:
         self._clock = FloorClock(clock, self.store)
         try:
             self._keys = KeyChain(
-                config.model.trusted_keys, self._config.key_threshold, self._config.folder, read_only=rehearsal
+                setting.model.trusted_keys, self._config.key_threshold, self._config.folder, read_only=rehearsal
             )
             self._starter = Starter(
-                config.model, self.store, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
+                setting.model, self.store, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
             )
             self._acquisition = Acquisition(self._config, self.store, self, metrics, self._clock)
         except BaseException:
@@ -133,7 +140,7 @@ class Updates:
             self._broker_client.open(loop, publish_qos=1)
         self._opened = True
         context = RolloutContext(
-            config=self._config, window=self._app.window, threshold=self._app.gate.threshold, store=self.store,
+            config=self._config, window=self._setting.window, threshold=self._setting.threshold, store=self.store,
             starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
             jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, settled=self._acquisition.consider,
         )  # fmt: skip
@@ -228,7 +235,7 @@ class Updates:
                 with check.open_candidate(part, self._config, keys, self._clock) as bundle:
                     found = check.examine(
                         bundle, file.announced, self.store.state, self.running, self._config,
-                        has_cloud=self._app.cloud is not None,
+                        has_cloud=self._setting.has_cloud,
                     )  # fmt: skip
                     created = bundle.manifest.created
             except UpdateRefused as error:

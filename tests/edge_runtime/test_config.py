@@ -44,7 +44,7 @@ def refusal(text: str) -> str:
 
 def test_a_renamed_key_is_refused_by_its_new_name() -> None:
     assert "app.toml:1: journal: 'journal' has a new name: write 'reading_log'" in refusal(
-        '[journal]\npath = "j.db"\n' + MINIMAL
+        '[reading_log]\npath = "j.db"\n' + MINIMAL
     )
     for old, new in RENAMED.items():
         assert old not in DEFAULT.split()

@@ -109,24 +109,24 @@ def fit_cascade(dataset: Dataset, plan: CascadePlan, *, members: int) -> Cascade
 
 
 def device_onnx(cascade: Cascade, plan: CascadePlan, temperature: float) -> onnx.ModelProto:
-    """The device's network as float ONNX, answering with probabilities at this temperature."""
+    """Export the device's network as float ONNX, answering with probabilities at this temperature."""
     return to_onnx(Calibrated([cascade.device], temperature), channels=len(plan.scale), samples=plan.samples)
 
 
 def cloud_onnx(cascade: Cascade, plan: CascadePlan, temperature: float) -> onnx.ModelProto:
-    """The cloud's ensemble as float ONNX, answering with probabilities at this temperature."""
+    """Export the cloud's ensemble as float ONNX, answering with probabilities at this temperature."""
     return to_onnx(Calibrated(cascade.members, temperature), channels=len(plan.scale), samples=plan.context)
 
 
 def device_int8(
     model: onnx.ModelProto, cascade: Cascade, plan: CascadePlan, activations: Literal["uint8", "int8"]
 ) -> onnx.ModelProto:
-    """The device's float model quantised, calibrated on people trained on."""
+    """Quantise the device's float model, calibrated on people trained on."""
     return clean(quantize(model, cascade.calibration, Scheme(activations=activations, weight_bits=plan.weight_bits)))
 
 
 def onnx_source(name: str, model: onnx.ModelProto) -> VariantSource:
-    """A graph as a file; its name says precision and scheme, as in ``onnx-fp32`` and ``onnx-int8-u8s8``."""
+    """Serialise a graph as a file; its name says precision and scheme, as in ``onnx-fp32`` and ``onnx-int8-u8s8``."""
     _, precision, *rest = name.split("-")
     scheme = "".join(rest)
     return VariantSource(

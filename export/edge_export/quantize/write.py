@@ -159,7 +159,7 @@ def _activations(net: Net, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
 
 
 def _weights(net: Net, scheme: Scheme, steps: WeightSteps) -> dict[str, list[dict[str, Any]]]:
-    """Steps as the ranges that give them."""
+    """Turn steps into the ranges that give them."""
     overrides = {}
     for layer in layers(net):
         if layer.weight not in steps or layer.name in scheme.exclude:

@@ -52,7 +52,7 @@ class Checkpoint:
     preparation: str
 
     def teacher(self, cache: Path | None = None) -> OnnxTeacher:
-        """The checkpoint as a teacher; `cache` keeps its answers."""
+        """Wrap the checkpoint as a teacher; `cache` keeps its answers."""
         return OnnxTeacher(
             model=self.model.SerializeToString(),
             output="probabilities",

@@ -51,7 +51,7 @@ class Escalation(Protocol):
         ...
 
     def takes_short(self) -> bool:
-        """Whether a case may have fewer samples than its bundle's history."""
+        """Return whether a case may have fewer samples than its bundle's history."""
         ...
 
     def submit(self, cases: Sequence[Hard], done: Done | None) -> None:

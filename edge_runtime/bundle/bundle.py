@@ -135,7 +135,7 @@ class Bundle:
         return self._read(name)
 
     def expired(self, clock: Clock) -> bool:
-        """Whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""
+        """Return whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""
         if not self.manifest.expires:
             return False
         today = datetime.fromtimestamp(clock.wall(), UTC).date()

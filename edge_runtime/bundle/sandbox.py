@@ -46,7 +46,7 @@ class ProbeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the variant may be loaded."""
+        """Return whether the variant may be loaded."""
         return self.outcome == "ok"
 
     def require(self) -> None:

@@ -18,7 +18,7 @@ _MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "armv8l": "
 
 
 def refusals(variant: Variant, machine: str | None = None) -> list[str]:
-    """Why a variant cannot run here, best reason first; empty if it can.
+    """Explain why a variant cannot run here, best reason first; empty if it can.
 
     Args:
         variant: from the manifest.

@@ -29,7 +29,7 @@ else:
 
 
 def is_text(config: CodecConfig) -> bool:
-    """Whether messages of a codec are text, in which no line end can stand."""
+    """Return whether messages of a codec are text, in which no line end can stand."""
     return config.type == "json" or (config.type == "senml" and config.encoding == "json")
 
 

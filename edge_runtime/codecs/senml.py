@@ -203,7 +203,7 @@ class SenmlCodec:
                 raise InputError("malformed", f"SenML field {label[:40]!r} must be understood, and is not")
 
     def _place(self, base: Any, name: Any, samples: _Samples) -> _BackendState | None:
-        """Where the values of a name belong; None if it is no channel."""
+        """Return where the values of a name belong; None if it is no channel."""
         if type(base) is not str or type(name) is not str:
             raise InputError("malformed", "a SenML name is not a text")
         full = base + name

@@ -31,7 +31,7 @@ class EngineKind:
     """``module:function`` of an `EngineFactory`."""
 
     def importable(self) -> bool:
-        """Whether the library is installed; looks for it without importing it."""
+        """Return whether the library is installed; looks for it without importing it."""
         return not self.package or importlib.util.find_spec(self.package) is not None
 
 

@@ -138,7 +138,7 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
 
 
 def placement(session: Any, profile: Path | None = None) -> Placement | None:
-    """Where the nodes of a session went; None where this onnxruntime cannot say.
+    """Return where the nodes of a session went; None where this onnxruntime cannot say.
 
     Args:
         session: made with the options of `prepare`.

@@ -65,7 +65,7 @@ class Inputs:
         return array
 
     def _finite(self, array: Array) -> bool:
-        """Whether all are finite, and there are any.
+        """Return whether all are finite, and there are any.
 
         ``np.isfinite(array).all()`` in a third of the time: flags into a kept buffer, and one memchr over it.
         """

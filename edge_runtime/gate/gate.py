@@ -80,5 +80,5 @@ _SCORES = {"confidence": _confidence, "margin": _margin, "entropy": _entropy}
 
 
 def audited(window_id: str, share: float) -> bool:
-    """Whether a trusted answer is checked all the same; the same window gets the same answer on every run."""
+    """Return whether a trusted answer is checked all the same; the same window gets the same answer on every run."""
     return share > 0 and zlib.crc32(window_id.encode()) < share * 2**32

@@ -20,7 +20,7 @@ class ThermalPolicy:
         self._had_temperature = False
 
     def hot(self, sensors: SensorReadings) -> str:
-        """Why the board is hot, in words; empty if it is not."""
+        """Explain why the board is hot, in words; empty if it is not."""
         config = self._config
         reasons = []
         if (nearest_limit := sensors.nearest_limit) is not None and nearest_limit.headroom <= config.margin_degc:
@@ -34,7 +34,7 @@ class ThermalPolicy:
         return "; ".join(reasons)
 
     def cool(self, sensors: SensorReadings) -> bool:
-        """Whether nothing is near its threshold."""
+        """Return whether nothing is near its threshold."""
         config = self._config
         nearest_limit, watts, battery = sensors.nearest_limit, sensors.watts, sensors.battery
         return not (

@@ -78,7 +78,7 @@ def number(root: Path, path: str, base: int = 10) -> int | None:
 
 
 def exists(root: Path, path: str) -> bool:
-    """Whether there is such a file, folder or device node."""
+    """Return whether there is such a file, folder or device node."""
     try:
         return (root / path.lstrip("/")).exists()
     except (OSError, ValueError):

@@ -158,7 +158,7 @@ class Battery:
     status: str
 
     def discharging(self, root: Path = ROOT) -> bool | None:
-        """Whether the machine lives on it now; None if the machine does not say."""
+        """Return whether the machine lives on it now; None if the machine does not say."""
         status = files.text(root, self.status)
         return None if status is None or status == "Unknown" else status == "Discharging"
 
@@ -196,16 +196,16 @@ class EngineChoice:
 
     @property
     def accelerated(self) -> bool:
-        """Whether it asks for more than the engine's own CPU kernels."""
+        """Return whether it asks for more than the engine's own CPU kernels."""
         return bool(self.providers)
 
     @property
     def compiles(self) -> bool:
-        """Whether it can keep what it compiles in a folder."""
+        """Return whether it can keep what it compiles in a folder."""
         return any(CACHE in value for options in self.providers.values() for value in options.values())
 
     def takes(self, precision: str, scheme: str = "") -> bool:
-        """Whether a variant of this precision and scheme is worth giving to it."""
+        """Return whether a variant of this precision and scheme is worth giving to it."""
         if precision not in self.precisions:
             return False
         return not self.schemes or precision != "int8" or scheme in self.schemes

@@ -86,7 +86,7 @@ class Board:
 
     @property
     def has_sensors(self) -> bool:
-        """Whether there is anything to look at."""
+        """Return whether there is anything to look at."""
         profile = self.profile
         return bool(profile.temperatures or profile.throttling or profile.power or profile.batteries or self._counters)
 

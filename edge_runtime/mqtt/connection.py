@@ -464,7 +464,7 @@ class BatchedConnection(Connection):
 
 
 def describe(error: Exception, config: BrokerConfig) -> str:
-    """Why a connection failed, in words a user can act on."""
+    """Explain why a connection failed, in words a user can act on."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message.rstrip('.')}; see ca_file"
     if isinstance(error, ssl.SSLError):

@@ -48,12 +48,12 @@ class InboundQueue:
 
     @property
     def can_release(self) -> bool:
-        """Whether something is held back that need not be any more."""
+        """Return whether something is held back that need not be any more."""
         return bool(self._held) and self.inbound_acks.unacked < self._most_unacked
 
     @property
     def broker_waits(self) -> bool:
-        """Whether the broker, as far as is known of it, sends nothing more before it gets an acknowledgement."""
+        """Return whether the broker, as far as is known of it, sends nothing more before it gets an acknowledgement."""
         unacked = self.inbound_acks.unacked
         return unacked > 0 and self._linger_policy.full(unacked)
 

@@ -73,7 +73,7 @@ class TopicFilter:
         self._levels = levels[:-1] if self._any_rest else levels
 
     def matches(self, topic: bytes) -> bool:
-        """Whether it covers a topic. Raises nothing, whatever the topic is."""
+        """Return whether it covers a topic. Raises nothing, whatever the topic is."""
         if self._starts_wild and topic[:1] == b"$":
             return False  # MQTT-4.7.2-1: a wildcard in front does not reach the server's own topics
         levels, wanted = topic.split(b"/"), self._levels

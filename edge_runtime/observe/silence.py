@@ -129,7 +129,7 @@ class SilenceReporter:
 
 
 def _described(config: SourceConfig) -> tuple[str, str, str]:
-    """Where readings should come from, what to look at if none do, and the gauge of its connection."""
+    """Return where readings should come from, what to look at if none do, and the gauge of its connection."""
     if config.type != "mqtt":
         return f"the {config.type} source", "Look at the sensor and its cable.", ""
     topics = ", ".join(one for one, _ in config.filters())

@@ -89,7 +89,7 @@ class TensorSpec:
         return WIRE_DTYPES[self.datatype].newbyteorder("=")
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether an array (or another spec) of this shape fits; -1 fits anything on either side."""
+        """Return whether an array (or another spec) of this shape fits; -1 fits anything on either side."""
         return len(shape) == len(self.shape) and all(
             -1 in (mine, theirs) or mine == theirs for mine, theirs in zip(self.shape, shape, strict=True)
         )
@@ -116,7 +116,7 @@ class InferRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def wants_binary(self, output: str) -> bool:
-        """Whether this output is to be answered as bytes: its own flag first, then the request's."""
+        """Return whether this output is to be answered as bytes: its own flag first, then the request's."""
         for requested in self.outputs:
             if requested.name == output and requested.binary is not None:
                 return requested.binary

@@ -171,7 +171,7 @@ class _Npz:
         return stream, UNITS_PER_S[unit_of(name, 0.0) if layout.time_unit == "auto" else layout.time_unit]
 
     def ends(self, rows: int, layout: RecordingLayout) -> list[int]:
-        """Where each recording ends: rows before its last one, and itself."""
+        """Return where each recording ends: rows before its last one, and itself."""
         offsets = self._small(layout.boundaries, "iu")
         if offsets is None:
             return [rows]

@@ -130,7 +130,7 @@ class Connection:
         """Bytes of a request that is being received."""
 
     def has_begun(self) -> bool:
-        """Whether something of a request is here, or in the system's buffer."""
+        """Return whether something of a request is here, or in the system's buffer."""
         if self._parser.buffered:
             return True
         poll = select.poll()

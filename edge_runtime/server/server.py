@@ -191,7 +191,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens, for example ``http://127.0.0.1:8000``."""
+        """Return where it listens, for example ``http://127.0.0.1:8000``."""
         if self._listener is None:
             raise ConfigError("serve: the server is not started")
         host, port = self._listener.getsockname()[:2]

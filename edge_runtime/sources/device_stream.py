@@ -162,7 +162,7 @@ class DeviceStream(ABC):
 
     @property
     def _behind(self) -> bool:
-        """Whether the pipeline has as much in hand as it may."""
+        """Return whether the pipeline has as much in hand as it may."""
         return self._in_flight >= self._most_in_flight
 
     def _hand_over(self, readings: Sequence[Reading]) -> None:

@@ -311,7 +311,7 @@ def checked(frame: bytes, checksum: Checksum) -> bytes:
 
 
 def too_long(max_bytes: int) -> InputError:
-    """Why a message over the limit is refused."""
+    """Explain why a message over the limit is refused."""
     return InputError("too_large", f"over the limit of {max_bytes} bytes")
 
 

@@ -49,7 +49,7 @@ class StdinConfig:
 
     @property
     def by_lines(self) -> bool:
-        """Whether messages are lines."""
+        """Return whether messages are lines."""
         return self.framing == "lines" or (self.framing == "auto" and is_text(self.codec))
 
 

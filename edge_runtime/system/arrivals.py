@@ -38,5 +38,5 @@ class Arrivals:
 
     @property
     def expected(self) -> bool:
-        """Whether another message will probably come within the budget (rule 3)."""
+        """Return whether another message will probably come within the budget (rule 3)."""
         return self._mean_s <= self._budget_s

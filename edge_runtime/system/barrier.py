@@ -74,7 +74,7 @@ class Scheduler(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Where time comes from."""
+        """Return where time comes from."""
         ...
 
     def call_soon(self, callback: Callback) -> None:

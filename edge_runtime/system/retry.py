@@ -143,7 +143,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> BreakerState:
-        """Where it stands now."""
+        """Return where it stands now."""
         with self._lock:
             return self._state
 
@@ -153,7 +153,7 @@ class CircuitBreaker:
             return max(0.0, self._due - self._clock.monotonic()) if self._state is BreakerState.OPEN else 0.0
 
     def allow(self) -> bool:
-        """Whether a request may go out now. Each True is answered by one `success` or `failure`.
+        """Return whether a request may go out now. Each True is answered by one `success` or `failure`.
 
         A trial whose caller forgets that blocks the others for `retry.cap_s`, not for ever.
         """

@@ -51,7 +51,7 @@ class SystemdNotifier:
 
     @property
     def connected(self) -> bool:
-        """Whether anybody is told."""
+        """Return whether anybody is told."""
         return self._socket is not None
 
     @property

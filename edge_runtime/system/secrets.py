@@ -66,7 +66,7 @@ class SecretFile:
             return self._value
 
     def matches(self, candidate: str) -> bool:
-        """Whether a caller presented this secret, in a time that does not depend on where they differ."""
+        """Return whether a caller presented this secret, in a time that does not depend on where they differ."""
         return hmac.compare_digest(self.value().encode(), candidate.encode("utf-8", "surrogateescape"))
 
     def hide(self, text: str) -> str:

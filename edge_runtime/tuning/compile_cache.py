@@ -24,7 +24,7 @@ SUFFIX: Final = ".compiled"
 
 
 def folder_for(bundle: Path) -> Path:
-    """Where compiled models are kept unless somebody says otherwise: beside the bundle."""
+    """Return where compiled models are kept unless somebody says otherwise: beside the bundle."""
     return bundle.with_name(bundle.name + SUFFIX)
 
 
@@ -67,7 +67,7 @@ def discard(place: Path) -> None:
 
 
 def compiled_of(folder: Path, bundle: Bundle) -> Path:
-    """Where in a folder everything lies that was compiled of a bundle on this machine with these versions."""
+    """Return where in a folder everything lies that was compiled of a bundle on this machine with these versions."""
     from edge_runtime.tuning.results import key_of  # noqa: PLC0415
     from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415 - as in tuning
 

@@ -83,7 +83,7 @@ class Figure:
 
     @property
     def place(self) -> str:
-        """Where it ran, for people."""
+        """Return where it ran, for people."""
         return self.accelerator or self.engine
 
     def setting(self, max_threads: int) -> Setting:
@@ -105,7 +105,7 @@ class Gain(NamedTuple):
 
     @property
     def worth(self) -> bool:
-        """Whether it is worth its price; see `WORTH_AN_ACCELERATOR`."""
+        """Return whether it is worth its price; see `WORTH_AN_ACCELERATOR`."""
         return self.us <= self.processor_us * WORTH_AN_ACCELERATOR
 
 
@@ -205,7 +205,7 @@ def _fastest(figures: Sequence[Figure], max_threads: int) -> Figure:
 
 
 def file_for(bundle: Path) -> Path:
-    """Where the figures of a bundle are kept unless somebody says otherwise: beside it."""
+    """Return where the figures of a bundle are kept unless somebody says otherwise: beside it."""
     return bundle.with_name(bundle.name + SUFFIX)
 
 

@@ -35,7 +35,7 @@ class Elapsed:
 
 
 def fault(rules: Rules, tally: Tally, elapsed: Elapsed) -> str | None:
-    """Why the run has failed, one line, or None as long as it has not."""
+    """Explain why the run has failed, one line, or None as long as it has not."""
     if tally.errors > rules.max_errors:
         return f"it failed on {tally.errors} of {tally.errors + tally.answered} windows: {tally.error}"
     if elapsed.silent_s > rules.stall_s:
@@ -53,6 +53,6 @@ def fault(rules: Rules, tally: Tally, elapsed: Elapsed) -> str | None:
 
 
 def passed(rules: Rules, tally: Tally, elapsed: Elapsed) -> bool:
-    """Whether time and windows are full. Ask `fault` first."""
+    """Return whether time and windows are full. Ask `fault` first."""
     seen = tally.compared if rules.comparable else tally.answered
     return elapsed.seconds >= rules.seconds and seen >= rules.windows

@@ -239,7 +239,7 @@ class Acquisition:
         self._receiver.publish_status()
 
     def _wanted(self, latest: Announcement) -> bool:
-        """Whether to fetch it now.
+        """Return whether to fetch it now.
 
         1. It is refused if it has expired, or is no update of what runs (`check.admit`), or is too large.
         2. It is left alone if it is not for this device: by its id, or by the canary share.

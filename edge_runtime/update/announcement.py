@@ -100,7 +100,7 @@ class Announcement:
         return f"{self.chunks}/+"
 
     def concerns(self, device_id: str) -> bool:
-        """Whether a device is among `devices`."""
+        """Return whether a device is among `devices`."""
         return any(fnmatchcase(device_id, one) for one in self.devices)
 
 
@@ -163,7 +163,7 @@ def parse(data: bytes, keys: Sequence[TrustedKey]) -> Signed:
 
 
 def in_canary(device_id: str, model: str, share: float) -> bool:
-    """Whether this device is among the share that goes first.
+    """Return whether this device is among the share that goes first.
 
     The device's place is the hash of its id and the release: it does not change while the share grows, and other
     devices go first with the next release.
@@ -178,7 +178,7 @@ def in_canary(device_id: str, model: str, share: float) -> bool:
 
 
 def _is_unsigned(data: bytes) -> bool:
-    """Whether it has the form that announcements had before they were signed."""
+    """Return whether it has the form that announcements had before they were signed."""
     try:
         found: Any = orjson.loads(data[:MAX_BYTES])
     except orjson.JSONDecodeError:

@@ -17,7 +17,7 @@ from edge_runtime.update.state import Installed, State
 
 
 def admit(state: State, running: Manifest, name: str, version: int, sha256: str) -> bool:
-    """Whether a version is wanted: asked of an announcement, and again of what the bundle says of itself.
+    """Return whether a version is wanted: asked of an announcement, and again of what the bundle says of itself.
 
     Returns:
         False if it is what runs or is being tried already.

@@ -92,7 +92,7 @@ class State:
     """Topic filters that chunks were asked for with; the session may still have them after a crash."""
 
     def held_back(self, name: str, version: int) -> HeldBack | None:
-        """Whether this version is held back, and why."""
+        """Return whether this version is held back, and why."""
         return next((one for one in self.held if (one.name, one.version) == (name, version)), None)
 
 

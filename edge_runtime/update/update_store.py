@@ -88,11 +88,11 @@ class UpdateStore:
         self.state = state
 
     def path(self, sha256: str) -> Path:
-        """Where an installed bundle lies."""
+        """Return where an installed bundle lies."""
         return self.bundles / f"{sha256}.edge"
 
     def part(self, sha256: str) -> Path:
-        """Where a bundle grows while it is fetched."""
+        """Return where a bundle grows while it is fetched."""
         return self.incoming / f"{sha256}.part"
 
     def adopt(self, sha256: str) -> Path:

@@ -94,7 +94,7 @@ class Sensor:
         return read_text(self.folder / "label") or read_text(self.folder / "name")
 
     def is_buffered(self) -> bool:
-        """Whether it is to be read through its buffer, as the configuration wants and the driver can.
+        """Return whether it is to be read through its buffer, as the configuration wants and the driver can.
 
         Raises:
             ConfigError: a buffer is wanted, and there is none, or no trigger that would fill it.
@@ -259,7 +259,7 @@ class Sensor:
         write_text(self._buffer() / "enable", "0")
 
     def stamps_by_wall_clock(self) -> bool:
-        """Whether the driver's time stamps are of the wall clock."""
+        """Return whether the driver's time stamps are of the wall clock."""
         return (read_text(self.folder / "current_timestamp_clock") or "realtime") == "realtime"
 
     def _scan(self) -> Path | None:

@@ -46,9 +46,7 @@ def test_a_renamed_key_is_refused_by_its_new_name() -> None:
     assert RENAMED
     for old, new in RENAMED.items():
         expected = f"app.toml:1: {old}: '{old}' has a new name: write '{new}'"
-        assert expected in refusal(f'[{old}]
-path = "j.db"
-{MINIMAL}')
+        assert expected in refusal(f'[{old}]\npath = "j.db"\n{MINIMAL}')
         assert old not in DEFAULT.split()
         assert f"[{new}]" in DEFAULT
 

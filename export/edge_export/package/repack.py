@@ -21,8 +21,8 @@ from typing import Literal
 
 import onnx
 
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource, golden_outputs, put_in_place
 from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.package.pack import VariantSource
 from edge_export.package.repack import main, repack, repack_conv2d
 from edge_export.package.sign import SigningKey, new_key, sign_bundle

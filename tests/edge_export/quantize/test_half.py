@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize.half import to_half
 from edge_export.quantize.weights4 import size_of
 from edge_export.quantize.write import prepare

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme
 from edge_export.quantize.isa import Arithmetic, arithmetic, detect, pair_sums, saturation
 from edge_export.quantize.ranges import calibrate

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounded, Rounding, adaround
 from edge_export.quantize.mixed import sqnr_db

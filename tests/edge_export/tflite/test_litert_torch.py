@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme
 from edge_export.quantize import quantize as quantize_onnx
 from edge_export.tflite.convert import convert as to_tflite

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
 
@@ -53,21 +53,27 @@ def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.Model
 
 
 def read(model: onnx.ModelProto) -> ir.Model:
-    """A model as a graph that shares nothing with it. Sparse initializers become dense ones.
+    """A model as a graph that shares nothing with it. Sparse tensors become dense ones.
 
     Raises:
-        ConfigError: it holds what onnx-ir does not know, such as sparse attributes.
+        ConfigError: the file is damaged: an attribute of lists of sparse tensors, or of a type that ONNX does not have.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for graph in graphs_in(copy.graph):
+        # onnx-ir has no sparse tensors: it drops initializers of that kind, and refuses attributes.
         graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
         del graph.sparse_initializer[:]
+        for attribute in (attribute for node in graph.node for attribute in node.attribute):
+            if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:  # of a Constant
+                attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
     try:
         return ir.serde.deserialize_model(copy)
-    except Exception as error:
-        cause = str(error.__cause__ or error).splitlines()[0]
-        raise ConfigError(f"the ONNX model cannot be read: {cause}") from error
+    except ir.serde.SerdeError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ConfigError(f"the ONNX model cannot be read: {str(cause).splitlines()[0]}") from error
 
 
 def write(model: ir.Model) -> onnx.ModelProto:

@@ -371,7 +371,7 @@ def test_the_first_start_measures_the_processor_alone(
 
 
 def test_a_configuration_file_says_it_in_three_ways(bundle: Bundle, tmp_path: Path) -> None:
-    from edge_runtime.config import load  # noqa: PLC0415
+    from edge_runtime.config import load_config  # noqa: PLC0415
 
     def read(lines: str) -> Any:
         file = tmp_path / "app.toml"
@@ -379,7 +379,7 @@ def test_a_configuration_file_says_it_in_three_ways(bundle: Bundle, tmp_path: Pa
             f'[model]\nbundle = "watch.edge"\nunsigned = "allow"\n{lines}\n'
             '[[source]]\ntype = "stdin"\n[[sink]]\ntype = "stdout"\n'
         )
-        return load(file).model.accelerators
+        return load_config(file).model.accelerators
 
     assert read("") is None
     assert read("accelerators = {}") == {}

@@ -20,7 +20,7 @@ from edge_runtime.bundle import signature
 from edge_runtime.bundle.signature import TrustedKey, load_key, load_keys, verify
 from edge_runtime.errors import ConfigError, SignatureError
 
-OMS = Path(__file__).parent / "data" / "oms"
+OMS = Path(__file__).parent / "oms"
 DIGESTS = {
     path.relative_to(OMS / "files").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
     for path in sorted((OMS / "files").rglob("*"))

@@ -159,7 +159,7 @@ def test_ctrl_c_while_a_model_is_tried_ends_quietly(bundle: Path, tmp_path: Path
     tried = tmp_path / "tried"
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, sys, time\n"
-        "if 'probe.child()' in sys.orig_argv[-1]:\n"
+        "if 'sandbox import child' in sys.orig_argv[-1]:\n"
         "    sys.stdin.buffer.read()\n"
         f"    pathlib.Path({str(tried)!r}).touch()\n"
         "    time.sleep(120)\n"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from edge_runtime.errors import EngineError
-from edge_runtime.system import subprocess_job as child_process
+from edge_runtime.system import subprocess_job
 
-DO = "from edge_runtime import child_process, errors; child_process.answer({})"
+DO = "from edge_runtime import errors; from edge_runtime.system import subprocess_job; subprocess_job.answer({})"
 
 
 def ask(program: str, job: Any = None, data: tuple[bytes, ...] = (), **more: Any) -> dict[str, Any]:
     bounds = {"timeout_s": 60.0, "memory_bytes": None} | more
-    return child_process.ask(program, job or {}, data, what="it", **bounds)
+    return subprocess_job.ask(program, job or {}, data, what="it", **bounds)
 
 
 def test_the_job_and_its_data_arrive_and_the_answer_comes_back() -> None:
@@ -70,5 +70,5 @@ def test_memory_is_bounded_where_it_is_asked_for(memory_bytes: int | None) -> No
 
 
 def test_a_signal_that_has_no_name_is_told_by_its_number() -> None:
-    assert child_process.ended(-11) == "of SIGSEGV"
-    assert child_process.ended(-250) == "of signal 250"
+    assert subprocess_job.ended(-11) == "of SIGSEGV"
+    assert subprocess_job.ended(-250) == "of signal 250"

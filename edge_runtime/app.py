@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.config import AppConfig
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.gate import Gate
@@ -189,7 +191,7 @@ class App:
         if path is None and not reading:
             return None
         from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415
-        from edge_runtime.durable.reading_log import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
+        from edge_runtime.durable.reading_log import Journal  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
 
         config = self.config.journal or JournalConfig(path=path or Path())
@@ -223,7 +225,6 @@ class App:
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
             return None
-        from edge_runtime.cloud.config import EscalationConfig  # noqa: PLC0415
         from edge_runtime.cloud.connect import connect  # noqa: PLC0415 - and HTTP
         from edge_runtime.cloud.escalator import Escalator  # noqa: PLC0415
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from edge_runtime import schema
+from edge_runtime.cloud.config import CloudConfig, EscalationConfig
+from edge_runtime.durable.config import JournalConfig, OutboxConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.model.config import ModelConfig
@@ -26,20 +28,12 @@ from edge_runtime.windowing.config import WindowConfig
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from edge_runtime.cloud.client import CloudConfig
-    from edge_runtime.cloud.config import EscalationConfig
-    from edge_runtime.durable.outbox import OutboxConfig
-    from edge_runtime.durable.reading_log import JournalConfig
     from edge_runtime.governor.config import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.update.config import UpdateConfig
-else:  # an application without a cloud does not pay for SQLite and HTTP
-    CloudConfig = schema.Deferred("edge_runtime.cloud.client:CloudConfig")
-    EscalationConfig = schema.Deferred("edge_runtime.cloud.config:EscalationConfig")
-    JournalConfig = schema.Deferred("edge_runtime.durable.reading_log:JournalConfig")
+else:  # an application pays only for the modules it uses
     GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
-    OutboxConfig = schema.Deferred("edge_runtime.durable.outbox:OutboxConfig")
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
 
 

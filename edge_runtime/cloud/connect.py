@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.cloud.client import CloudClient, CloudConfig
+from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.config import CloudConfig
 
 
 def connect(config: CloudConfig, clock: Clock | None = None) -> CloudClient:
@@ -13,7 +14,7 @@ def connect(config: CloudConfig, clock: Clock | None = None) -> CloudClient:
         ConfigError: a file is unreadable, or the extra for gRPC is not installed.
     """
     clock = clock or SystemClock()
-    if config.scheme in ("grpc", "grpcs"):
+    if config.endpoint.scheme in ("grpc", "grpcs"):
         from edge_runtime.cloud.grpc import GrpcClient  # noqa: PLC0415 - heavy, and an extra
 
         return GrpcClient(config, clock)

@@ -21,8 +21,9 @@ from edge_export.package.sign import SigningKey, new_key
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import SimulatedClock, SystemClock
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.reading_log import Journal
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop

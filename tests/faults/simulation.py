@@ -91,8 +91,8 @@ class Device:
         return worked
 
     def _commit(self) -> None:
-        while not self.escalator._offered.empty():
-            self.escalator._commit_some(0.0)
+        while self.escalator.writer.commits.waiting:
+            self.escalator.writer.commits.run_once(0.0)
             self._loop.turn(0)
 
     def close(self) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud import escalator as escalate
-from edge_runtime.cloud import forwarder
+from edge_runtime.cloud import forwarder, outbox_writer
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult
@@ -383,7 +382,7 @@ def test_a_group_that_was_committed_before_the_disk_failed_is_not_counted_as_dro
 
 
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (escalate, forwarder):
+    for module in (outbox_writer, forwarder):
         monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.05)
 
 

@@ -19,8 +19,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import CloudConfig
-from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.config import CloudConfig, EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.cloud.http import HttpClient
 from edge_runtime.durable.outbox import Outbox, OutboxConfig

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.cloud.client import CloudConfig
+from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.demo.broker.broker import BrokerConfig as EmbeddedBrokerConfig

@@ -17,9 +17,9 @@ import platform
 import stat
 import weakref
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from edge_runtime.errors import (
     SignatureError,
 )
 from edge_runtime.manifest import File, Manifest, Variant
+from edge_runtime.system.iso8601 import parse_date
 
 Floats = npt.NDArray[np.float32]
 
@@ -73,7 +74,7 @@ class Bundle:
         self._archive = archive
         self._finalizer = weakref.finalize(self, os.close, fd)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Bundle:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,8 +149,8 @@ class Bundle:
         """Whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""
         if not self.manifest.expires:
             return False
-        today = datetime.fromtimestamp(clock.wall(), UTC).date()
-        return today > date.fromisoformat(self.manifest.expires)
+        today = datetime.fromtimestamp(clock.wall(), timezone.utc).date()
+        return today > parse_date(self.manifest.expires)
 
     def describe(self) -> dict[str, Any]:
         """What ``inspect`` shows, as plain values that become JSON."""
@@ -265,7 +266,7 @@ def _check_manifest(contents: Manifest) -> None:
         value = getattr(contents, key)
         try:
             if value:
-                date.fromisoformat(value)
+                parse_date(value)
         except ValueError as error:
             raise ManifestError(f"manifest.json: {key} must be a date such as 2027-01-31, got '{value}'") from error
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
+from typing_extensions import Self
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
@@ -186,6 +187,9 @@ class ModelMetadata:
         """Whether every tensor leaves its first dimension open, which is then the batch."""
         tensors = (*self.inputs, *self.outputs)
         return bool(tensors) and all(spec.shape[:1] == (-1,) for spec in tensors)
+
+
+C = TypeVar("C", bound="CloudClient")
 
 
 class CloudClient(ABC):

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from edge_runtime.durable.outbox import queries as rows
 from edge_runtime.durable.outbox.open_db import close_quietly, log_of, open_database
@@ -89,7 +89,7 @@ class Snapshot:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Snapshot:
         return self
 
     def __exit__(

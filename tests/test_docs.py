@@ -74,3 +74,12 @@ def test_the_search_for_dead_links_finds_them(tmp_path: Path) -> None:
 
 def test_pages_were_found() -> None:
     assert {"README.md", "guide.md", "export.md", "payloads.md", "glossary.md"} <= {page.name for page in PAGES}
+
+
+def test_places_that_the_glossary_names_exist() -> None:
+    """Mutation that this finds: a room or file is renamed, and the glossary still sends readers to the old place."""
+    rows = re.findall(r"^\|.*\|$", (CHECKOUT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE)
+    places = [place for row in rows for place in re.findall(r"`([\w./]+)`", row.rsplit("|", 2)[1])]
+    rooms = [CHECKOUT / room for room in ("edge_runtime", "export/edge_export", ".")]
+    assert len(places) > 50
+    assert [place for place in places if not any((room / place).exists() for room in rooms)] == []

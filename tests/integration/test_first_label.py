@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
 
-from tests.integration.running import PATIENCE_S, ROOT
+from tests.integration.running import PATIENCE_S, ROOT, until
 from tests.mosquitto import Mosquitto, needs_mosquitto
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -26,13 +24,6 @@ def block_behind(heading: str, first_word: str) -> list[str]:
     section = README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     blocks = [block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)]
     return next(lines for lines in blocks if lines[0].startswith(first_word))
-
-
-def wait_for(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def checkout_for(port: int, folder: Path) -> dict[str, str]:
@@ -73,12 +64,12 @@ def test_the_first_label_of_the_readme_arrives(tmp_path: Path) -> None:
         try:
             enter(f"exec 2>{log} >{answers}")
             enter(run)
-            wait_for(lambda: log.exists() and "connected" in log.read_text(), "the application does not connect")
-            wait_for(lambda: broker.log().count("Sending SUBACK") == 1, "the application does not subscribe")
+            until(lambda: log.exists() and "connected" in log.read_text(), "the application does not connect")
+            until(lambda: broker.log().count("Sending SUBACK") == 1, "the application does not subscribe")
             enter(subscribe)
-            wait_for(lambda: broker.log().count("Sending SUBACK") == 2, "mosquitto_sub does not subscribe")
+            until(lambda: broker.log().count("Sending SUBACK") == 2, "mosquitto_sub does not subscribe")
             enter(publish)
-            wait_for(lambda: answers.read_text().count("\n") >= 2, log.read_text())
+            until(lambda: answers.read_text().count("\n") >= 2, log.read_text())
             enter(end)
         finally:
             shell.stdin.close()

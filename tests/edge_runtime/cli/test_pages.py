@@ -14,7 +14,7 @@ from edge_runtime.config import parse
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-CONFIGURED = ("guide", "sources", "devices", "updates", "signing")
+CONFIGURED = ("guide", "sources", "devices", "updates", "signing", "SECURITY")
 """Pages whose TOML is of `edge-runtime run`."""
 
 BASE = {

@@ -23,7 +23,8 @@ import onnx
 
 from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.conv2d import as_conv2d
-from edge_export.package.pack import VariantSource, golden_outputs, put_in_place
+from edge_export.package.pack import VariantSource, golden_outputs
+from edge_export.package.put_in_place import put_in_place
 from edge_runtime import manifest
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle

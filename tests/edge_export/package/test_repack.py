@@ -14,7 +14,9 @@ from edge_export.package.pack import VariantSource
 from edge_export.package.repack import main, repack, repack_conv2d
 from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
-from edge_runtime.bundle.bundle import MANIFEST, load_engine, open_bundle, verify_golden
+from edge_runtime.bundle.bundle import MANIFEST, open_bundle
+from edge_runtime.bundle.golden import verify_golden
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError
 from tests.edge_export.graphs import device_net, onnx_answers

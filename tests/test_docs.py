@@ -83,3 +83,16 @@ def test_places_that_the_glossary_names_exist() -> None:
     rooms = [CHECKOUT / room for room in ("edge_runtime", "export/edge_export", ".")]
     assert len(places) > 50
     assert [place for place in places if not any((room / place).exists() for room in rooms)] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name == "docs" or page.parent == CHECKOUT],
+    ids=lambda page: page.name,
+)
+def test_python_files_that_a_page_names_exist(page: Path) -> None:
+    """Mutation that this finds: a module or test moves, and a page still names its old path."""
+    named = re.findall(
+        r"`((?:edge_runtime|devices|export|tests|benchmarks|scripts)/[\w./-]+\.py)[`:]", page.read_text("utf-8")
+    )
+    assert [name for name in named if "/NAME" not in name and not (CHECKOUT / name).is_file()] == []

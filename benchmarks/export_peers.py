@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import orjson
-from edge_export.evaluation.metrics import Judged, judge
+from edge_export.metrics import Judged, judge
 from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.minimise import slim
 from edge_export.package.pack import VariantSource
@@ -33,7 +33,8 @@ from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct
 from edge_export.quantize.ranges import calibrate
 from edge_export.quantize.write import prepare, write
-from edge_export.selection.limits import SLOWER, Limits, choose, compressed_size
+from edge_export.recipe.limits import Limits
+from edge_export.selection.limits import SLOWER, choose, compressed_size
 from edge_export.tflite.convert import convert
 
 from benchmarks.anomaly import anomaly

@@ -59,7 +59,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was done to each file."""
-    from edge_runtime.recordings.reader import RecordingLayout, expand  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
         from edge_export.card import load, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415

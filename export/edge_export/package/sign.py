@@ -21,7 +21,7 @@ from cryptography import exceptions
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edge_export.package.pack import put_in_place
+from edge_export.package.put_in_place import put_in_place
 from edge_runtime.bundle import archive, signature
 from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.bundle.signature import TrustedKey

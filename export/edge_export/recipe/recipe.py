@@ -17,9 +17,9 @@ from edge_export.data.labels import Rule
 from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
+from edge_export.recipe.limits import Limits
 from edge_export.recipe.network_spec import Student, TeacherFamily
 from edge_export.recipe.training_spec import Training
-from edge_export.selection.limits import Limits
 from edge_runtime import manifest, schema
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.manifest import InputContract
@@ -359,7 +359,7 @@ class Recipe:
     variants: Literal["best", "all"] = "best"
     """What a bundle holds: the best file of each format, or all that nothing else beats."""
     limits: Limits = field(default_factory=Limits)
-    """What may ship, see `edge_export.selection.limits.Limits`."""
+    """What may ship, see `edge_export.recipe.limits.Limits`."""
     gate: GateRecipe
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.data.dataset import Float32, Windows
-from edge_export.evaluation.metrics import REFERENCE, Judged, judge
+from edge_export.metrics import REFERENCE, Judged, judge
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import TARGETS, Recipe
 from edge_export.selection.limits import Choice, choose

@@ -1,7 +1,7 @@
 """Which candidates ship: those that measurement leaves, never those that a rule of thumb prefers.
 
 int8 is often slower than float, and which format, engine and scheme is fastest flips from network to network. So every
-candidate is timed (`edge_export.selection.timing`) and judged (`edge_export.evaluation.metrics`), the unquantised float
+candidate is timed (`edge_export.selection.timing`) and judged (`edge_export.metrics`), the unquantised float
 model among them, and `choose` applies the recipe's limits. What loses is kept too, with the reason in a sentence, for
 the report.
 """
@@ -12,11 +12,11 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
-from edge_export.evaluation.metrics import Judged
+from edge_export.metrics import Judged
 from edge_export.package.pack import VariantSource
-from edge_runtime.bundle.bundle import refusals
+from edge_export.recipe.limits import Limits
+from edge_runtime.bundle.variants import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
 from edge_runtime.tuning.timing import Measurement, Timing
@@ -24,33 +24,6 @@ from edge_runtime.tuning.timing import Measurement, Timing
 SLOWER = 1.02
 """A ratio above this counts as slower. Two loads of one file differ by up to 2 % on an idle machine, and a candidate
 that gains in bytes should not fall by that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the recipe asks for.
-
-    Attributes:
-        max_accuracy_drop: largest loss against the reference on unseen groups, a share: 0.005 is half a point.
-        max_bytes: of a model file on disk; None for any.
-        max_latency_ms: median time per window with a batch of 1; None for any.
-        metric: what the drop is taken of; ``macro_f1`` where classes are unbalanced.
-    """
-
-    max_accuracy_drop: float = 0.005
-    max_bytes: int | None = None
-    max_latency_ms: float | None = None
-    metric: Literal["accuracy", "macro_f1"] = "accuracy"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_accuracy_drop <= 1:
-            raise ConfigError(
-                f"max_accuracy_drop is a share from 0 to 1 (0.005 is half a point), got {self.max_accuracy_drop}"
-            )
-        if (self.max_bytes is not None and self.max_bytes <= 0) or (
-            self.max_latency_ms is not None and not self.max_latency_ms > 0
-        ):
-            raise ConfigError("max_bytes and max_latency_ms must be above 0, or left out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import spread
-from edge_export.evaluation.metrics import REFERENCE
+from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions

@@ -21,8 +21,8 @@ from edge_export.augment.corruptions import Disturbance, Disturbed
 from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
-from edge_export.evaluation.metrics import judge
 from edge_export.features.modules import build_front_end
+from edge_export.metrics import judge
 from edge_export.networks import Calibrated, build_network
 from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.from_torch import to_onnx

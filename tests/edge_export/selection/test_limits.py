@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from edge_export.evaluation.metrics import REFERENCE, Judged
+from edge_export.metrics import REFERENCE, Judged
 from edge_export.package.pack import VariantSource
-from edge_export.selection.limits import SLOWER, Choice, Limits, choose, compressed_size, targets_for
+from edge_export.recipe.limits import Limits
+from edge_export.selection.limits import SLOWER, Choice, choose, compressed_size, targets_for
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
 from edge_runtime.durable import reading_log as journal_module
-from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.config import JournalConfig
+from edge_runtime.durable.reading_log import Journal
 from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
 from edge_runtime.durable.reading_log_records import decode_snapshot, encode_snapshot
 from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable
@@ -27,7 +28,8 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 from tests.edge_runtime.durable.outbox.outboxes import crash_image
 
 PATIENCE_S = 60.0
@@ -456,7 +458,7 @@ def test_how_much_was_settled_is_believed_only_with_its_checksum(tmp_path: Path)
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:
     """Turns that were on their way when a commit failed would join samples that do not follow each other.
 
-    Mutation that this finds: `_commit` without `_hole`.
+    Mutation that this finds: `_commit` without `SNAPSHOT_FIRST`.
     """
 
     class Hiccup(JournalFile):

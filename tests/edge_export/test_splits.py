@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.data.splits import read_all, read_sets
 from edge_export.recipe.recipe import Recipe, parse
+from edge_export.splits import read_all, read_sets
 
 from edge_runtime.errors import ConfigError
 

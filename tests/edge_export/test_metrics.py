@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from edge_export.evaluation.metrics import judge, wilson
+from edge_export.metrics import judge, wilson
 from hypothesis import given
 from hypothesis import strategies as st
 

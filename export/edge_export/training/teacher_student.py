@@ -24,9 +24,9 @@ from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import judge
 from edge_export.networks import Calibrated, build_network
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.temperature import ends_in_softmax, with_softmax, with_temperature
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
 from edge_export.recipe.network_spec import Family
 from edge_export.recipe.recipe import Recipe

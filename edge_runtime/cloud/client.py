@@ -19,7 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from edge_runtime.clock import Clock, SystemClock
+from edge_runtime.clock import Clock
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
@@ -210,19 +210,3 @@ class CloudClient(ABC):
                 )
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise CloudRejected(f"{self._where} answered NaN or infinity in {name!r}", 200)
-
-
-def connect(config: CloudConfig, clock: Clock | None = None) -> CloudClient:
-    """Make the client for a configuration; it opens no connection yet.
-
-    Raises:
-        ConfigError: a file is unreadable, or the extra for gRPC is not installed.
-    """
-    clock = clock or SystemClock()
-    if config.endpoint.scheme in ("grpc", "grpcs"):
-        from edge_runtime.cloud.grpc import GrpcClient  # noqa: PLC0415 - heavy, and an extra
-
-        return GrpcClient(config, clock)
-    from edge_runtime.cloud.http import HttpClient  # noqa: PLC0415 - keeps ssl and zlib out of `import edge_runtime`
-
-    return HttpClient(config, clock)

@@ -1,13 +1,16 @@
-"""Layout of a recording: where in a file things stand."""
+"""Layout of a recorded file: its format, columns, stamps, keys and units."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.errors import InputError
 
 Format = Literal["auto", "jsonl", "csv", "parquet", "npz"]
+Refused = Callable[[InputError], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ same readings, cut at the same places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +18,11 @@ from edge_runtime.codecs.json import JsonCodec
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.recordings.layout import Format, RecordingLayout
+from edge_runtime.recordings.layout import Format, RecordingLayout, Refused
 from edge_runtime.types import Reading
 
 if TYPE_CHECKING:
     from edge_runtime.recordings.tables import Block
-
-Refused = Callable[[InputError], None]
 
 _SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",

@@ -15,8 +15,9 @@ import pytest
 
 from edge_runtime import schema
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.cloud.client import CloudClient, ModelMetadata, connect
+from edge_runtime.cloud.client import CloudClient, ModelMetadata
 from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
 from edge_runtime.server.server import ServeConfig, Server

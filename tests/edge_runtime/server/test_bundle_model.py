@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.cloud.client import connect
 from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model

@@ -25,8 +25,8 @@ import pytest
 
 from edge_runtime import config as configuration
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import connect
 from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudUnavailable, ConfigError
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig
@@ -256,7 +256,7 @@ OFF = ('""', "false", "0", '"none"', '"/dev/null"')
 
 def start(path: Path) -> None:
     """As far as an application goes before it connects."""
-    config = configuration.load(path)
+    config = configuration.load_config(path)
     config.broker["b"].check()
     assert config.cloud is not None
     connect(config.cloud, SystemClock()).close()

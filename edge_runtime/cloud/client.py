@@ -28,7 +28,7 @@ from edge_runtime.system.secrets import SecretFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetadata:
-    """What a server says of a model; `inputs` and `outputs` are empty where it says nothing (MLServer may)."""
+    """Metadata of a model; `inputs` and `outputs` are empty where it says nothing (MLServer may)."""
 
     name: str
     versions: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class ModelMetadata:
 
     @property
     def batched(self) -> bool:
-        """Whether every tensor leaves its first dimension open, which is then the batch."""
+        """Return whether every tensor leaves its first dimension open, which is then the batch."""
         tensors = (*self.inputs, *self.outputs)
         return bool(tensors) and all(spec.shape[:1] == (-1,) for spec in tensors)
 
@@ -63,7 +63,7 @@ class CloudClient(ABC):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether the model can answer now, by the server's own word (``/v2/models/<m>/ready``). Never raises."""
+        """Ask whether the model can answer now, by the server's word (``/v2/models/<m>/ready``). Never raises."""
 
     @abstractmethod
     def close(self) -> None:

@@ -44,7 +44,7 @@ _TABLES = (
     crc INTEGER NOT NULL, body BLOB NOT NULL)""",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
-# Whatever a spoilt row says that its values are: text that is not UTF-8 would end the reading.
+# Whatever a corrupt row says that its values are: text that is not UTF-8 would end the reading.
 _SNAPSHOT = """SELECT CAST(seq AS INTEGER), CAST(contract AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)
     FROM snapshot"""
 _TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(body AS BLOB) FROM turns
@@ -52,7 +52,7 @@ _TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(bod
 
 
 _DAMAGE = {
-    Code.ERROR,  # "no such column": a spoilt table definition
+    Code.ERROR,  # "no such column": a corrupt table definition
     Code.CORRUPT,
     Code.NOTADB,
     Code.TOOBIG,
@@ -62,14 +62,14 @@ _DAMAGE = {
 
 
 class Turn(NamedTuple):
-    """What one turn of the loop has accepted."""
+    """Readings that one turn of the loop has accepted."""
 
     seq: int
     body: bytes
 
 
 class Recovered(NamedTuple):
-    """What the run before has left."""
+    """State that the run before has left."""
 
     contract: str
     """Of the snapshot; empty if there is none."""
@@ -109,10 +109,10 @@ class JournalFile:
         self._headless = False  # a new file, in the place of one that turned out to be damaged while it was written to
 
     def read(self) -> Recovered:
-        """What the run before has left. A file that is damaged is set aside, and nothing of it is left.
+        """Read what the run before has left. A file that is damaged is set aside, and nothing of it is left.
 
         Raises:
-            StoreInUse, StoreUnusable: somebody else has the file, or it is somebody else's; its folder is missing or
+            StoreInUse, StoreUnusable: somebody else has the file, or it is another program's; its folder is missing or
                 forbidden.
             StoreError: the disk is full, read-only or failing; that may pass.
         """
@@ -152,7 +152,7 @@ class JournalFile:
         """
         self._notice_removal()
         if self._headless:
-            raise StoreError(f"the journal {self._path} begins anew: a snapshot comes first")
+            raise StoreError(f"the journal {self._path} is recreated: a snapshot comes first")
         rows = [(turn.seq, settled, _checksum(turn.seq, settled, turn.body), turn.body) for turn in turns]
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
@@ -239,7 +239,9 @@ class JournalFile:
                 if {"turns", "snapshot"} & tables:
                     raise sqlite3.DatabaseError("its header has another application's number")
                 if tables:
-                    raise StoreUnusable(f"{self._path} is somebody else's database, not a journal; choose another path")
+                    raise StoreUnusable(
+                        f"{self._path} is another program's database, not a journal; choose another path"
+                    )
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES:
                     db.execute(statement)
@@ -270,7 +272,7 @@ class JournalFile:
         return Recovered(contract, snapshot, last, turns, settled, len(rows) - len(turns))
 
     def _lock(self) -> int:
-        """A lock file, as the outbox has one (`edge_runtime.durable.outbox.open_db.lock`)."""
+        """Lock a file beside the database, as the outbox does (`edge_runtime.durable.outbox.open_db.lock`)."""
         if not self._path.parent.is_dir():
             raise StoreUnusable(
                 f"the journal's folder {self._path.parent} does not exist; create it or change the path"

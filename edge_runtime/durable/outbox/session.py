@@ -87,7 +87,7 @@ class Session:
         Raises:
             StoreFull: the disk is full.
             StoreCorrupt: the file is damaged and could not be replaced.
-            StoreInUse, StoreUnusable: somebody else's file, a wrong path or wrong permissions: waiting does not help.
+            StoreInUse, StoreUnusable: another program's file, a wrong path or wrong permissions: waiting does not help.
             StoreError: the file cannot be used; the message says why.
         """
         with self.lock:
@@ -115,7 +115,7 @@ class Session:
         except BaseException:
             try:
                 db.execute("ROLLBACK")
-            except sqlite3.Error:  # SQLite has rolled back by itself, or cannot: start from the file again
+            except sqlite3.Error:  # SQLite has rolled back on its own, or cannot: start from the file again
                 self._abandon()
             raise
         self.ledger = draft
@@ -169,7 +169,7 @@ class Session:
         return self._db
 
     def _give_up_removed(self, db: Connection) -> None:
-        """Somebody has deleted the file or its folder. What it held is lost; the counters are not."""
+        """Handle a file or folder that was deleted. What it held is lost; the counters are not."""
         self._lost = self.ledger.copy()
         log.error(
             "the outbox %s was removed while it was in use: %d hard cases and %d dead letters are lost",

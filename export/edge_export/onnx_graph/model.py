@@ -7,6 +7,7 @@ gives the bytes that the protobuf classes would: only the info of initializers, 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ class UnsuitableModelError(ConfigError, ir.passes.PreconditionError):
 
 
 class InvalidModelError(ConfigError, ir.passes.PostconditionError):
-    """A pass did not make a valid model; for models that were none before."""
+    """A model that is not a valid one, before its passes or behind them."""
 
 
 def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.ModelProto:
@@ -56,7 +57,7 @@ def read(model: onnx.ModelProto) -> ir.Model:
     """A model as a graph that shares nothing with it. Sparse tensors become dense ones.
 
     Raises:
-        ConfigError: the file is damaged: an attribute of lists of sparse tensors, or of a type that ONNX does not have.
+        ConfigError: a damaged file: an initializer twice, an attribute without a type or of an unknown one.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -64,7 +65,12 @@ def read(model: onnx.ModelProto) -> ir.Model:
         # onnx-ir has no sparse tensors: it drops initializers of that kind, and refuses attributes.
         graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
         del graph.sparse_initializer[:]
+        names = Counter(tensor.name for tensor in graph.initializer)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise InvalidModelError(f"not a valid ONNX model: initializer {twice[0]!r} is there twice")
         for attribute in (attribute for node in graph.node for attribute in node.attribute):
+            if attribute.type == onnx.AttributeProto.UNDEFINED:
+                raise InvalidModelError(f"not a valid ONNX model: attribute {attribute.name!r} has no type")
             if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:  # of a Constant
                 attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
     try:
@@ -160,7 +166,10 @@ def sizes_of(value: ir.Value) -> list[int | None]:
 
 def ranks_of(model: ir.Model) -> dict[str, int]:
     """Numbers of axes, by the name of every value that shape inference understands."""
-    inferred = onnx.shape_inference.infer_shapes(write(model)).graph
+    try:
+        inferred = onnx.shape_inference.infer_shapes(write(model)).graph
+    except onnx.shape_inference.InferenceError:
+        return {}  # an invalid model; ONNX's checker, behind the passes, says why
     infos = (*inferred.input, *inferred.value_info, *inferred.output)
     known = [info for info in infos if info.type.tensor_type.HasField("shape")]
     return {info.name: len(info.type.tensor_type.shape.dim) for info in known}

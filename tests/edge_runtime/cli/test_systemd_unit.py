@@ -297,6 +297,7 @@ def allowed_calls(name: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @needs_systemd
 @needs_strace
 def test_an_application_makes_no_call_that_its_unit_forbids(tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ def finished(x: Signal, end: str) -> onnx.ModelProto:
     return b.model(b.node("Identity", x.name))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_network_answers_as_before_for_any_batch(data: st.DataObject) -> None:

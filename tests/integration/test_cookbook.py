@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tomllib
 
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.config import AppConfig, parse

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from edge_runtime.cli import main
 from edge_runtime.config import parse

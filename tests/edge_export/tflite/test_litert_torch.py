@@ -53,7 +53,7 @@ def test_our_float_file_goes_through_their_quantiser() -> None:
 @needs_litert
 def test_their_float_file_has_the_same_layers_as_ours() -> None:
     torch = pytest.importorskip("torch", reason="litert-torch starts from a torch network")
-    from tests.edge_export.tflite.test_networks import older  # noqa: PLC0415 - needs torch
+    from tests.edge_export.tflite.older_exporter import older  # noqa: PLC0415 - needs torch
 
     torch.set_num_threads(1)
     torch.manual_seed(3)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from torch import nn  # noqa: E402, TID251
 
 from tests.edge_export.graphs import windows  # noqa: E402
 from tests.edge_export.tflite.compare import is_open, on_onnx, on_tflite, operators  # noqa: E402
+from tests.edge_export.tflite.older_exporter import older  # noqa: E402
 
 CLASSES = 4
 
@@ -143,18 +142,6 @@ class LogMel(nn.Module):  # type: ignore[misc]
         real, imaginary = nn.functional.conv1d(x, self.waves, stride=32).chunk(2, dim=1)
         bands = torch.log(torch.matmul(self.mel, real**2 + imaginary**2) + 1e-3)
         return torch.softmax(self.head(self.body(bands)), dim=1)
-
-
-def older(network: nn.Module, *, channels: int, samples: int) -> onnx.ModelProto:
-    """The exporter before torch.export: other node patterns, and a tenth of the time."""
-    written = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that it is the older one, and that shapes are traced
-        torch.onnx.export(
-            network.eval(), (torch.zeros(2, channels, samples),), written, dynamo=False, opset_version=17,
-            input_names=["window"], output_names=["probabilities"], dynamic_axes={"window": {0: "batch"}},
-        )  # fmt: skip
-    return onnx.load_from_string(written.getvalue())
 
 
 BY_NEWER = ("ContextNet",)

@@ -14,7 +14,7 @@ LOCKED ?= yes
 # Test files run in two processes at a time. ARGS="-n 0" runs them one by one.
 TWO_AT_A_TIME := -n 2 --dist loadfile
 
-.PHONY: demo test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -49,7 +49,7 @@ test-faults: $(VENV)/.test tools
 soak: $(VENV)/.test tools
 	$(BIN)/python -m pytest tests/faults --long $(ARGS)
 
-check: lint types
+check: lint types house
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -57,6 +57,20 @@ lint: $(VENV)/.test
 
 types: $(VENV)/.test
 	$(BIN)/mypy
+
+# Which room imports which, what nothing leads to or uses, what is too complex or written twice; then the lines of each room.
+house: $(VENV)/.test
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/python -m scripts.reachability
+	$(BIN)/python -m scripts.unused
+	$(BIN)/python -m scripts.complexity
+	$(BIN)/python -m scripts.duplicates
+	$(BIN)/python -m scripts.commit_subjects
+	@$(BIN)/python -m scripts.lines
+
+# Takes what is mended out of the lists of known faults; refuses to make one longer.
+baselines: $(VENV)/.test
+	@for name in reachability unused complexity duplicates; do $(BIN)/python -m scripts.$$name --write; done
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest tests/edge_runtime tests/contracts $(ARGS)

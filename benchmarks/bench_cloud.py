@@ -131,7 +131,8 @@ def serve_plain(model: Callable[[Any], Any]) -> None:
 
 
 def ask_ours(port: int, **options: Any) -> Callable[[Any], Any]:
-    from edge_runtime.cloud.client import CloudConfig, connect  # noqa: PLC0415
+    from edge_runtime.cloud.config import CloudConfig  # noqa: PLC0415
+    from edge_runtime.cloud.connect import connect  # noqa: PLC0415
 
     client = connect(CloudConfig(url=f"http://127.0.0.1:{port}", model="bench", **options))
     return lambda window: client.infer({"window": window}, request_id="1")["scores"]

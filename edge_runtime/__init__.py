@@ -13,10 +13,11 @@ from edge_runtime._version import __version__
 
 if TYPE_CHECKING:
     from edge_runtime.app import App
-    from edge_runtime.config import AppConfig, ModelConfig, load_config
+    from edge_runtime.config import AppConfig, load_config
     from edge_runtime.embedding import open_model, replay
     from edge_runtime.errors import BundleError, ConfigError, EdgeError
     from edge_runtime.metrics import Metrics
+    from edge_runtime.model.config import ModelConfig
     from edge_runtime.model.loading import Model
     from edge_runtime.sinks import Sink
     from edge_runtime.sources import Deliver, Source
@@ -49,10 +50,11 @@ __all__ = [
 
 _HOMES: Final = {
     "app": ("App",),
-    "config": ("AppConfig", "ModelConfig", "load_config"),
+    "config": ("AppConfig", "load_config"),
     "embedding": ("open_model", "replay"),
     "errors": ("BundleError", "ConfigError", "EdgeError"),
     "metrics": ("Metrics",),
+    "model.config": ("ModelConfig",),
     "model.loading": ("Model",),
     "sinks": ("Sink",),
     "sources": ("Deliver", "Source"),

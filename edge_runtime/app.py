@@ -19,16 +19,20 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.config import AppConfig
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.gate.gate import Budget, Gate
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.gate import Gate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as rungs
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import Lineup
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.observe.drops import DropReporter
 from edge_runtime.observe.silence import SilenceReporter
-from edge_runtime.pipeline import Done, Pipeline
+from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
@@ -36,7 +40,7 @@ from edge_runtime.sources.build import SourceConfig, build_source
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import Notifier
 from edge_runtime.system.watchdog import Watchdog
-from edge_runtime.types import Correction, FinalAnswer
+from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.window import Windower
 
 if TYPE_CHECKING:
@@ -149,11 +153,14 @@ class App:
         return self.start(self.config.model) if self.updates is None else self.updates.start()
 
     def _updates(self, stack: ExitStack, *, rehearsal: bool) -> Updates | None:
-        if self.config.update is None:
+        config = self.config
+        if config.update is None:
             return None
+        from edge_runtime.update.config import Setting  # noqa: PLC0415 - only what the application names
         from edge_runtime.update.updates import Updates  # noqa: PLC0415 - only what the application names
 
-        updates = Updates(self.config, self.metrics, self.clock, self, rehearsal=rehearsal)
+        setting = Setting(config.model, config.window, config.gate.threshold, has_cloud=config.cloud is not None)
+        updates = Updates(config.update, setting, self.metrics, self.clock, self, rehearsal=rehearsal)
         stack.callback(updates.close)
         return updates
 
@@ -189,7 +196,7 @@ class App:
         if path is None and not reading:
             return None
         from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415
-        from edge_runtime.durable.reading_log import Journal, JournalConfig  # noqa: PLC0415 - SQLite, only where state is kept
+        from edge_runtime.durable.reading_log import Journal  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
 
         config = self.config.journal or JournalConfig(path=path or Path())
@@ -223,10 +230,10 @@ class App:
     def _escalator(self, stack: ExitStack) -> Escalator | None:
         if self.outbox is None or self.config.cloud is None:
             return None
-        from edge_runtime.cloud import client as cloud  # noqa: PLC0415 - and HTTP
-        from edge_runtime.cloud.escalator import EscalationConfig, Escalator  # noqa: PLC0415
+        from edge_runtime.cloud.connect import connect  # noqa: PLC0415 - and HTTP
+        from edge_runtime.cloud.escalator import Escalator  # noqa: PLC0415
 
-        client = cloud.connect(self.config.cloud, self.clock)
+        client = connect(self.config.cloud, self.clock)
         stack.callback(client.close)
         return Escalator(
             config=self.config.escalation or EscalationConfig(),

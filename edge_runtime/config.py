@@ -1,7 +1,7 @@
 """The application's one TOML file, as frozen dataclasses.
 
-Each part's settings are declared in the module that uses them; this one only composes them and finds the line of a
-mistake. Nothing is read from the environment. Secrets are named by the file that holds them.
+Each room declares its settings in its own `config`; this module only composes them and finds the line of a mistake.
+Nothing is read from the environment. Secrets are named by the file that holds them.
 """
 
 from __future__ import annotations
@@ -17,95 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from edge_runtime import schema
+from edge_runtime.cloud.config import CloudConfig, EscalationConfig
+from edge_runtime.durable.config import JournalConfig, OutboxConfig
 from edge_runtime.errors import ConfigError
-from edge_runtime.gate.gate import GateConfig
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
-from edge_runtime.windowing.window import WindowConfig
+from edge_runtime.windowing.config import WindowConfig
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from edge_runtime.cloud.client import CloudConfig
-    from edge_runtime.cloud.escalator import EscalationConfig
-    from edge_runtime.durable.outbox import OutboxConfig
-    from edge_runtime.durable.reading_log import JournalConfig
-    from edge_runtime.governor.governor import GovernorConfig
+    from edge_runtime.governor.config import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.update.config import UpdateConfig
-else:  # an application without a cloud does not pay for SQLite and HTTP
-    CloudConfig = schema.Deferred("edge_runtime.cloud.client:CloudConfig")
-    EscalationConfig = schema.Deferred("edge_runtime.cloud.escalator:EscalationConfig")
-    JournalConfig = schema.Deferred("edge_runtime.durable.reading_log:JournalConfig")
-    GovernorConfig = schema.Deferred("edge_runtime.governor.governor:GovernorConfig")
+else:  # an application pays only for the modules it uses
+    GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
-    OutboxConfig = schema.Deferred("edge_runtime.durable.outbox:OutboxConfig")
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
-
-
-Isolate = Literal["accelerators", "all", "none"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Which model runs, and how."""
-
-    bundle: Path
-    trusted_keys: tuple[Path, ...] = ()
-    """Public keys (PEM), one of which must have signed the bundle (docs/signing.md)."""
-    unsigned: Literal["refuse", "allow"] = "refuse"
-    """``allow`` runs whatever the file holds, and looks at no signature."""
-    variant: str = "auto"
-    """Name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine, or the first
-    that it can run."""
-    tuned: Path | None = None
-    """File that remembers what was measured; None: ``watch.edge.tuned.json`` beside ``watch.edge``."""
-    tune_at_start_s: float = 0.0
-    """How long the first start may take to measure, where nothing is remembered; 0 leaves it to `edge-runtime tune`."""
-    threads: int = 1
-    """At most. More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
-    max_batch: int = 32
-    latency_budget_ms: float = 0.0
-    """How long an arrival may wait for others to be handled with it. 0 answers at once; 5 costs a third of the CPU
-    at 10,000 messages a second."""
-    load_timeout_s: float = 60.0
-    """How long the model may take to load in the child process that tries it first."""
-    failover: Literal["on", "off"] = "on"
-    """Whether something else answers when the engine fails (docs/decisions/0010-failover.md)."""
-    fallbacks: tuple[str, ...] = ()
-    """Variants that may stand in for the first, in this order; empty takes all that run here, by cost."""
-    accelerators: dict[str, dict[str, str]] | None = None
-    """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU. None
-    takes what `edge-runtime tune` found to be worth it on this machine; an empty table is the CPU alone."""
-    compiled: Path | None = None
-    """Folder for what accelerators compile; None: ``watch.edge.compiled`` beside ``watch.edge``."""
-    isolate: Isolate = "accelerators"
-    """What runs in a process of its own, so that it may hang or die; that costs a round trip for each call."""
-    deadline_ms: float = 5000.0
-    """How long a call into an engine may take before it counts as hung."""
-    check_interval_s: float = 60.0
-    """How often golden vectors are replayed on the engine that answers; 0 is never."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.tune_at_start_s <= 3600:
-            raise ValueError("tune_at_start_s must be 0 to 3,600")
-        if self.trusted_keys and self.unsigned == "allow":
-            raise ValueError(
-                "trusted_keys and unsigned = 'allow' contradict each other, since a signature can be taken off; "
-                "leave one of them out"
-            )
-        if self.threads < 1 or self.max_batch < 1:
-            raise ValueError("threads and max_batch must be at least 1")
-        if not 0 <= self.latency_budget_ms <= 10_000:
-            raise ValueError("latency_budget_ms must be 0 to 10,000")
-        if not 10 <= self.deadline_ms <= 600_000:
-            raise ValueError("deadline_ms must be 10 to 600,000")
-        if self.check_interval_s < 0:
-            raise ValueError("check_interval_s must not be negative")
-        if self.accelerators and self.failover == "off":
-            raise ValueError(
-                "accelerators need failover = 'on', since the CPU stands in when they fail; leave one of them out"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

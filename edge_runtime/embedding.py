@@ -8,17 +8,20 @@ from contextlib import closing
 from pathlib import Path
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.config import ModelConfig
 from edge_runtime.errors import ConfigError
-from edge_runtime.gate.gate import Budget, Gate, GateConfig
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.gate import Gate
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Prediction
-from edge_runtime.windowing.window import WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Windower
 
 AnyPath = str | os.PathLike[str]
 

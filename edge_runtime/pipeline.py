@@ -19,42 +19,28 @@ import itertools
 import logging
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.gate.gate import Budget, Gate, audited
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.gate import Gate, audited
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Predictor
 from edge_runtime.sinks import Sink
-from edge_runtime.types import Answer, Correction, FinalAnswer, Float32, Prediction, Reading, Route
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.types import Answer, Correction, Done, FinalAnswer, Hard, Prediction, Reading, Route
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 
 if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import Journal
     from edge_runtime.durable.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
-
-Done = Callable[[], None]
-
-
-@dataclass(slots=True)
-class Hard:
-    """A window on its way to the cloud, with the device's own answer."""
-
-    prediction: Prediction
-    tensor: Float32
-    """(channels, at most history), the window and its context, oldest sample first; shorter where the context is."""
-    trust: float
-    """The gate's score; the lower, the more there is to gain."""
-    audit: bool
-    """Sent to check an answer that the gate trusted."""
 
 
 class Escalation(Protocol):

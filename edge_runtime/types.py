@@ -7,6 +7,7 @@ and its field names are public.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -139,3 +140,19 @@ class FinalAnswer(_Line):
 
 
 Answer = Prediction | Correction | FinalAnswer
+
+
+Done = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Hard:
+    """A window on its way to the cloud, with the device's own answer."""
+
+    prediction: Prediction
+    tensor: Float32
+    """(channels, at most history), the window and its context, oldest sample first; shorter where the context is."""
+    trust: float
+    """The gate's score; the lower, the more there is to gain."""
+    audit: bool
+    """Sent to check an answer that the gate trusted."""

@@ -1,4 +1,4 @@
-"""Who may import whom. What runs on a device never needs what only a workstation has."""
+"""Modules that nothing on a device may import. Which room may import which is in pyproject.toml, for import-linter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKSTATION = {"edge_export", "torch", "onnx", "sklearn", "optimum", "transformers", "tests", "benchmarks"}
 DEVICE = sorted([*ROOT.glob("edge_runtime/**/*.py"), *ROOT.glob("devices/edge_devices/**/*.py")])
 
 
@@ -24,11 +23,6 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", DEVICE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_runs_on_a_device_imports_nothing_of_a_workstation(path: Path) -> None:
-    assert not imported(path) & WORKSTATION
-
-
-@pytest.mark.parametrize("path", DEVICE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_unpickles_and_only_the_clock_asks_the_time(path: Path) -> None:
     names = imported(path)
     assert not names & {"pickle", "shelve", "marshal"}
@@ -37,5 +31,5 @@ def test_nothing_unpickles_and_only_the_clock_asks_the_time(path: Path) -> None:
         assert "time" not in names
 
 
-def test_the_layers_are_looked_at() -> None:
+def test_the_files_of_a_device_are_looked_at() -> None:
     assert len(DEVICE) > 50

@@ -32,12 +32,13 @@ from edge_runtime.app import App
 from edge_runtime.bench.feeder import RESULTS, Feeder
 from edge_runtime.bench.handwritten import Call, HandWritten, library_call, no_delay
 from edge_runtime.bench.result import BareCall, BenchResult, Cost, machine
-from edge_runtime.bundle.bundle import arrange, engine_for
+from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.codecs.raw import RawConfig
-from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.config import AppConfig
 from edge_runtime.engines.base import Engine
 from edge_runtime.errors import ConnectionFailed
 from edge_runtime.manifest import Manifest
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import encode_publish

@@ -11,30 +11,25 @@ or edited while it is open is refused too.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import platform
 import stat
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime import engines, manifest
+from edge_runtime import manifest
 from edge_runtime.bundle import model_files, npy, signature
 from edge_runtime.bundle.archive import Archive, Limits, safe_name
 from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
-from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import (
     BundleError,
-    EngineError,
     IncompatibleError,
-    InputError,
     IntegrityError,
     ManifestError,
     SignatureError,
@@ -46,11 +41,6 @@ Floats = npt.NDArray[np.float32]
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
 """OpenSSF Model Signing over every other file; the manifest does not list it."""
-
-# Golden vectors that are replayed one by one too.
-_ALONE = 8
-
-_MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "armv8l": "armv7l"}
 
 
 class Bundle:
@@ -151,20 +141,10 @@ class Bundle:
         today = datetime.fromtimestamp(clock.wall(), UTC).date()
         return today > date.fromisoformat(self.manifest.expires)
 
-    def describe(self) -> dict[str, Any]:
-        """What ``inspect`` shows, as plain values that become JSON."""
-        manifest_ = dataclasses.asdict(self.manifest)
-        for variant in manifest_["variants"]:
-            variant["runs_here"] = not refusals(self.variant(variant["name"]))
-        return {
-            "path": str(self.path),
-            "size": sum(entry.size for entry in self._archive.entries.values()),
-            "digest": self.digest,
-            "root": self.root,
-            "signature": self.signature,
-            "model": self.manifest.model,
-            "manifest": manifest_,
-        }
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self._archive.entries.values())
 
     def _read(self, name: str) -> bytes:
         if not self._finalizer.alive:
@@ -306,189 +286,3 @@ def _golden(archive: Archive, name: str, shape: tuple[int, ...], rows: int | Non
     if not np.isfinite(array).all():
         raise IntegrityError(f"{name}: golden vectors must be finite")
     return array
-
-
-def arrange(windows: Floats, variant: Variant) -> Floats:
-    """Windows (n, channels, samples) in the layout of a variant."""
-    return windows if variant.layout == "NCW" else np.ascontiguousarray(windows.transpose(0, 2, 1))
-
-
-def refusals(variant: Variant, machine: str | None = None) -> list[str]:
-    """Why a variant cannot run here, best reason first; empty if it can.
-
-    Args:
-        variant: from the manifest.
-        machine: architecture as `platform.machine` names it; None asks this one.
-    """
-    here = _machine(machine or platform.machine())
-    reasons = []
-    if variant.targets and here not in map(_machine, variant.targets):
-        reasons.append(f"it is for {', '.join(variant.targets)} and this machine is {here}")
-    if not engines.available(variant.format):
-        wanted = engines.engines_for(variant.format)
-        reasons.append(f"no engine for {variant.format} is installed, run: {wanted[0].install}")
-    return reasons
-
-
-def _machine(name: str) -> str:
-    return _MACHINES.get(name.lower(), name.lower())
-
-
-def choose_variant(
-    bundle: Bundle,
-    *,
-    wanted: str | None = None,
-    measured: Mapping[str, float] | None = None,
-    exclude: Sequence[str] = (),
-    machine: str | None = None,
-) -> Variant:
-    """Pick the variant to run on this machine.
-
-    Among those whose targets include this machine and whose engine is installed: the fastest measured here, if any was
-    measured; else the one that the manifest lists first, which is the order of preference of whoever exported it.
-
-    Args:
-        bundle: an open bundle.
-        wanted: the user's explicit choice; taken even against its targets, refused only if no engine reads it.
-        measured: microseconds per window measured on this machine, by variant name.
-        exclude: names not to take, for example those that failed.
-        machine: architecture; None asks this one.
-
-    Raises:
-        IncompatibleError: none can run; says why for each, and what to install.
-    """
-    if wanted is not None:
-        variant = bundle.variant(wanted)
-        if not engines.available(variant.format):
-            raise IncompatibleError(f"variant {wanted} cannot run: {refusals(variant, machine)[-1]}")
-        return variant
-    candidates = []
-    why = []
-    for variant in bundle.manifest.variants:
-        reasons = ["it failed before"] if variant.name in exclude else refusals(variant, machine)
-        if reasons:
-            why.append(f"{variant.name}: {'; '.join(reasons)}")
-        else:
-            candidates.append(variant)
-    if not candidates:
-        raise IncompatibleError(f"no variant of {bundle.path.name} runs here ({' | '.join(why)})")
-    timed = [variant for variant in candidates if variant.name in (measured or {})]
-    if measured and timed:
-        return min(timed, key=lambda variant: measured[variant.name])
-    return candidates[0]
-
-
-def load_engine(
-    bundle: Bundle,
-    variant: str,
-    options: EngineOptions | None = None,
-    *,
-    engine: str | None = None,
-    provider_options: Mapping[str, Any] | None = None,
-    probe_first: bool = True,
-) -> Engine:
-    """Load a variant, and let it prove itself on the golden vectors.
-
-    Args:
-        bundle: an open bundle.
-        variant: name of the variant.
-        options: how the engine may use the machine.
-        engine: name of an engine (see `edge_runtime.engines`); None takes the best one installed. ``null`` answers
-            without the model, so nothing is proven.
-        provider_options: accelerators by name with their settings.
-        probe_first: load it in a child process before this one does, since a malformed model can kill the process
-            that loads it. False for a caller that has just done so.
-
-    Raises:
-        IncompatibleError: no such variant, or no engine for it is installed.
-        EngineError: the engine, here or in the child, refused the model or died of it.
-        BundleError: its answers are not the golden ones.
-    """
-    chosen = bundle.variant(variant)
-    options = options or EngineOptions()
-    if engine == "null":
-        from edge_runtime.engines import null  # noqa: PLC0415 - for tests only
-
-        shape = arrange(
-            np.zeros((1, len(bundle.manifest.input.channels), bundle.manifest.input.window), "f4"), chosen
-        ).shape
-        return null.load(null.describe(shape[1:], len(bundle.manifest.output.labels)), options, {})
-    name = engine or engine_for(chosen)
-    if probe_first:
-        from edge_runtime.bundle import sandbox as probe  # noqa: PLC0415 - imports this module
-
-        probe.probe(bundle, variant, options, engine=name, provider_options=provider_options).require()
-    loaded = engines.load(name, bundle.read_variant(variant), options, provider_options)
-    try:
-        verify_golden(loaded, bundle, variant)
-    except BaseException:
-        loaded.close()
-        raise
-    return loaded
-
-
-def engine_for(variant: Variant) -> str:
-    """The best installed engine for a variant.
-
-    Raises:
-        IncompatibleError: none is installed; the message has the line that installs one.
-    """
-    installed = engines.available(variant.format)
-    if not installed:
-        wanted = engines.engines_for(variant.format)
-        raise IncompatibleError(
-            f"no engine for {variant.format} is installed, so {variant.name} cannot run; run: {wanted[0].install}",
-        )
-    return installed[0].name
-
-
-def verify_golden(engine: Engine, bundle: Bundle, variant: str) -> float:
-    """Replay the golden vectors of a variant on a loaded engine.
-
-    Returns:
-        The largest absolute difference from the expected probabilities.
-
-    Raises:
-        BundleError: above the variant's tolerance, or not the shapes of the bundle's contract.
-        EngineError: the engine failed.
-    """
-    chosen = bundle.variant(variant)
-    inputs, expected = bundle.golden(variant)
-    return replay(engine, chosen, inputs, expected)
-
-
-def replay(engine: Engine, variant: Variant, inputs: Floats, expected: Floats) -> float:
-    """What `verify_golden` does, for vectors already at hand; see there.
-
-    All vectors go through together and the first few once more alone, last one first: batches of one take another path
-    through an engine, and a model that carries state from window to window answers differently then.
-    """
-    if len(engine.inputs) != 1 or not engine.outputs:
-        raise EngineError(
-            f"variant {variant.name} has {len(engine.inputs)} inputs and {len(engine.outputs)} outputs; "
-            "a bundle's model takes one window and gives probabilities",
-        )
-    windows = arrange(inputs, variant)
-    worst = _difference(engine, variant, windows, expected)
-    for i in reversed(range(min(len(windows), _ALONE))):
-        worst = max(worst, _difference(engine, variant, windows[i : i + 1], expected[i : i + 1]))
-    return worst
-
-
-def _difference(engine: Engine, variant: Variant, windows: Floats, expected: Floats) -> float:
-    try:
-        answer = engine.run(windows)[0]
-    except InputError as error:
-        raise BundleError(f"variant {variant.name} does not take the windows of its own bundle: {error}") from error
-    if answer.shape != expected.shape:
-        raise BundleError(
-            f"variant {variant.name} answers with shape {answer.shape[1:]} on {engine.name}, "
-            f"the bundle has {expected.shape[1]} labels",
-        )
-    worst = float(np.abs(answer - expected).max())
-    if not worst <= variant.tolerance:  # NaN too
-        raise BundleError(
-            f"variant {variant.name} does not reproduce its golden vectors on {engine.name}: differs by {worst:.3g}, "
-            f"tolerance {variant.tolerance:.3g}, {len(windows)} at a time; do not run it on this machine",
-        )
-    return worst

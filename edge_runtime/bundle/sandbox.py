@@ -90,7 +90,7 @@ def probe(
         BundleError: no such variant, no engine for it, or the bundle changed on disk.
         EngineError: no child process can be started.
     """
-    from edge_runtime.bundle.bundle import engine_for  # noqa: PLC0415 - imports this module
+    from edge_runtime.bundle.variants import engine_for  # noqa: PLC0415 - imports this module
     from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415 - numpy, which the child imports under its limits
 
     clock = clock or SystemClock()
@@ -136,7 +136,7 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415 - under the limits
 
     from edge_runtime import engines  # noqa: PLC0415
-    from edge_runtime.bundle.bundle import replay  # noqa: PLC0415
+    from edge_runtime.bundle.golden import replay  # noqa: PLC0415
     from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415
     from edge_runtime.manifest import Variant  # noqa: PLC0415
 

@@ -26,8 +26,9 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the description."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.bundle.describe import describe  # noqa: PLC0415
 
-    description = open_bundle(options.bundle).describe()
+    description = describe(open_bundle(options.bundle))
     if options.json:
         print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
     else:

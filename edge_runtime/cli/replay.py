@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.sinks.jsonl import JsonlSinkConfig  # noqa: PLC0415
     from edge_runtime.sinks.stdout import StdoutSinkConfig  # noqa: PLC0415
     from edge_runtime.sources.recording import RecordingConfig  # noqa: PLC0415
-    from edge_runtime.windowing.window import WindowConfig  # noqa: PLC0415
+    from edge_runtime.windowing.config import WindowConfig  # noqa: PLC0415
 
     if options.out is not None and options.out.exists():
         for read in (options.bundle, *options.files):

@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(bundle: Bundle, name: str) -> dict[str, str]:
-    from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
     from edge_runtime.bundle.sandbox import probe  # noqa: PLC0415
+    from edge_runtime.bundle.variants import refusals  # noqa: PLC0415
 
     reasons = refusals(bundle.variant(name))
     if reasons:

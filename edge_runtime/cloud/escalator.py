@@ -1,75 +1,40 @@
 """Escalation: hard cases on their way into the outbox, to the cloud, and back as corrections or final messages.
 
-Two threads that mostly wait. The *committer* writes down what the loop hands over: whatever has been offered
-meanwhile becomes one transaction (group commit), and only then does the loop hear that it is safe; while the disk
-does not take it, cases are counted as dropped instead (`edge_runtime.cloud.committer`). The *forwarder* takes cases
-from the outbox, asks the cloud for many at once, and passes the answers to the loop to publish
-(`edge_runtime.cloud.forwarder`). A case leaves the outbox when its correction is with the sinks, so a crash in between
+Two threads that mostly wait. The *writer* commits what the loop hands over, in groups, and only then does the loop hear
+that it is safe (`edge_runtime.cloud.outbox_writer`); while the disk does not take it, cases are counted as dropped
+instead (`edge_runtime.cloud.committer`). The *forwarder* takes cases from the outbox, asks the cloud for many at once,
+and passes the answers to the loop to publish (`edge_runtime.cloud.forwarder`). This module is the loop's side of both.
+A case leaves the outbox when its correction is with the sinks, so a crash in between
 repeats the question, with the same id, and loses nothing. A case that leaves without a correction leaves a closing in
 its place, which goes the same way as a final message.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.committer import Committer, Then
-from edge_runtime.cloud.forwarder import LOOK_AGAIN_S, Forwarder
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.forwarder import Forwarder
+from edge_runtime.cloud.outbox_writer import OutboxWriter, Submission
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.durable.outbox import Closing, HardCase, Outbox
 from edge_runtime.durable.outbox import control as requests
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Done, Hard
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry
-from edge_runtime.types import Correction, FinalAnswer
+from edge_runtime.types import Correction, Done, FinalAnswer, Hard
 
 LIVE, AUDIT = 0, 1  # priorities in the outbox
-
-_CLOSINGS_AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EscalationConfig:
-    """How hard cases are asked and what the cloud's output means."""
-
-    deadline_s: float = 60.0
-    """An answer after this is published all the same, marked late."""
-    max_batch: int = 16
-    """Hard cases in one request."""
-    input: str = ""
-    """Name of the cloud model's input; empty takes its only one."""
-    output: str = ""
-    """Name of the output that holds the answer; empty takes the first."""
-    output_kind: Literal["probabilities", "logits"] = "probabilities"
-    labels: tuple[str, ...] = ()
-    """Labels in the order of the cloud's output; empty means the bundle's."""
-    unreadable_attempts: int = 5
-    """How often a case is tried when the answer makes no sense, before it goes to the dead letters; at least twice.
-    Only
-    attempts with good answers to other cases in between count: a captive portal is not the case's fault."""
-    commit_attempts: int = 3
-    """How often a commit is tried before its cases are dropped and counted: a full disk must not stop the stream."""
-    max_pending: int = 4096
-    """Cases that may wait for a commit; what comes on top is dropped and counted."""
-
-    def __post_init__(self) -> None:
-        if self.deadline_s <= 0:
-            raise ValueError("deadline_s must be above 0")
-        for name in ("max_batch", "unreadable_attempts", "commit_attempts", "max_pending"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
 
 
 class Publish(Protocol):
@@ -78,40 +43,6 @@ class Publish(Protocol):
     def __call__(self, answers: Sequence[Correction | FinalAnswer], done: Done, /) -> None:
         """Hand over; `done` when they are safe."""
         ...
-
-
-@dataclass(slots=True)
-class _Put:
-    hard: Sequence[Hard]
-    cases: list[HardCase]
-    done: Done | None
-
-
-@dataclass(slots=True)
-class _Settled:
-    answers: Mapping[str, bytes]
-    """By the id of their case, as the sinks have them."""
-    closings: Sequence[int]
-    """Numbers of closings that the sinks have."""
-
-
-@dataclass(slots=True)
-class _Remember:
-    name: str
-    value: bytes
-
-
-@dataclass(slots=True)
-class _Recall:
-    name: str
-    then: Then
-
-
-class _Stop:
-    pass
-
-
-_Job = _Put | _Settled | _Remember | _Recall | _Stop
 
 
 class Escalator:
@@ -149,14 +80,10 @@ class Escalator:
         self._loop = loop
         self._publish = publish
         self._metrics = metrics
-        self._control = Barrier("control", metrics)
         self._clock = clock
         self._model = CloudModel(config, manifest, client, metrics, clock)
-        self._offered: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
         self._unsafe = 0  # requests whose corrections the sinks do not have yet; the loop's thread alone touches it
-        self._announcing = threading.Lock()  # held from a commit until the loop has been told of it
-        self._closing = False  # closings are on their way to the sinks; the committer's thread alone touches it
         self._stopping = threading.Event()
         self._say = say
         self._committer = Committer(
@@ -166,6 +93,14 @@ class Escalator:
             clock=clock,
             stopping=self._stopping,
             say=self._say_trouble,
+        )
+        self.writer = OutboxWriter(
+            committer=self._committer,
+            loop=loop,
+            barrier=Barrier("control", metrics),
+            committed=self._committed,
+            publish_closings=self._publish_closings,
+            serve_requests=self._serve_requests,
         )
         self.forwarder = Forwarder(
             config=config,
@@ -179,12 +114,11 @@ class Escalator:
             publish=self._publish_corrections,
             trouble=lambda: self._committer.trouble,
         )
-        self._committer_thread = threading.Thread(target=self._commit_forever, name="edge-outbox-commit", daemon=True)
 
     def start(self) -> None:
         """Start both threads; what an earlier run left in the outbox goes first."""
         self.forwarder.wake()
-        self._committer_thread.start()
+        self.writer.commits.start()
         self.forwarder.thread.start()
 
     def begin_without_outbox(self, error: StoreError) -> None:
@@ -214,15 +148,15 @@ class Escalator:
             return
         self._pending += len(cases)
         wall = self._clock.wall()
-        self._offered.put(_Put(cases, [self._case(case, wall) for case in cases], done))
+        self.writer.submit(Submission(cases, [self._case(case, wall) for case in cases], done))
 
     def remember(self, name: str, value: bytes) -> None:
         """Write a small value down beside the cases, for the next start; a failure costs no more than the value."""
-        self._offered.put(_Remember(name, value))
+        self.writer.save_state(name, value)
 
     def recall(self, name: str, then: Then) -> None:
         """Read a small value that was written down, as soon as the outbox works; `then` is called on the loop."""
-        self._offered.put(_Recall(name, lambda value: self._loop.call_soon_threadsafe(lambda: then(value))))
+        self.writer.load_state(name, then)
 
     def _say_trouble(self, trouble: str) -> None:
         if self._say is not None:
@@ -253,21 +187,21 @@ class Escalator:
             meta=orjson.dumps(meta),
         )
 
-    def _committed(self, puts: list[_Put], refused: Mapping[str, str]) -> None:
-        for put in puts:
-            self._pending -= len(put.cases)
-            for case in put.hard if refused else ():
+    def _committed(self, submissions: Sequence[Submission], refused: Mapping[str, str]) -> None:
+        for one in submissions:
+            self._pending -= len(one.cases)
+            for case in one.hard if refused else ():
                 if (reason := refused.get(case.prediction.id)) is not None:
                     self._refuse(case, reason)
-            if put.done is not None:
-                put.done()
+            if one.done is not None:
+                one.done()
         self.forwarder.wake()
 
     def _publish_on_loop(self, corrections: list[Correction]) -> None:
         def safe() -> None:
             self.forwarder.published()
             self._unsafe -= 1
-            self._offered.put(_Settled({one.id: one.to_json() for one in corrections}, ()))
+            self.writer.ack({one.id: one.to_json() for one in corrections})
 
         self._unsafe += 1
         for correction in corrections:
@@ -278,75 +212,29 @@ class Escalator:
             )
         self._publish(corrections, safe)
 
-    # -- the committer -----------------------------------------------------------------------------------------------
+    def _publish_closings(self, closings: Sequence[Closing]) -> None:
+        """Pass on how cases ended that left without a correction."""
 
-    def _commit_forever(self) -> None:
-        while self._commit_some(LOOK_AGAIN_S):
-            pass
+        def acked() -> None:
+            self.writer.ack_closings([closing.seq for closing in closings])
 
-    def _commit_some(self, wait_s: float) -> bool:
-        """Write down together what has been offered meanwhile, waiting for it at most so long; False at the end."""
-        jobs: list[_Job] = []
-        try:
-            if self._committer.trouble:
-                wait_s = min(wait_s, self._committer.wait_s())
-            jobs.append(self._offered.get(timeout=wait_s))
-            while True:
-                jobs.append(self._offered.get_nowait())
-        except queue.Empty:
-            pass
-        if puts := [job for job in jobs if isinstance(job, _Put)]:
-            with self._announcing:
-                refused = self._committer.put([case for put in puts for case in put.cases])
-                self._loop.call_soon_threadsafe(lambda: self._committed(puts, refused))
-        self._committer.look()
-        self._settle([job for job in jobs if isinstance(job, _Settled)])
-        for job in jobs:
-            if isinstance(job, _Remember):
-                self._committer.remember(job.name, job.value)
-            elif isinstance(job, _Recall):
-                self._committer.recall(job.name, job.then)
-        if any(isinstance(job, _Stop) for job in jobs):
-            return False
-        self._publish_closings()
-        self._control.call(self._serve_requests)
-        return True
+        answers = [answer for closing in closings if (answer := self._model.closing(closing)) is not None]
+        if answers:
+            self._publish(answers, acked)
+        else:
+            acked()
+
+    # -- on the writer's thread --------------------------------------------------------------------------------------
 
     def _serve_requests(self) -> None:
         """Do what an operator asks for by ``edge-runtime outbox``."""
         if requests.serve(self._outbox.path, self._outbox):
             self.forwarder.wake()
 
-    def _settle(self, settled: Sequence[_Settled]) -> None:
-        answers: dict[str, bytes] = {}
-        published: list[int] = []
-        for job in settled:
-            answers |= job.answers
-            published += job.closings
-        if published:
-            self._closing = False
-        self._committer.settle(answers, published)
-
-    def _publish_closings(self) -> None:
-        """Pass on how cases ended that left without a correction; the next ones when the sinks have these."""
-        if self._closing or not (closings := self._committer.closings(_CLOSINGS_AT_ONCE)):
-            return
-        self._closing = True
-        self._loop.call_soon_threadsafe(lambda: self._publish_closings_on_loop(closings))
-
-    def _publish_closings_on_loop(self, closings: Sequence[Closing]) -> None:
-        told = _Settled({}, [closing.seq for closing in closings])
-        answers = [answer for closing in closings if (answer := self._model.closing(closing)) is not None]
-        if answers:
-            self._publish(answers, lambda: self._offered.put(told))
-        else:
-            self._offered.put(told)
-
     # -- on the forwarder's thread -----------------------------------------------------------------------------------
 
     def _publish_corrections(self, corrections: list[Correction]) -> None:
-        with self._announcing:  # the loop hears of the commit of these first, and publishes their provisional answers
-            pass
+        self.writer.wait_until_announced()  # the loop publishes the provisional answers of these first
         self._loop.call_soon_threadsafe(lambda: self._publish_on_loop(corrections))
 
     # -- stopping ----------------------------------------------------------------------------------------------------
@@ -370,7 +258,5 @@ class Escalator:
             self._loop.turn(0)  # takes what the forwarder has handed over last
         while self._unsafe and self._clock.monotonic() < until:
             self._loop.turn(min(0.05, max(0.0, until - self._clock.monotonic())))
-        self._offered.put(_Stop())
-        if self._committer_thread.ident is not None:
-            # Some time in any case: a cloud that does not answer may have taken all of it.
-            self._committer_thread.join(max(min(timeout_s, 1.0), until - self._clock.monotonic()))
+        # Some time in any case: a cloud that does not answer may have taken all of it.
+        self.writer.commits.close(max(min(timeout_s, 1.0), until - self._clock.monotonic()))

@@ -10,10 +10,11 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.cloud.refusals import Decision, Refusals, UnaskableCase, decide
 from edge_runtime.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
@@ -21,9 +22,6 @@ from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, Con
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.types import Correction
-
-if TYPE_CHECKING:
-    from edge_runtime.cloud.escalator import EscalationConfig
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.cloud.client import CloudClient, ModelMetadata
+from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import (
     WIRE_DTYPES,
@@ -257,9 +258,10 @@ class GrpcClient(CloudClient):
             ("grpc.min_reconnect_backoff_ms", max(200, int(config.connect_timeout_s * 1000))),
             ("grpc.max_reconnect_backoff_ms", 1000),
         ]
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        target = f"{host}:{config.port}"
-        if not config.encrypted:
+        endpoint = config.endpoint
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        target = f"{host}:{endpoint.port}"
+        if not endpoint.encrypted:
             return self._grpc.insecure_channel(target, options)
         credentials = self._grpc.ssl_channel_credentials(
             root_certificates=read_pem(config.ca_file, "ca_file"),

@@ -7,18 +7,16 @@ time; idle ones are kept, up to `CloudConfig.max_idle_connections`.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping, Sequence
 from typing import Literal
-from urllib.parse import urlsplit
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.cloud.client import CloudClient, ModelMetadata
+from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
-from edge_runtime.http.client import Answer, Connections
+from edge_runtime.http.client import Answer, Connections, reason_of
 from edge_runtime.http.framing import compress, decompress
-from edge_runtime.http.parser import Head
 from edge_runtime.oip import (
     JSON_LENGTH_HEADER,
     Array,
@@ -34,14 +32,11 @@ from edge_runtime.oip import (
     excerpt,
     json_length,
 )
-from edge_runtime.system.retry import parse_date, parse_retry_after
 from edge_runtime.system.secrets import ClientTls, SecretFile
 
 # Statuses with which servers refuse a body of bytes: 415 by the book, 400 and 422 from validating front ends, and 500
 # from MLServer 1.7, whose REST side has no binary extension.
 _MAY_MEAN_NO_BINARY = frozenset({400, 415, 422, 500})
-_REJECTED_5XX = frozenset({501, 505})  # "not implemented" and "HTTP version not supported" do not heal
-_RETRY_4XX = frozenset({401, 403, 408, 425, 429})
 _FORMATS: dict[str, Literal["undecided", "binary", "json"]] = {
     "auto": "undecided",
     "always": "binary",
@@ -54,9 +49,8 @@ class HttpClient(CloudClient):
 
     def __init__(self, config: CloudConfig, clock: Clock) -> None:
         super().__init__(config, clock)
-        self._tls = (
-            ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if config.encrypted else None
-        )
+        endpoint = config.endpoint
+        tls = ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if endpoint.encrypted else None
         self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
         self._secrets = {name: SecretFile(path, f"header_files.{name}") for name, path in config.header_files.items()}
         self._bearer = [*filter(None, (self._token,)), *self._secrets.values()]
@@ -67,9 +61,8 @@ class HttpClient(CloudClient):
             max_json_bytes=min(config.max_response_bytes, Limits().max_json_bytes),
         )
         self._connections = Connections(
-            config.host,
-            config.port,
-            self._tls,
+            endpoint,
+            tls,
             clock,
             max_idle=config.max_idle_connections,
             connect_timeout_s=config.connect_timeout_s,
@@ -188,7 +181,7 @@ class HttpClient(CloudClient):
         except TimeoutError:
             raise CloudUnavailable(f"{self._where} did not answer in time") from None
         except OSError as error:
-            raise CloudUnavailable(f"{self._where} cannot be reached: {_reason(error)}") from None
+            raise CloudUnavailable(f"{self._where} cannot be reached: {reason_of(error)}") from None
         except InputError as error:
             raise CloudRejected(f"{self._where}: unreadable answer: {error}") from None
         return Answer(answer.head, body)
@@ -197,7 +190,7 @@ class HttpClient(CloudClient):
 
     def _build_fixed_head(self) -> str:
         headers = {
-            "Host": urlsplit(self._config.url).netloc,
+            "Host": self._config.endpoint.netloc,
             "User-Agent": f"edge-runtime/{__version__}",
             "Accept-Encoding": "gzip" if self._config.gzip else "identity",
         }
@@ -237,15 +230,9 @@ class HttpClient(CloudClient):
         if 300 <= status < 400:
             # Captive portals answer like this, and go away.
             return CloudUnavailable(f"{text}; redirects are not followed, set url to the endpoint itself")
-        if status in _RETRY_4XX or (500 <= status < 600 and status not in _REJECTED_5XX):
-            return CloudUnavailable(text, retry_after_s=self._retry_after(answer.head))
+        if answer.is_transient:
+            return CloudUnavailable(text, retry_after_s=answer.retry_after_s(self._clock))
         return CloudRejected(text, status)
-
-    def _retry_after(self, head: Head) -> float | None:
-        value = head.headers.get("retry-after")
-        if value is None:
-            return None
-        return parse_retry_after(value, parse_date(head.headers.get("date", ""), self._clock.wall()))
 
 
 def _message(body: Buffer) -> str:
@@ -256,11 +243,3 @@ def _message(body: Buffer) -> str:
         return excerpt(body, 120) if body else "(no text)"
     text = document.get("error") or document.get("detail") or document
     return " ".join(str(text).split())[:200]
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused ({error.verify_message}); check ca_file, the host name and this clock"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS: {error.reason or error}"
-    return error.strerror or str(error) or type(error).__name__

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.refusals import UnaskableCase
 from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
@@ -19,9 +20,6 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.types import Correction, FinalAnswer, Float32
-
-if TYPE_CHECKING:
-    from edge_runtime.cloud.escalator import EscalationConfig
 
 _SHORT: Final = "context_short"
 _LOOK_S: Final = 30.0

@@ -21,15 +21,16 @@ import numpy as np
 
 from edge_runtime import config as configuration
 from edge_runtime.app import App, stopped_by_signals
-from edge_runtime.bundle.bundle import arrange
+from edge_runtime.bundle.variants import arrange
 from edge_runtime.clock import SystemClock
-from edge_runtime.config import AppConfig, ModelConfig
+from edge_runtime.config import AppConfig
 from edge_runtime.demo.schedule import Recording, Truth, Turn, load_recordings, plan
 from edge_runtime.demo.tally import Tally
 from edge_runtime.demo.view import View
 from edge_runtime.durable.outbox import Outbox
 from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import cut_recording

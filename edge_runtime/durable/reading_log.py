@@ -13,23 +13,24 @@ and what the run before has left is read before anything is written over it. doc
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from enum import Enum
 from typing import Final
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.durable.reading_log_file import JournalFile, Recovered, Turn
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.durable.window_state import Done, Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 
 log = logging.getLogger(__name__)
 
@@ -42,25 +43,6 @@ _ATTEMPTS: Final = 3
 """Commits of the same rows before they are given up; between them a moment for the disk."""
 _AGAIN_S: Final = 5.0
 """How long a disk that failed is left alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalConfig:
-    """Where readings are written down, and how much of them."""
-
-    path: Path
-    """A file beside which SQLite keeps its log; its folder must exist."""
-    max_bytes: int = 64 * 2**20
-    """What the file may have: about twice the windows that all keys have begun, and a megabyte."""
-    commit_wait_ms: float = 0.0
-    """How long a commit waits for further turns. 0: as long as the commit before it takes. More writes less, and lets
-    the broker wait for its acknowledgements."""
-
-    def __post_init__(self) -> None:
-        if self.max_bytes < 2**20:
-            raise ValueError("journal max_bytes must be at least 1048576 (1 MiB)")
-        if not 0 <= self.commit_wait_ms <= 1000:
-            raise ValueError("journal commit_wait_ms must be 0 to 1,000")
 
 
 @dataclass(slots=True)
@@ -79,8 +61,20 @@ class _TakenOver:
     """The loop holds what the run before has left: it may be written over now."""
 
 
-class _Stop:
-    pass
+_Job = _Commit | _TakenOver
+
+
+class _State(Enum):
+    """What may be written to the file; the committing thread's own."""
+
+    UNREAD = "unread"
+    """Nothing: what the run before has left could not be read yet."""
+    READ = "read"
+    """Nothing: the loop has still to take what was read."""
+    SNAPSHOT_FIRST = "snapshot_first"
+    """A snapshot: rows before it are missing, and only a snapshot has no hole before it."""
+    WRITING = "writing"
+    """Everything."""
 
 
 class Journal:
@@ -117,12 +111,10 @@ class Journal:
         self._pending = 0
         self._broken = False
         self._again_at = 0.0
-        self._hole = False  # the thread's
-        self._inherits = False  # the thread's, once it runs: the loop does not hold yet what the run before has left
-        self._read = False  # and whether it is on its way there
-        self._jobs: queue.SimpleQueue[_Commit | _TakenOver | _Stop] = queue.SimpleQueue()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._commit_forever, name="journal", daemon=True)
+        self._state = _State.SNAPSHOT_FIRST
+        self._commits: GroupCommit[_Job] = GroupCommit(
+            "journal", self._commit, self._failed, split=_groups, linger_s=config.commit_wait_ms / 1e3
+        )
 
     # -- before and after --------------------------------------------------------------------------------------------
 
@@ -156,16 +148,16 @@ class Journal:
         except (StoreInUse, StoreUnusable):
             raise
         except StoreError as error:
-            self._inherits = True
+            self._state = _State.UNREAD
             self._show(error)
             self._again_at = self._clock.monotonic() + _AGAIN_S
-            self._thread.start()
+            self._commits.start()
             return [], lambda: None
         with counted_before(self._metrics):
             windows, readings, settled = self._progress.restore(left, windower)
         self._count(windows, readings)
         self._metrics.gauges["journal_durable"] = 1.0
-        self._thread.start()
+        self._commits.start()
         self._offer_snapshot(windower)
         return windows, settled
 
@@ -187,7 +179,7 @@ class Journal:
         )  # fmt: skip
         if windows:
             self._late(windows, settled)
-        self._jobs.put(_TakenOver())
+        self._commits.put(_TakenOver())
         self._again_at = 0.0  # a snapshot, at the end of this turn
 
     def change(self, contract: InputContract, windower: Windower) -> None:
@@ -202,17 +194,13 @@ class Journal:
 
     def stop(self, windower: Windower, timeout_s: float) -> None:
         """Write the state down, so that the next start has little to replay, and end."""
-        if self._thread.is_alive() and not self._broken:
+        if self._commits.running and not self._broken:
             self._offer_snapshot(windower)
         self.close(timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """End the thread and give the file back. May be called twice."""
-        if self._thread.is_alive():
-            self._jobs.put(_Stop())
-            self._stopping.set()
-            self._thread.join(timeout_s)
-        if not self._thread.is_alive():
+        if self._commits.close(timeout_s):
             self._file.close()
 
     # -- in a turn ---------------------------------------------------------------------------------------------------
@@ -250,7 +238,7 @@ class Journal:
             self._bytes += len(body)
             self._pending += 1
             turn = Turn(self._progress.seq, body)
-            self._jobs.put(_Commit(turn, self._progress.settled, len(readings), done))
+            self._commits.put(_Commit(turn, self._progress.settled, len(readings), done))
             if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
                 self._offer_snapshot(windower)
         return settled
@@ -261,7 +249,7 @@ class Journal:
         self._progress.seq += 1
         body = self._progress.snapshot(windower)
         self._bytes, self._state_bytes = 0, len(body)
-        self._jobs.put(_Commit(Turn(self._progress.seq, body), 0, 0, [], self._progress.contract))
+        self._commits.put(_Commit(Turn(self._progress.seq, body), 0, 0, [], self._progress.contract))
 
     def _committed(self, commits: Sequence[_Commit], error: StoreError | None) -> None:
         self._pending -= len(commits)
@@ -290,66 +278,70 @@ class Journal:
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
-    def _commit_forever(self) -> None:
-        while True:
-            jobs: list[_Commit | _TakenOver | _Stop] = [self._jobs.get()]
-            if self._config.commit_wait_ms:
-                self._stopping.wait(self._config.commit_wait_ms / 1e3)
-            try:
-                while True:
-                    jobs.append(self._jobs.get_nowait())
-            except queue.Empty:
-                pass
-            group: list[_Commit] = []
-            for job in jobs:
-                if isinstance(job, _TakenOver):
-                    self._inherits = False
-                    continue
-                if isinstance(job, _Stop):
-                    continue
-                if job.contract:  # takes the place of what waits before it, and is a transaction of its own
-                    group.append(job)
-                    self._commit(group)
-                    group = []
-                else:
-                    group.append(job)
-            if group:
-                self._commit(group)
-            if any(isinstance(job, _Stop) for job in jobs):
-                return
-
-    def _commit(self, group: list[_Commit]) -> None:
-        """Write them. After rows that could not be written none may follow: only a snapshot has no hole before it."""
-        failure: StoreError | None = None
-        if self._inherits:
+    def _commit(self, group: Sequence[_Job]) -> None:
+        """Write a group of `_groups`, as far as the state allows it."""
+        if isinstance(group[-1], _TakenOver):
+            self._state = _State.SNAPSHOT_FIRST
+            return
+        commits = [job for job in group if isinstance(job, _Commit)]
+        last = commits[-1]
+        failure: StoreError | None
+        if self._state is _State.UNREAD:
             failure = self._read_late()
-            self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
-            return
-        if self._hole and not group[-1].contract:
+        elif self._state is _State.READ:
+            failure = StoreError("what the run before has left comes first")
+        elif self._state is _State.SNAPSHOT_FIRST and not last.contract:
             failure = StoreError("readings before these are not written down; a snapshot comes first")
-            self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
-            return
+        else:
+            failure = self._write(commits, last)
+            self._state = _State.WRITING if failure is None else _State.SNAPSHOT_FIRST
+        self._loop.call_soon_threadsafe(lambda: self._committed(commits, failure))
+
+    def _write(self, commits: Sequence[_Commit], last: _Commit) -> StoreError | None:
+        failure: StoreError | None = None
         for attempt in range(_ATTEMPTS):
             try:
-                if group[-1].contract:
-                    self._file.replace(group[-1].contract, group[-1].turn)
+                if last.contract:
+                    self._file.replace(last.contract, last.turn)
                 else:
-                    self._file.append([commit.turn for commit in group], group[-1].settled)
-                failure = None
-                break
+                    self._file.append([commit.turn for commit in commits], last.settled)
             except StoreError as error:
                 failure = error
-                self._stopping.wait(0.05 * (attempt + 1))
-        self._hole = failure is not None
-        self._loop.call_soon_threadsafe(lambda: self._committed(group, failure))
+                self._commits.pause(0.05 * (attempt + 1))
+            else:
+                return None
+        return failure
 
     def _read_late(self) -> StoreError:
         """Read what the run before has left, and hand it to the loop; until it has it, nothing is written over it."""
-        if not self._read:
-            try:
-                left = self._file.read()
-            except StoreError as error:
-                return error
-            self._read = True
-            self._loop.call_soon_threadsafe(lambda: self._inherit(left))
+        try:
+            left = self._file.read()
+        except StoreError as error:
+            return error
+        self._state = _State.READ
+        self._loop.call_soon_threadsafe(lambda: self._inherit(left))
         return StoreError("what the run before has left comes first")
+
+    def _failed(self, group: Sequence[_Job], error: Exception) -> None:
+        """Acknowledge without the disk, as after a `StoreError`; a bug must not hold back readings for ever."""
+        log.error("journal: unexpected error; please report it", exc_info=error)
+        if self._state is _State.WRITING:
+            self._state = _State.SNAPSHOT_FIRST
+        commits = [job for job in group if isinstance(job, _Commit)]
+        failure = StoreError(f"unexpected error: {error!r}")
+        self._loop.call_soon_threadsafe(lambda: self._committed(commits, failure))
+
+
+def _groups(jobs: Sequence[_Job]) -> Iterator[Sequence[_Job]]:
+    """Cut jobs into transactions: a snapshot takes the place of the turns before it, and ends theirs."""
+    group: list[_Job] = []
+    for job in jobs:
+        if isinstance(job, _TakenOver) and group:
+            yield group
+            group = []
+        group.append(job)
+        if isinstance(job, _TakenOver) or job.contract:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -33,7 +33,8 @@ from edge_runtime.durable.reading_log_records import decode_readings, decode_sna
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 
 log = logging.getLogger(__name__)
 

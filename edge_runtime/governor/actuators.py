@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
-from edge_runtime.gate.gate import Budget
+from edge_runtime.gate.budget import Budget
+from edge_runtime.governor.config import LeverName
 from edge_runtime.model.failover import Lineup
 from edge_runtime.pipeline import Pipeline
-
-LeverName = Literal["rate", "variant", "cloud"]
 
 _SHARES: Final = (0.5, 0.0)
 """Of the configured share that may go to the cloud."""

@@ -34,13 +34,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.gate.gate import Budget
-from edge_runtime.governor.actuators import CloudLever, Lever, LeverName, RateLever, VariantLever
+from edge_runtime.gate.budget import Budget
+from edge_runtime.governor.actuators import CloudLever, Lever, RateLever, VariantLever
+from edge_runtime.governor.config import GovernorConfig, LeverName
+from edge_runtime.governor.policy import Judge
 from edge_runtime.hardware.readings import Board, Vitals
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.failover import Lineup
@@ -51,122 +51,6 @@ log = logging.getLogger(__name__)
 
 _ENERGY_LOOKS: Final = 31
 """Looks over which joules per inference are taken: a minute at the usual period."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GovernorConfig:
-    """When to do less, and what.
-
-    Raises:
-        ValueError: values that make no sense.
-    """
-
-    period_s: float = 2.0
-    """How often the board is looked at."""
-    order: tuple[LeverName, ...] = ("rate", "variant", "cloud")
-    """What gives way, first to last; what is left out never does."""
-    max_hop_multiple: int = 4
-    """At the lowest rate every so manieth window is answered; a power of two."""
-    limit_degc: float | None = None
-    """Replaces the limits of the board's temperature sensors, and serves those that have none."""
-    margin_degc: float = 5.0
-    """So far below a limit the board counts as hot."""
-    hysteresis_degc: float = 10.0
-    """So much further below, it counts as cool again."""
-    max_power_w: float | None = None
-    """What the board may draw, where it measures that."""
-    min_battery_percent: float = 20.0
-    """Below it, and discharging, less is done."""
-    settle_s: float = 10.0
-    """Between two steps down."""
-    hold_s: float = 60.0
-    """How long the board has to be cool before a step up, and between any step and the next one up."""
-    root: Path = Path("/")
-    """Where the machine's files lie; another place where a container is given those of its host."""
-
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("period_s", 0.05, 60.0), ("margin_degc", 0.0, 50.0), ("hysteresis_degc", 1.0, 80.0),
-            ("min_battery_percent", 0.0, 90.0), ("settle_s", 0.0, 3600.0), ("hold_s", 1.0, 86_400.0),
-        ):  # fmt: skip
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(f"{name} must be {low:g} to {high:,g}")
-        if len(set(self.order)) != len(self.order):
-            raise ValueError("order names something twice")
-        if not 2 <= self.max_hop_multiple <= 64 or self.max_hop_multiple & (self.max_hop_multiple - 1):
-            raise ValueError("max_hop_multiple must be a power of two from 2 to 64")
-        if self.limit_degc is not None and not 20 <= self.limit_degc <= 125:
-            raise ValueError("limit_degc must be 20 to 125")
-        if self.max_power_w is not None and not 0.1 <= self.max_power_w <= 1000:
-            raise ValueError("max_power_w must be 0.1 to 1,000")
-
-
-class Judge:
-    """Says when to step, from what was read and from what it said before. Pure but for its own memory.
-
-    Args:
-        config: thresholds and times.
-    """
-
-    def __init__(self, config: GovernorConfig) -> None:
-        self._config = config
-        self._last_down = self._last_step = -float("inf")
-        self._cool_since: float | None = None
-        self._had_temperature = False
-
-    def hot(self, vitals: Vitals) -> str:
-        """Why the board is hot, in words; empty if it is not."""
-        config = self._config
-        reasons = []
-        if (heat := vitals.heat) is not None and heat.headroom <= config.margin_degc:
-            reasons.append(f"{heat.name} at {heat.now:.0f} degrees of {heat.limit:.0f}")
-        if vitals.throttled:
-            reasons.append(", ".join(vitals.throttled).replace("_", " "))
-        if config.max_power_w is not None and vitals.watts is not None and vitals.watts > config.max_power_w:
-            reasons.append(f"{vitals.watts:.1f} W of {config.max_power_w:g}")
-        if vitals.discharging and vitals.battery is not None and vitals.battery < config.min_battery_percent:
-            reasons.append(f"battery at {vitals.battery:.0f} %")
-        return "; ".join(reasons)
-
-    def cool(self, vitals: Vitals) -> bool:
-        """Whether nothing is near its threshold."""
-        config = self._config
-        heat, watts, battery = vitals.heat, vitals.watts, vitals.battery
-        return not (
-            vitals.throttled
-            or (heat is None and self._had_temperature)
-            or (heat is not None and heat.headroom < config.margin_degc + config.hysteresis_degc)
-            or (config.max_power_w is not None and watts is not None and watts > 0.9 * config.max_power_w)
-            or (vitals.discharging and battery is not None and battery < min(100.0, config.min_battery_percent + 10))
-        )
-
-    def step(self, vitals: Vitals, level: int) -> int:
-        """What to do now.
-
-        Args:
-            vitals: what was read.
-            level: steps taken so far.
-
-        Returns:
-            1 to step down, -1 to step up, 0 to stay.
-        """
-        now = vitals.at
-        self._had_temperature |= vitals.heat is not None
-        if self.hot(vitals):
-            self._cool_since = None
-            if now - self._last_down < self._config.settle_s:
-                return 0
-            self._last_down = self._last_step = now
-            return 1
-        if not self.cool(vitals):
-            self._cool_since = None
-            return 0
-        if self._cool_since is None:
-            self._cool_since = now
-        if level and now - max(self._cool_since, self._last_step) >= self._config.hold_s:
-            self._last_step = now
-            return -1
-        return 0
 
 
 class Governor:

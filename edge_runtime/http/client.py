@@ -1,24 +1,33 @@
-"""HTTP/1.1 client: one request and its answer on a kept or new connection, all of it by one deadline.
+"""HTTP/1.1 client: the only module that opens, reuses and times out a connection to a server.
 
-The cloud client and the webhook sink use it. Redirects, proxies and cookies are not followed, used or kept.
+The cloud client and the webhook sink use `Connections`: one request and its answer by one deadline. The download of
+updates uses `open_stream`, since it writes the body to the disk as it comes. Policy stays with the caller: addresses
+that are allowed, retries, what a status means to it. Redirects, proxies and cookies are not followed, used or kept.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError
+from edge_runtime.http.endpoint import Endpoint
 from edge_runtime.http.framing import Stream, handshake
 from edge_runtime.http.parser import Head
 from edge_runtime.oip import Buffer
+from edge_runtime.system.retry import parse_date, parse_retry_after
 from edge_runtime.system.secrets import ClientTls
 
 _MAX_INTERIM = 8  # "100 Continue" and "103 Early Hints" before the answer proper
 _WITHOUT_BODY = ("204", "304")
+# The request is fine, the moment is not; 401 and 403 heal when an operator renews the token.
+_TRANSIENT_4XX: Final = frozenset({401, 403, 408, 425, 429})
+_FINAL_5XX: Final = frozenset({501, 505})  # "not implemented" and "HTTP version not supported" do not heal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +49,101 @@ class Answer:
         """The status code."""
         return int(self.head.start[1])
 
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later: overload, credentials, and redirects (captive portals)."""
+        status = self.status
+        return 300 <= status < 400 or status in _TRANSIENT_4XX or (500 <= status < 600 and status not in _FINAL_5XX)
+
+    def retry_after_s(self, clock: Clock) -> float | None:
+        """Seconds that the server asks to wait, by its own `Date`; None where it does not say."""
+        value = self.head.headers.get("retry-after")
+        if value is None:
+            return None
+        return parse_retry_after(value, parse_date(self.head.headers.get("date", ""), clock.wall()))
+
+
+def open_stream(
+    endpoint: Endpoint,
+    tls: ClientTls | None,
+    clock: Clock,
+    deadline: float,
+    *,
+    connect_timeout_s: float | None = None,
+    admit: Callable[[str], None] | None = None,
+) -> Stream:
+    """Open a connection, TCP and TLS together, to the first address of the host that takes it.
+
+    Each address gets an equal share of the time that is left, so that one that swallows packets (a broken IPv6 route)
+    leaves time for the next.
+
+    Args:
+        endpoint: host and port.
+        tls: how to encrypt; None is clear text.
+        clock: what deadlines are measured with.
+        deadline: monotonic seconds.
+        connect_timeout_s: longest time for one address; None: its share.
+        admit: called with each address before it is connected to; raises what refuses it.
+
+    Raises:
+        OSError: none of the addresses took it in time.
+    """
+    last: OSError = TimeoutError("no time left to connect")
+    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    for tried, (family, kind, protocol, _, address) in enumerate(found):
+        if admit is not None:
+            admit(str(address[0]))
+        now = clock.monotonic()
+        left = (deadline - now) / (len(found) - tried)
+        if connect_timeout_s is not None:
+            left = min(left, connect_timeout_s)
+        if left <= 0:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
+            sock.settimeout(left)
+            sock.connect(address)
+            if tls is not None:
+                sock = handshake(sock, tls.context(), clock, now + left, server_hostname=endpoint.host)
+        except OSError as error:
+            sock.close()
+            last = error
+        else:
+            return Stream(sock, clock)
+    raise last
+
+
+def reason_of(error: OSError) -> str:
+    """Why a connection failed, for a message."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused ({error.verify_message}); check ca_file, the host name and this clock"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or error}"
+    return error.strerror or str(error) or type(error).__name__
+
 
 class Connections:
     """Connections to one host and port, kept between requests. Safe to share between threads.
 
     Args:
-        host: name or address, without brackets.
-        port: its port.
+        endpoint: host and port.
         tls: how to encrypt; None is clear text.
         clock: what deadlines are measured with.
         max_idle: connections kept open between requests.
-        connect_timeout_s: for TCP and TLS together; None leaves it to the deadline of the exchange.
+        connect_timeout_s: see `open_stream`.
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         tls: ClientTls | None,
         clock: Clock,
         *,
         max_idle: int = 1,
         connect_timeout_s: float | None = None,
     ) -> None:
-        self._host = host
-        self._port = port
+        self._endpoint = endpoint
         self._tls = tls
         self._clock = clock
         self._max_idle = max_idle
@@ -110,32 +189,9 @@ class Connections:
         return self._talk(self.open(deadline), head, parts, deadline, max_body_bytes)
 
     def open(self, deadline: float) -> Stream:
-        """Open a new connection: TCP (each address of the name in turn) and TLS.
-
-        Raises:
-            OSError: none of the addresses took it in time.
-        """
-        limit = deadline
-        if self._connect_timeout_s is not None:
-            limit = min(limit, self._clock.monotonic() + self._connect_timeout_s)
-        last: OSError = TimeoutError("no time left to connect")
-        for family, kind, protocol, _, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
-            left = limit - self._clock.monotonic()
-            if left <= 0:
-                break
-            sock = socket.socket(family, kind, protocol)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
-                sock.settimeout(left)
-                sock.connect(address)
-                if self._tls is not None:
-                    sock = handshake(sock, self._tls.context(), self._clock, limit, server_hostname=self._host)
-            except OSError as error:
-                sock.close()
-                last = error
-            else:
-                return Stream(sock, self._clock)
-        raise last
+        """Open a new connection; see `open_stream`."""
+        limit = self._connect_timeout_s
+        return open_stream(self._endpoint, self._tls, self._clock, deadline, connect_timeout_s=limit)
 
     def _talk(
         self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float, max_body_bytes: int

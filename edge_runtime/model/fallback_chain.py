@@ -6,8 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from edge_runtime.bundle.bundle import Bundle, Floats, engine_for, load_engine, refusals, replay, verify_golden
+from edge_runtime.bundle.bundle import Bundle, Floats
+from edge_runtime.bundle.golden import replay, verify_golden
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.bundle.sandbox import probe
+from edge_runtime.bundle.variants import engine_for, refusals
 from edge_runtime.clock import Clock
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.engines.subprocess_engine import WorkerEngine
@@ -19,7 +22,7 @@ from edge_runtime.model.failover import Lineup, Loaded, Rung
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
 
 if TYPE_CHECKING:
-    from edge_runtime.config import ModelConfig
+    from edge_runtime.model.config import ModelConfig
     from edge_runtime.tuning.results import Setting, Tuning
 
 _CHECKED: Final = 8

@@ -10,9 +10,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
-from edge_runtime.bundle.bundle import Bundle, choose_variant, load_engine, open_bundle
+from edge_runtime.bundle.bundle import Bundle, open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.bundle.signature import load_keys
+from edge_runtime.bundle.variants import choose_variant
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
@@ -22,7 +24,7 @@ from edge_runtime.windowing.batch import Batch
 from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
-    from edge_runtime.config import ModelConfig
+    from edge_runtime.model.config import ModelConfig
     from edge_runtime.tuning.results import Setting, Tuning
 
 log = logging.getLogger(__name__)

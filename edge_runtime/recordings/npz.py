@@ -20,7 +20,7 @@ from edge_runtime.recordings.tables import ROWS, Block, find_channels, one_line,
 from edge_runtime.types import Float32
 
 if TYPE_CHECKING:
-    from edge_runtime.recordings.reader import RecordingLayout, Refused
+    from edge_runtime.recordings.layout import RecordingLayout, Refused
 
 _MAX_RECORDINGS = 1_000_000
 _MAX_COLUMNS = 4096

@@ -19,7 +19,7 @@ from edge_runtime.recordings.columns import TIME_COLUMNS, time_positions, unit_o
 from edge_runtime.types import Float32, Float64
 
 if TYPE_CHECKING:
-    from edge_runtime.recordings.reader import RecordingLayout, Refused
+    from edge_runtime.recordings.layout import RecordingLayout, Refused
 
 ROWS = 2048
 """Rows in a block: what is in memory at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_runtime.bundle.bundle import arrange
+from edge_runtime.bundle.variants import arrange
 from edge_runtime.errors import InputError
 from edge_runtime.model.loading import Model
 from edge_runtime.oip import Array, TensorSpec

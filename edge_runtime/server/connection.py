@@ -12,18 +12,18 @@ import logging
 import select
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Generator
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 from edge_runtime.errors import InputError
 from edge_runtime.http.framing import decompress
 from edge_runtime.http.parser import Head, Parser, Steps, T, declared_length
 from edge_runtime.oip import Buffer
 from edge_runtime.server.batcher import Call, Refused
-from edge_runtime.server.routes import Inference, Reply
-
-if TYPE_CHECKING:
-    from edge_runtime.server.front import Front
+from edge_runtime.server.routes import Inference, Reply, Routes
+from edge_runtime.system.loop import Loop
 
 logger = logging.getLogger(__name__)
 
@@ -58,19 +58,54 @@ class Phase(enum.IntEnum):
     """Refused, and reading on so that the refusal arrives."""
 
 
+@dataclass(slots=True)
+class Counts:
+    """Counts of a server: connections that are open, were refused, dropped and evicted; answers by status."""
+
+    connections: int = 0
+    refused: int = 0
+    dropped: int = 0
+    evicted: int = 0
+    answers: Counter[int] = field(default_factory=Counter)
+
+
+class Owner(Protocol):
+    """Owner of connections, as one of them sees it: `edge_runtime.server.front.Front`."""
+
+    loop: Loop
+    routes: Routes
+    tls: ssl.SSLContext | None
+    draining: bool
+    received_bytes: int
+    """Memory of the requests that are being received, of all connections."""
+    counts: Counts
+
+    def enter(self, connection: Connection, phase: Phase, /) -> None:
+        """Start the time limit of a phase."""
+
+    def leave(self, connection: Connection, /) -> None:
+        """End the time limit of the present phase."""
+
+    def bound_memory(self) -> None:
+        """Close connections until `received_bytes` is within its limit."""
+
+    def forget(self, connection: Connection, /) -> None:
+        """Drop a connection that was closed."""
+
+
 class Connection:
     """A caller: its socket, its parser, and the conversation with it.
 
     Args:
         sock: accepted, non-blocking; the connection closes it.
-        front: what it belongs to.
+        owner: what it belongs to.
     """
 
     __slots__ = (
         "_call",
         "_closed",
         "_fd",
-        "_front",
+        "_owner",
         "_parser",
         "_sock",
         "_steps",
@@ -80,11 +115,11 @@ class Connection:
         "phase",
     )
 
-    def __init__(self, sock: socket.socket, front: Front) -> None:
+    def __init__(self, sock: socket.socket, owner: Owner) -> None:
         self._sock = sock
         self._fd = sock.fileno()
         self._closed = False
-        self._front = front
+        self._owner = owner
         self._parser = Parser(response=False)
         self._steps = self._converse()
         self._waits: Wait | None = None
@@ -108,9 +143,9 @@ class Connection:
             return
         self._closed = True
         self._steps.close()
-        self._front.loop.unwatch(self._fd)
+        self._owner.loop.unwatch(self._fd)
         self._sock.close()
-        self._front.forget(self)
+        self._owner.forget(self)
 
     def resume(self, error: Exception | None = None) -> None:
         """Go on with the conversation, until it waits again or ends."""
@@ -121,7 +156,7 @@ class Connection:
         except StopIteration:
             self.close()
         except OSError:
-            self._front.counts.dropped += 1
+            self._owner.counts.dropped += 1
             self.close()
         except Exception:
             logger.exception("serve: a connection was dropped by an error of this program; please report it")
@@ -130,7 +165,7 @@ class Connection:
             self._watch()
 
     def _watch(self) -> None:
-        loop, fd = self._front.loop, self._fd
+        loop, fd = self._owner.loop, self._fd
         if self._waits is Wait.READ and not self._watched:
             loop.watch(fd, self._on_readable)
             self._watched = True
@@ -140,25 +175,25 @@ class Connection:
     def _on_readable(self) -> None:
         if self._waits is Wait.READ:
             self.resume()
-            self._front.bound_memory()
+            self._owner.bound_memory()
             return
         # The next request, or the end, while we are at work: it waits in the system's buffer until we are done.
-        self._front.loop.unwatch(self._fd)
+        self._owner.loop.unwatch(self._fd)
         self._watched = False
         self._watch()
 
     def _on_writable(self) -> None:
-        self._front.loop.watch_write(self._fd, None)
+        self._owner.loop.watch_write(self._fd, None)
         self.resume()
 
     # -- the conversation ----------------------------------------------------------------------------------------------
 
     def _converse(self) -> Conversation[None]:
-        if self._front.tls is not None:
-            yield from self._shake_hands(self._front.tls)
+        if self._owner.tls is not None:
+            yield from self._shake_hands(self._owner.tls)
         phase = Phase.HEAD  # who connects and stays silent is not a caller yet
         while True:
-            self._front.leave(self)  # each request has its own times, also without a wait in between
+            self._owner.leave(self)  # each request has its own times, also without a wait in between
             try:
                 if not (yield from self._read(self._parser.begin(), phase)):
                     return
@@ -170,27 +205,27 @@ class Connection:
                 return
             phase = Phase.IDLE
             if self._parser.buffered:  # the next request is here already: others have their turn first
-                self._front.loop.call_soon(self.resume)
+                self._owner.loop.call_soon(self.resume)
                 yield Wait.TURN
 
     def _answer(self) -> Conversation[bool]:
         """Read one request and answer it; whether the connection goes on."""
         keep, whole, head = False, False, None
-        routes = self._front.routes
+        routes = self._owner.routes
         try:
             head = yield from self._read(self._parser.head(), Phase.HEAD)
             reply = routes.unauthorized(head)
             if reply is None:
                 body = yield from self._read_body(head)
                 whole, keep = True, head.keeps_alive(head.start[2])
-                answer = routes.answer(head, body, ready=not self._front.draining)
+                answer = routes.answer(head, body, ready=not self._owner.draining)
                 reply = answer if isinstance(answer, Reply) else (yield from self._infer(answer))
         except (InputError, Refused) as error:
             reply = routes.refusal(error)
         except TimeoutError:
             reply = routes.error(408, "the request did not arrive in time")
-        keep = keep and not self._front.draining
-        self._front.counts.answers[reply.status] += 1
+        keep = keep and not self._owner.draining
+        self._owner.counts.answers[reply.status] += 1
         yield from self._send(_message(head, reply, keep=keep))
         self._release()
         if not whole:
@@ -198,8 +233,8 @@ class Connection:
         return keep
 
     def _read_body(self, head: Head) -> Conversation[Buffer]:
-        most = self._front.routes.body_limit(head)
-        self._front.leave(self)  # the time for the body begins here
+        most = self._owner.routes.body_limit(head)
+        self._owner.leave(self)  # the time for the body begins here
         expectation = head.headers.get("expect")
         if expectation is not None and head.start[2] == "HTTP/1.1":
             if expectation.lower() != "100-continue":
@@ -214,7 +249,7 @@ class Connection:
     def _infer(self, inference: Inference) -> Conversation[Reply]:
         batcher = inference.batcher
         call = self._call = batcher.submit(inference.inputs, lambda: self._on_result(call))
-        self._front.enter(self, Phase.MODEL)
+        self._owner.enter(self, Phase.MODEL)
         try:
             yield Wait.MODEL
         except TimeoutError:
@@ -240,19 +275,19 @@ class Connection:
                 next(steps)
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]  # what a generator returns has no type here
-            self._front.enter(self, phase)
+            self._owner.enter(self, phase)
             yield Wait.READ
             data = self._receive()
             if data:
                 self._parser.feed(data)
                 self.held += len(data)
-                self._front.received_bytes += len(data)
+                self._owner.received_bytes += len(data)
             elif data is not None:
                 self._parser.end()
 
     def _release(self) -> None:
         """A request was read: what is held now is what came after it."""
-        self._front.received_bytes += self._parser.buffered - self.held
+        self._owner.received_bytes += self._parser.buffered - self.held
         self.held = self._parser.buffered
 
     def _receive(self) -> bytes | None:
@@ -271,15 +306,15 @@ class Connection:
             try:
                 rest = rest[self._sock.send(rest) :]
             except (BlockingIOError, ssl.SSLWantWriteError):
-                self._front.enter(self, Phase.SEND)
+                self._owner.enter(self, Phase.SEND)
                 yield Wait.WRITE
             except ssl.SSLWantReadError:
-                self._front.enter(self, Phase.SEND)
+                self._owner.enter(self, Phase.SEND)
                 yield Wait.READ
 
     def _shake_hands(self, context: ssl.SSLContext) -> Conversation[None]:
         self._sock = secure = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
-        self._front.enter(self, Phase.HEAD)
+        self._owner.enter(self, Phase.HEAD)
         while True:
             try:
                 secure.do_handshake()
@@ -297,7 +332,7 @@ class Connection:
         """
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
-            self._front.enter(self, Phase.LINGER)
+            self._owner.enter(self, Phase.LINGER)
             left = _LINGER_BYTES
             while left > 0:
                 yield Wait.READ

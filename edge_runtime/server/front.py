@@ -19,10 +19,10 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edge_runtime.server.batcher import Call
-from edge_runtime.server.connection import Connection, Phase
+from edge_runtime.server.connection import Connection, Counts, Phase
 from edge_runtime.server.routes import Routes
 from edge_runtime.system.loop import Loop, Timer
 
@@ -50,17 +50,6 @@ class FrontLimits:
     connections_per_address: int | None
     received_bytes: int
     phases_s: Mapping[Phase, float]
-
-
-@dataclass(slots=True)
-class Counts:
-    """Counts of a server: connections that are open, were refused, dropped and evicted; answers by status."""
-
-    connections: int = 0
-    refused: int = 0
-    dropped: int = 0
-    evicted: int = 0
-    answers: Counter[int] = field(default_factory=Counter)
 
 
 class Front:

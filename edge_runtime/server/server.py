@@ -24,8 +24,8 @@ from typing import Self
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.server.batcher import Batcher, ServedModel
-from edge_runtime.server.connection import Phase
-from edge_runtime.server.front import LINGER_S, Counts, Front, FrontLimits, deliver
+from edge_runtime.server.connection import Counts, Phase
+from edge_runtime.server.front import LINGER_S, Front, FrontLimits, deliver
 from edge_runtime.server.routes import Routes
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.secrets import SecretFile, server_context

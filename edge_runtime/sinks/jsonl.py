@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import stat
-import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -17,6 +17,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import Done
 from edge_runtime.system.fs_errors import NOT_THE_DISK
+from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.types import Answer
 
@@ -58,6 +59,13 @@ class _Batch(NamedTuple):
     done: Done | None
 
 
+class _Written(NamedTuple):
+    """For the thread that waits for the disk: a batch was written to a file, or (None) the file is finished."""
+
+    fd: int
+    batch: _Batch | None
+
+
 def to_lines(answers: Sequence[Answer]) -> bytes:
     """One line of JSON per answer, the last one ended as well."""
     return b"".join([answer.to_json() + b"\n" for answer in answers])
@@ -90,7 +98,8 @@ class JsonlSink:
         self._failing = False
         self._timer: Timer | None = None
         self._loop: Loop | None = None
-        self._syncer: _Syncer | None = None
+        self._syncs: GroupCommit[_Written] | None = None
+        self._synced: deque[tuple[Sequence[_Batch], OSError | None]] = deque()
 
     def open(self, loop: Loop) -> None:
         """See `edge_runtime.sinks.Sink`.
@@ -107,7 +116,8 @@ class JsonlSink:
                 raise ConfigError(f"{self.name}: cannot write {self._path}: {error.strerror or error}") from None
             self._failed(error)
         if self._config.fsync == "batch":
-            self._syncer = _Syncer(loop, self._synced)
+            self._syncs = GroupCommit(f"edge-runtime {self.name} sync", self._sync, self._not_synced, split=_by_file)
+            self._syncs.start()
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """See `edge_runtime.sinks.Sink`."""
@@ -123,8 +133,9 @@ class JsonlSink:
         self._flush()
         if self._timer is not None:
             self._timer.cancel()
-        if self._syncer is not None:
-            self._syncer.close(timeout_s)
+        if self._syncs is not None:
+            self._syncs.close(max(timeout_s, RETRY_S))
+            self._report_synced()
         for batch in self._pending:
             self._metrics.dropped["jsonl_closed"] += batch.answers
         self._pending.clear()
@@ -142,8 +153,8 @@ class JsonlSink:
                 batch = self._pending[0]
                 self._write(batch.data)
                 self._forget(batch)
-                if self._syncer is not None:
-                    self._syncer.request(self._fd, batch)
+                if self._syncs is not None:
+                    self._syncs.put(_Written(self._fd, batch))
                 elif batch.done is not None:
                     batch.done()
         except OSError as error:
@@ -218,8 +229,8 @@ class JsonlSink:
             except OSError:
                 self._fd = old
                 raise
-            if self._syncer is not None:
-                self._syncer.close_file(old)
+            if self._syncs is not None:
+                self._syncs.put(_Written(old, None))
             else:
                 os.close(old)
         except OSError as error:
@@ -239,78 +250,44 @@ class JsonlSink:
         # A crash may have left half a line; what we append must not become part of it.
         self._torn = bool(self._size) and os.pread(fd, 1, self._size - 1) != b"\n"
 
-    def _synced(self, batches: Sequence[_Batch], error: OSError | None) -> None:
-        """On the loop's thread: these batches are on disk, or the system says that it lost them."""
-        if error is not None:
-            self._metrics.counts["jsonl_errors_total"] += 1
-            logger.error("%s: %s may have lost answers: %s", self.name, self._path, error.strerror)
-        for batch in batches:
+    def _report_synced(self) -> None:
+        """Report batches that are on the disk, or that the system says it lost; on the loop's thread."""
+        while self._synced:
+            batches, error = self._synced.popleft()
             if error is not None:
-                self._metrics.dropped["jsonl_sync_failed"] += batch.answers
-            if batch.done is not None:
-                batch.done()
+                self._metrics.counts["jsonl_errors_total"] += 1
+                logger.error("%s: %s may have lost answers: %s", self.name, self._path, error.strerror or error)
+            for batch in batches:
+                if error is not None:
+                    self._metrics.dropped["jsonl_sync_failed"] += batch.answers
+                if batch.done is not None:
+                    batch.done()
 
+    # -- on the thread that waits for the disk -----------------------------------------------------------------------
 
-class _Syncer:
-    """Waits for the disk on a thread: one fdatasync for all that was written while the one before it took."""
-
-    def __init__(self, loop: Loop, report: Callable[[Sequence[_Batch], OSError | None], None]) -> None:
-        self._loop = loop
-        self._report = report
-        self._changed = threading.Condition()
-        self._disk = threading.Lock()  # held while a file is synced or closed
-        self._fd = -1
-        self._lost: OSError | None = None
-        self._written: list[_Batch] = []
-        self._results: deque[tuple[list[_Batch], OSError | None]] = deque()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="edge-runtime jsonl sync", daemon=True)
-        self._thread.start()
-
-    def request(self, fd: int, batch: _Batch) -> None:
-        """A batch was written to `fd`."""
-        with self._changed:
-            self._fd = fd
-            self._written.append(batch)
-            self._changed.notify()
-
-    def close_file(self, fd: int) -> None:
-        """Bring a file that nothing more is written to onto the disk, and close it."""
-        with self._disk:
+    def _sync(self, written: Sequence[_Written]) -> None:
+        """Bring a file onto the disk, and close it where nothing more is written to it."""
+        fd = written[0].fd
+        failure: OSError | None = None
+        try:
             try:
                 os.fdatasync(fd)
-            except OSError as error:
-                self._lost = error  # concerns batches that the thread has not reported yet
             finally:
-                os.close(fd)
+                if written[-1].batch is None:
+                    os.close(fd)
+        except OSError as error:
+            failure = error
+        self._hand_back(written, failure)
 
-    def close(self, timeout_s: float) -> None:
-        """Wait for what was requested, and report it."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join(max(timeout_s, RETRY_S))
-        self._collect()
+    def _not_synced(self, written: Sequence[_Written], error: Exception) -> None:
+        self._hand_back(written, OSError(str(error)))
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._written or self._closing)
-                if not self._written:
-                    return
-            with self._disk:
-                # What is written from here on waits for the next round; `fd` cannot be closed under us.
-                with self._changed:
-                    fd, batches = self._fd, self._written
-                    self._written = []
-                error, self._lost = self._lost, None
-                try:
-                    os.fdatasync(fd)
-                except OSError as failure:
-                    error = failure
-            self._results.append((batches, error))
-            self._loop.call_soon_threadsafe(self._collect)
+    def _hand_back(self, written: Sequence[_Written], error: OSError | None) -> None:
+        self._synced.append(([batch for _, batch in written if batch is not None], error))
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._report_synced)
 
-    def _collect(self) -> None:
-        while self._results:
-            self._report(*self._results.popleft())
+
+def _by_file(written: Sequence[_Written]) -> Iterator[list[_Written]]:
+    for _, group in itertools.groupby(written, lambda one: one.fd):
+        yield list(group)

@@ -8,20 +8,18 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import InputError
-from edge_runtime.http.client import Connections
-from edge_runtime.http.parser import Head
+from edge_runtime.http.client import Connections, reason_of
+from edge_runtime.http.endpoint import Endpoint, check_headers
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop, Timer
-from edge_runtime.system.retry import Retry, parse_retry_after
+from edge_runtime.system.retry import Retry
 from edge_runtime.system.secrets import ClientTls, SecretFile
 from edge_runtime.types import Answer
 
@@ -30,9 +28,6 @@ logger = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES: Final = 64 * 1024  # of what the endpoint says; nobody reads it
 _PATIENCE_TICK_S: Final = 1.0
 _OWN_HEADERS: Final = frozenset({"authorization", "connection", "content-length", "content-type", "host", "user-agent"})
-# The request is fine, the moment is not; 401 and 403 heal when somebody renews the token.
-_TRY_AGAIN: Final = frozenset({401, 403, 408, 425, 429})
-_NEVER_5XX: Final = frozenset({501, 505})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,43 +63,15 @@ class WebhookSinkConfig:
     retry: Retry = field(default_factory=Retry)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if "@" in parts.netloc:
-            raise ValueError("url: credentials do not belong into the URL; use token_file")
-        # No more than this is shown: path and query of a webhook are often all that protects it.
-        shown = f"{parts.scheme}://{parts.hostname}/..."
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("url: must look like https://host/path")
-        if parts.fragment or not self.url.isascii() or not self.url.isprintable() or " " in self.url:
-            raise ValueError(f"url: {shown} must be plain ASCII without spaces and fragment")
-        try:
-            _ = parts.port
-        except ValueError:
-            raise ValueError(f"url: {shown} has a port outside 0 to 65535") from None
-        if parts.scheme == "http" and self.token_file is not None and not _is_this_machine(parts.hostname):
-            raise ValueError(f"url: {shown} would send the token in clear text; use https")
-        if parts.scheme == "http" and (self.ca_file or self.client_cert_file):
-            raise ValueError(f"url: {shown} is not encrypted, so certificates are of no use; use https")
-        if self.client_key_file is not None and self.client_cert_file is None:
-            raise ValueError("client_key_file is of no use without client_cert_file")
+        endpoint = Endpoint.parse(self.url)
+        if endpoint.clear_text and self.token_file is not None:
+            raise ValueError(f"url: {endpoint.origin} would be sent the token in clear text; use https")
+        endpoint.check_certificates(self.ca_file, self.client_cert_file, self.client_key_file)
+        check_headers(self.headers, _OWN_HEADERS)
         if self.timeout_s <= 0 or self.patience_s < 0:
             raise ValueError("timeout_s must be above 0, patience_s at least 0")
         if self.max_batch < 1 or self.max_queued < 1:
             raise ValueError("max_batch and max_queued must be at least 1")
-        for name, value in self.headers.items():
-            if not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
-                raise ValueError(f"headers: {name!r} is not a header name")
-            if name.lower() in _OWN_HEADERS:
-                raise ValueError(f"headers: {name!r} is set by the sink itself")
-            if not (value.isascii() and value.isprintable()):
-                raise ValueError(f"headers: the value of {name!r} must be printable ASCII")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Delivery:
@@ -351,18 +318,15 @@ class _Poster:
     """One connection to the endpoint, kept open between requests. Used by one thread."""
 
     def __init__(self, config: WebhookSinkConfig, clock: Clock) -> None:
-        parts = urlsplit(config.url)
+        endpoint = Endpoint.parse(config.url)
         self._clock = clock
-        self.where = f"{parts.scheme}://{parts.netloc}"
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        own = {"Host": parts.netloc, "User-Agent": f"edge-runtime/{__version__}", "Content-Type": "application/json"}
+        self.where = endpoint.origin
+        own = {"Host": endpoint.netloc, "User-Agent": f"edge-runtime/{__version__}", "Content-Type": "application/json"}
         lines = "".join(f"{name}: {value}\r\n" for name, value in (own | config.headers).items())
-        self._fixed = f"POST {path} HTTP/1.1\r\n{lines}"
+        self._fixed = f"POST {endpoint.target} HTTP/1.1\r\n{lines}"
         self._token = None if config.token_file is None else SecretFile(config.token_file, "token_file")
-        encrypted = parts.scheme == "https"
-        tls = ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if encrypted else None
-        port = parts.port or (443 if encrypted else 80)
-        self._connections = Connections(parts.hostname or "", port, tls, clock)
+        tls = ClientTls(config.ca_file, config.client_cert_file, config.client_key_file) if endpoint.encrypted else None
+        self._connections = Connections(endpoint, tls, clock)
 
     def close(self) -> None:
         self._connections.close()
@@ -374,29 +338,24 @@ class _Poster:
             _Unavailable: no answer, or one that says "later".
             _Rejected: an answer that says "never".
         """
+        secret = "" if self._token is None else f"Authorization: Bearer {self._token.value()}\r\n"
+        head = f"{self._fixed}{secret}Content-Length: {len(body)}\r\n\r\n".encode("ascii")
         try:
-            head = self._exchange(body, deadline)
+            # The body is of no interest: the status is the verdict, also where the body has a flaw.
+            reply = self._connections.exchange(head, (body,), deadline, max_body_bytes=_MAX_ANSWER_BYTES)
         except TimeoutError:
             raise _Unavailable(f"{self.where} did not answer in time") from None
         except OSError as error:
-            raise _Unavailable(f"{self.where} cannot be reached: {error.strerror or error}") from None
+            raise _Unavailable(f"{self.where} cannot be reached: {reason_of(error)}") from None
         except InputError as error:
             # It quotes what came, which may be our own request, sent back.
-            told = str(error) if self._token is None else self._token.hide(str(error))
-            raise _Unavailable(f"{self.where} does not speak HTTP: {told}") from None
-        status = int(head.start[1])
-        if 200 <= status < 300:
+            text = str(error) if self._token is None else self._token.hide(str(error))
+            raise _Unavailable(f"{self.where} does not speak HTTP: {text}") from None
+        if 200 <= reply.status < 300:
             return
-        text = f"{self.where} answered {status}"
-        if 300 <= status < 400:
+        text = f"{self.where} answered {reply.status}"
+        if 300 <= reply.status < 400:
             raise _Unavailable(f"{text}; redirects are not followed, set url to where it points")
-        if status in _TRY_AGAIN or (status >= 500 and status not in _NEVER_5XX):
-            after = head.headers.get("retry-after")
-            raise _Unavailable(text, None if after is None else parse_retry_after(after, self._clock.wall()))
+        if reply.is_transient:
+            raise _Unavailable(text, reply.retry_after_s(self._clock))
         raise _Rejected(text)
-
-    def _exchange(self, body: bytes, deadline: float) -> Head:
-        secret = "" if self._token is None else f"Authorization: Bearer {self._token.value()}\r\n"
-        head = f"{self._fixed}{secret}Content-Length: {len(body)}\r\n\r\n".encode("ascii")
-        # The body is of no interest: the status is the verdict, also where the body has a flaw.
-        return self._connections.exchange(head, (body,), deadline, max_body_bytes=_MAX_ANSWER_BYTES).head

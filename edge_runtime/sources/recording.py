@@ -12,7 +12,8 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.recordings.reader import RecordingLayout, expand, iter_readings
+from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.recordings.reader import expand, iter_readings
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Refusals
 from edge_runtime.system.loop import Loop, Timer

@@ -149,7 +149,7 @@ def tune(
 
 def _candidates(bundle: Bundle) -> tuple[list[_Candidate], dict[str, str]]:
     from edge_runtime import engines  # noqa: PLC0415
-    from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
+    from edge_runtime.bundle.variants import refusals  # noqa: PLC0415
 
     candidates: list[_Candidate] = []
     refused: dict[str, str] = {}
@@ -172,8 +172,8 @@ def _accelerated(
     What is compiled while one is proven is there when it is timed, and in `compiled` also when it is run.
     """
     from edge_runtime import engines  # noqa: PLC0415
-    from edge_runtime.bundle.bundle import refusals  # noqa: PLC0415
-    from edge_runtime.model.accelerator_choice import kept  # noqa: PLC0415
+    from edge_runtime.bundle.variants import refusals  # noqa: PLC0415
+    from edge_runtime.tuning.compile_cache import kept  # noqa: PLC0415
     from edge_runtime.tuning.engine_choices import choices_for  # noqa: PLC0415
 
     found: list[_Candidate] = []
@@ -199,7 +199,7 @@ def _accelerated(
 
 def _discard(candidates: Sequence[_Candidate], refused: Mapping[str, str]) -> None:
     """What was compiled for nothing goes."""
-    from edge_runtime.model.accelerator_choice import discard  # noqa: PLC0415
+    from edge_runtime.tuning.compile_cache import discard  # noqa: PLC0415
 
     for candidate in candidates:
         if candidate.cache is not None and candidate.name in refused:
@@ -282,7 +282,7 @@ def _plan(reports: Sequence[ProbeReport], passes: int, left_s: float) -> Plan:
 
 
 def _contender(bundle: Bundle, candidate: _Candidate) -> Contender:
-    from edge_runtime.bundle.bundle import arrange  # noqa: PLC0415
+    from edge_runtime.bundle.variants import arrange  # noqa: PLC0415
     from edge_runtime.tuning.timing import Contender  # noqa: PLC0415
 
     windows, _ = bundle.golden(candidate.variant.name)

@@ -19,7 +19,7 @@ from edge_runtime import schema
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
-    from edge_runtime.config import Isolate
+    from edge_runtime.engines.config import Isolate
     from edge_runtime.tuning.timing import Machine
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from edge_runtime.update.state import Installed, State, rolled_back, started_aga
 from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
-    from edge_runtime.config import ModelConfig
+    from edge_runtime.model.config import ModelConfig
     from edge_runtime.model.failover import Lineup
 
 log = logging.getLogger(__name__)

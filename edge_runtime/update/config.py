@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
+from edge_runtime.windowing.config import WindowConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +108,13 @@ class UpdateConfig:
     def identity(self) -> str:
         """`device_id`, or the host's name."""
         return self.device_id or socket.gethostname()
+
+
+class Setting(NamedTuple):
+    """What an update must know of the rest of the application's configuration."""
+
+    model: ModelConfig
+    window: WindowConfig
+    threshold: float | None
+    """Of the table ``[gate]``."""
+    has_cloud: bool

@@ -9,12 +9,11 @@ Source: RFC 9110 section 14 (range requests).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import ipaddress
 import os
 import re
-import socket
-import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,9 @@ from urllib.parse import urlsplit
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConnectionFailed, InputError, UpdateRefused
-from edge_runtime.http.framing import Head, Stream, handshake
+from edge_runtime.http.client import open_stream, reason_of
+from edge_runtime.http.endpoint import Endpoint
+from edge_runtime.http.framing import Head, Stream
 from edge_runtime.oip import Buffer
 from edge_runtime.system import durable_file as durable
 from edge_runtime.system.secrets import ClientTls, SecretFile
@@ -145,15 +146,25 @@ def check(part: Path, size: int, sha256: str) -> None:
 
 def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing: _Writing) -> None:
     """One exchange: the bytes from `start` on, or the whole file where a server knows no ranges."""
-    parts = urlsplit(url)
-    where = f"{parts.scheme}://{parts.netloc}"
+    try:
+        endpoint = Endpoint.parse(url)
+    except ValueError as error:
+        raise UpdateRefused("host", f"{(urlsplit(url).hostname or '')[:100]!r} is no host name") from error
+    where = endpoint.origin
     # The whole of it has an end, however slowly the server sends.
     deadline = clock.monotonic() + 2 * server.timeout_s + (size - start) / SLOWEST_BYTES_S
     stream: Stream | None = None
     try:
-        stream = _connect(parts.hostname or "", parts.port, parts.scheme == "https", server, clock)
+        stream = open_stream(
+            endpoint,
+            server.tls() if endpoint.encrypted else None,
+            clock,
+            deadline,
+            connect_timeout_s=server.timeout_s,
+            admit=None if server.hosts else functools.partial(_check_public, endpoint.host),
+        )
         stream.limit_wait(deadline, server.timeout_s)
-        stream.send(_request(url, start, size - start, server))
+        stream.send(_request(endpoint, start, size - start, server))
         head = stream.read_head()
         if head.start[1] == "206":
             _check_range(head, start, size - start, size, where)
@@ -173,7 +184,7 @@ def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing:
     except TimeoutError as error:
         raise ConnectionFailed(f"{where} did not answer in time") from error
     except OSError as error:
-        raise ConnectionFailed(f"{where} cannot be reached: {error.strerror or error}") from error
+        raise ConnectionFailed(f"{where} cannot be reached: {reason_of(error)}") from error
     finally:
         if stream is not None:
             stream.close()
@@ -186,44 +197,11 @@ def _short(head: Head, where: str, found: int, size: int) -> Exception:
     return UpdateRefused("size", f"{where} has {found} bytes of it, {size} were announced")
 
 
-def _connect(host: str, port: int | None, secure: bool, server: Server, clock: Clock) -> Stream:
-    limit = clock.monotonic() + server.timeout_s
-    sock = _dial(host, port or (443 if secure else 80), server)
-    if not secure:
-        return Stream(sock, clock)
-    try:
-        return Stream(handshake(sock, server.tls().context(), clock, limit, server_hostname=host), clock)
-    except ssl.SSLError as error:
-        sock.close()
-        raise ConnectionFailed(f"https://{host}: TLS failed: {error.reason or error}") from error
-
-
-def _dial(host: str, port: int, server: Server) -> socket.socket:
-    """Connect to the first address that answers. What is checked is the address that is connected to.
-
-    Raises:
-        UpdateRefused: the host name is none, or means an address of a private network that nobody allowed by name.
-        OSError: none of its addresses answers.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise UpdateRefused("host", f"{host[:100]!r} is no host name") from error
-    failure: OSError = OSError("it has no address")
-    for family, kind, protocol, _, address in found:
-        if not server.hosts and not is_public(str(address[0])):
-            raise UpdateRefused("host", f"{host} is the address {address[0]} of this machine or a private network; "
-                                "put it into update.hosts if that is meant")  # fmt: skip
-        sock = socket.socket(family, kind, protocol)
-        sock.settimeout(server.timeout_s)
-        try:
-            sock.connect(address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        else:
-            return sock
-    raise failure
+def _check_public(host: str, address: str) -> None:
+    """Refuse an address of a private network that the configuration does not allow by name."""
+    if not is_public(address):
+        raise UpdateRefused("host", f"{host} is the address {address} of this machine or a private network; "
+                            "put it into update.hosts if that is meant")  # fmt: skip
 
 
 def is_public(address: str) -> bool:
@@ -241,18 +219,16 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-def _request(url: str, start: int, count: int, server: Server) -> bytes:
-    parts = urlsplit(url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+def _request(endpoint: Endpoint, start: int, count: int, server: Server) -> bytes:
     lines = [
-        f"GET {target} HTTP/1.1",
-        f"Host: {parts.netloc}",
+        f"GET {endpoint.target} HTTP/1.1",
+        f"Host: {endpoint.netloc}",
         f"User-Agent: edge-runtime/{__version__}",
         "Accept-Encoding: identity",
         f"Range: bytes={start}-{start + count - 1}",
         "Connection: close",
     ]
-    if server.token is not None and (parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1")):
+    if server.token is not None and not endpoint.clear_text:
         lines.append(f"Authorization: Bearer {server.token.value()}")
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 

@@ -1,4 +1,4 @@
-"""How bundles and wishes get here besides MQTT: files in the drop folder, and requests of ``edge-runtime update``."""
+"""Inbox of updates besides MQTT: bundles in the drop folder, and requests of ``edge-runtime update``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import orjson
-
 from edge_runtime import schema
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.system import durable_file as durable
+from edge_runtime.system.control_spool import Spool
 from edge_runtime.update.state import State, forgiven, paused, withdrawn
 from edge_runtime.update.update_store import Depot
 
 log = logging.getLogger(__name__)
 
-_MAX_REQUEST_BYTES = 4096
 REFUSED = ".refused"
 """Suffix that a dropped file gets which did not become an update."""
 
@@ -49,7 +47,7 @@ def post(depot: Depot, request: Request, bundle: Path | None = None) -> None:
         OSError: it cannot be left there.
     """
     # The request first: it forgives the bundle what was held against it, so it must not come too late.
-    durable.write(depot.requests / f"{request.action}.json", orjson.dumps(request))
+    Spool(depot.requests / f"{request.action}.json").post(request)
     if bundle is not None:
         with (depot.requests / f"apply.edge{durable.NEW}").open("wb") as target, bundle.open("rb") as source:
             shutil.copyfileobj(source, target)
@@ -64,13 +62,18 @@ def requests(depot: Depot) -> list[tuple[Path, Request]]:
     with suppress(OSError):
         for path in depot.requests.glob("*.json"):
             try:
-                with path.open("rb") as file:
-                    request = schema.load(Request, orjson.loads(file.read(_MAX_REQUEST_BYTES)))
-                found.append((path.stat().st_mtime_ns, path, request))
+                found.append((path.stat().st_mtime_ns, path, _read(path)))
             except (OSError, ValueError) as error:
                 log.error("update: %s is no request: %s", path, error)  # noqa: TRY400 - one line, no traceback
                 durable.remove(path)
     return [(path, request) for _, path, request in sorted(found, key=lambda one: one[:2])]
+
+
+def _read(path: Path) -> Request:
+    document = Spool(path).read()
+    if document is None:
+        raise ValueError("not a JSON object in a file that only this user can write")
+    return schema.load(Request, document)
 
 
 class DropFolder:

@@ -32,7 +32,8 @@ from edge_runtime.update.job import Jobs
 from edge_runtime.update.shadow import Alone, Pair
 from edge_runtime.update.state import Installed, Phase, State
 from edge_runtime.update.update_store import Depot
-from edge_runtime.windowing.window import WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Windower
 
 log = logging.getLogger(__name__)
 

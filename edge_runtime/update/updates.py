@@ -38,9 +38,9 @@ from edge_runtime.update.state import Installed, State
 from edge_runtime.update.update_store import Depot
 
 if TYPE_CHECKING:
-    from edge_runtime.config import AppConfig
     from edge_runtime.model.failover import Lineup
     from edge_runtime.mqtt.client import Link
+    from edge_runtime.update.config import Setting, UpdateConfig
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class Updates:
     """Takes bundles in while an application runs, and replaces its model by those that prove themselves.
 
     Args:
-        config: of the application; has ``update``.
+        config: the table ``[update]``.
+        setting: of the application.
         metrics: receives counts; says whether answers come.
         clock: where time comes from.
         host: the application.
@@ -63,11 +64,17 @@ class Updates:
     """
 
     def __init__(
-        self, config: AppConfig, metrics: Metrics, clock: Clock, host: Host, *, rehearsal: bool = False
+        self,
+        config: UpdateConfig,
+        setting: Setting,
+        metrics: Metrics,
+        clock: Clock,
+        host: Host,
+        *,
+        rehearsal: bool = False,
     ) -> None:
-        assert config.update is not None
-        self._app = config
-        self._config = config.update
+        self._config = config
+        self._setting = setting
         self._metrics = metrics
         self._host = host
         self._barrier = Barrier("update", metrics)
@@ -75,10 +82,10 @@ class Updates:
         self._clock = FloorClock(clock, self.depot)
         try:
             self._keys = KeyChain(
-                config.model.trusted_keys, self._config.key_threshold, self._config.folder, read_only=rehearsal
+                setting.model.trusted_keys, self._config.key_threshold, self._config.folder, read_only=rehearsal
             )
             self._starter = Starter(
-                config.model, self.depot, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
+                setting.model, self.depot, self._keys, host, self._config.max_failed_starts, rehearsal=rehearsal
             )
             self._intake = Intake(self._config, self.depot, self, metrics, self._clock)
         except BaseException:
@@ -133,7 +140,7 @@ class Updates:
             self._link.open(loop, publish_qos=1)
         self._opened = True
         around = Surroundings(
-            config=self._config, window=self._app.window, threshold=self._app.gate.threshold, depot=self.depot,
+            config=self._config, window=self._setting.window, threshold=self._setting.threshold, depot=self.depot,
             starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
             jobs=self._jobs, pipeline=pipeline, tell=self.tell, settled=self._intake.consider,
         )  # fmt: skip
@@ -227,7 +234,7 @@ class Updates:
                 with check.open_candidate(part, self._config, keys, self._clock) as bundle:
                     found = check.examine(
                         bundle, file.announced, self.depot.state, self.running, self._config,
-                        has_cloud=self._app.cloud is not None,
+                        has_cloud=self._setting.has_cloud,
                     )  # fmt: skip
                     created = bundle.manifest.created
             except UpdateRefused as error:

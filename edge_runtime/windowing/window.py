@@ -30,7 +30,6 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,27 +37,8 @@ import numpy as np
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
+from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.grid import Grid, Segment, SegmentState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowConfig:
-    """Run-time bounds; what a window *is* comes from the bundle."""
-
-    lateness_s: float = 0.0
-    """How much older than a key's newest stamp a sample may be and still count."""
-    max_keys: int = 10_000
-    """Keys held at a time; the one that was silent longest leaves first, and is counted."""
-    max_jump_s: float = 60.0
-    """A step of a key's clock beyond this needs a second reading that agrees."""
-
-    def __post_init__(self) -> None:
-        if self.lateness_s < 0:
-            raise ValueError("lateness_s must not be negative")
-        if self.max_keys < 1:
-            raise ValueError("max_keys must be at least 1")
-        if self.max_jump_s <= self.lateness_s:
-            raise ValueError("max_jump_s must be greater than lateness_s")
 
 
 class Window(NamedTuple):

@@ -1,6 +1,6 @@
 """From a recipe and recordings to bundles: every long step cached, every choice made on validation groups.
 
-1. *read* (`edge_export.data.splits`): recordings and labels; groups dealt to training, validation, test; windows cut by
+1. *read* (`edge_export.splits`): recordings and labels; groups dealt to training, validation, test; windows cut by
 the
    runtime's own code.
 2. *learn* (`edge_export.stages`): teachers trained on training groups, of which validation groups choose the smallest
@@ -26,12 +26,11 @@ from typing import Any
 import onnx
 import orjson
 
-from edge_export.data.splits import Sets, read_sets
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import figures_on_test
-from edge_export.evaluation.metrics import REFERENCE
 from edge_export.evaluation.teacher_comparison import against_teacher
+from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Shipment, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
 from edge_export.package.sign import SigningKey
@@ -39,6 +38,7 @@ from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
 from edge_export.selection.choice import choose_files
 from edge_export.selection.timing import answers
+from edge_export.splits import Sets, read_sets
 from edge_export.stages import Models, make_models
 from edge_export.step_cache import Say, Steps, code_digest
 from edge_export.streaming.student import stream_student

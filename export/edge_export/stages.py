@@ -11,15 +11,14 @@ import numpy as np
 import onnx
 
 from edge_export.data.dataset import Float32, spread
-from edge_export.data.splits import Sets
 from edge_export.evaluation.calibration import fit_temperature
-from edge_export.evaluation.metrics import REFERENCE
+from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.graph import Net
 from edge_export.onnx_graph.out_of_distribution import fit_novelty
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
@@ -28,6 +27,7 @@ from edge_export.recipe.recipe import Recipe
 from edge_export.selection.candidates import Candidates, Integers, candidates, integers
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
+from edge_export.splits import Sets
 from edge_export.step_cache import Say, Steps
 from edge_export.training.compress import prune_student, train_rounded
 from edge_export.training.teacher_student import (

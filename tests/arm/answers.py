@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime import engines
-from edge_runtime.bundle.bundle import load_engine, open_bundle, refusals
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.load import load_engine
+from edge_runtime.bundle.variants import refusals
 from edge_runtime.engines.base import Engine, EngineOptions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"

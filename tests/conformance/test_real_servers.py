@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.cloud.client import CloudClient, CloudConfig, connect
+from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.cloud.http import HttpClient
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError
 from edge_runtime.oip import Array, TensorSpec

@@ -18,8 +18,7 @@ import pytest
 from edge_runtime import app as app_module
 from edge_runtime.app import App, stopped_by_signals
 from edge_runtime.clock import Clock, SimulatedClock
-from edge_runtime.cloud import committer
-from edge_runtime.cloud import escalator as escalate
+from edge_runtime.cloud import committer, outbox_writer
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
@@ -191,7 +190,7 @@ class Disk:
         self.faults = {"": sqlite3.SQLITE_FULL}
         monkeypatch.setattr("edge_runtime.durable.outbox.Outbox", self._make)
         monkeypatch.setattr(committer, "AGAIN_S", (0.01, 0.05))
-        monkeypatch.setattr(escalate, "LOOK_AGAIN_S", 0.02)
+        monkeypatch.setattr(outbox_writer, "LOOK_AGAIN_S", 0.02)
 
     def _make(self, config: OutboxConfig, clock: Clock) -> Outbox:
         return Outbox(config, clock, connect=lambda path: Failing(connect_sqlite(path), self.faults))

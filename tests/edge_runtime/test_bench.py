@@ -21,10 +21,11 @@ from edge_runtime.bench import (
     runtime,
 )
 from edge_runtime.bench.handwritten import HandWritten, Ring, decode_raw, json_decoder, library_call
-from edge_runtime.bundle.bundle import engine_for, open_bundle
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.variants import engine_for
 from edge_runtime.codecs.raw import RawCodec, RawConfig
-from edge_runtime.config import ModelConfig
 from edge_runtime.errors import ConfigError
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model
 from edge_runtime.mqtt.packets import V311, Parser
 from edge_runtime.windowing.window import Windower

@@ -12,13 +12,15 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.gate.gate import Budget, Gate, GateConfig
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.pipeline import Hard, Pipeline
+from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer, Prediction, Reading
+from edge_runtime.types import Answer, Hard, Prediction, Reading
 from edge_runtime.windowing.window import Windower
 from tests.edge_runtime.manifests import manifest
 

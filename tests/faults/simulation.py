@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.cloud.escalator import EscalationConfig, Escalator
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Hard
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT
-from edge_runtime.types import Correction, FinalAnswer, Prediction
+from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.manifests import manifest
 
@@ -91,8 +91,8 @@ class Device:
         return worked
 
     def _commit(self) -> None:
-        while not self.escalator._offered.empty():
-            self.escalator._commit_some(0.0)
+        while self.escalator.writer.commits.waiting:
+            self.escalator.writer.commits.run_once(0.0)
             self._loop.turn(0)
 
     def close(self) -> None:

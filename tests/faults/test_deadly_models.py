@@ -18,8 +18,8 @@ from ai_edge_litert import schema_py_generated as tfl
 from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, new_key
 
-from edge_runtime.config import ModelConfig
 from edge_runtime.errors import EngineError
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model
 from edge_runtime.windowing.window import Window
 from tests.faults.conftest import Note

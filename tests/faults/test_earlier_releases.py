@@ -21,11 +21,13 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.clock import SimulatedClock, SystemClock
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log import Journal, JournalConfig
+from edge_runtime.durable.reading_log import Journal
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 from tests.faults.conftest import Note
 from tests.faults.make_release_data import CASES, CONTRACT, DATA, readings
 from tests.faults.oracle import missing

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.cloud import escalator as escalate
-from edge_runtime.cloud import forwarder
+from edge_runtime.cloud import forwarder, outbox_writer
 from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt import client as link
 from edge_runtime.system.retry import Retry
@@ -34,6 +34,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
     short = Retry(base_s=0.01, cap_s=0.08)
     monkeypatch.setattr(escalate, "RECONNECT", short)
-    for module in (escalate, forwarder):
+    for module in (outbox_writer, forwarder):
         monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.05)
     monkeypatch.setattr(link, "RECONNECT", short)

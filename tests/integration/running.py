@@ -24,7 +24,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from edge_runtime.app import App
-from edge_runtime.bundle.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.model.loading import Model

@@ -19,6 +19,7 @@ The only package that knows SQL.
 
 from __future__ import annotations
 
+from edge_runtime.durable.config import OutboxConfig, WhenFull
 from edge_runtime.durable.outbox.outbox import Outbox
 from edge_runtime.durable.outbox.records import (
     DELIVERED,
@@ -27,9 +28,7 @@ from edge_runtime.durable.outbox.records import (
     Counts,
     DeadLetter,
     HardCase,
-    OutboxConfig,
     PutResult,
-    WhenFull,
 )
 from edge_runtime.durable.outbox.recovery import Damage
 

@@ -13,13 +13,12 @@ import os
 import sqlite3
 from pathlib import Path
 
+from edge_runtime.durable.config import PAGE_BYTES, OutboxConfig
 from edge_runtime.durable.outbox.path_checks import refuse_foreign
-from edge_runtime.durable.outbox.records import OutboxConfig
 from edge_runtime.durable.outbox.schema import (
     ADDED_LATER,
     APPLICATION_ID,
     BY_VALUE,
-    PAGE_BYTES,
     UPGRADES,
     Connect,
     Connection,

@@ -31,22 +31,13 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.config import GROUP_CASES, PAGE_BYTES, OutboxConfig
 from edge_runtime.durable.outbox import closings
 from edge_runtime.durable.outbox import queries as rows
 from edge_runtime.durable.outbox.queries import Lease, Queued
-from edge_runtime.durable.outbox.records import (
-    DELIVERED,
-    GROUP_CASES,
-    Closing,
-    Counts,
-    DeadLetter,
-    HardCase,
-    OutboxConfig,
-    PutResult,
-)
+from edge_runtime.durable.outbox.records import DELIVERED, Closing, Counts, DeadLetter, HardCase, PutResult
 from edge_runtime.durable.outbox.recovery import Damage
 from edge_runtime.durable.outbox.schema import (
-    PAGE_BYTES,
     READ_CASE,
     Connect,
     Connection,

@@ -9,17 +9,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from edge_runtime.durable.outbox.records import GROUP_BYTES, GROUP_CASES, LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
-from edge_runtime.durable.outbox.schema import (
-    INSERT_CASE,
-    PAGE_BYTES,
-    Connection,
-    Damaged,
-    Ledger,
-    case_row,
-    public_id,
-    stored_id,
-)
+from edge_runtime.durable.config import GROUP_BYTES, GROUP_CASES, PAGE_BYTES
+from edge_runtime.durable.outbox.records import LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
+from edge_runtime.durable.outbox.schema import INSERT_CASE, Connection, Damaged, Ledger, case_row, public_id, stored_id
 
 _NAME_LIMIT = 512
 _TEXT_LIMIT = 500

@@ -20,9 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from edge_runtime.durable.config import OutboxConfig
 from edge_runtime.durable.outbox import queries as rows
 from edge_runtime.durable.outbox.open_db import close_quietly, log_of, open_database
-from edge_runtime.durable.outbox.records import HardCase, OutboxConfig
+from edge_runtime.durable.outbox.records import HardCase
 from edge_runtime.durable.outbox.schema import Connection, Damaged, Ledger, connect_sqlite, is_intact, stored_id
 from edge_runtime.errors import StoreCorrupt, StoreError
 

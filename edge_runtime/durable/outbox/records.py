@@ -1,89 +1,14 @@
-"""What goes into the outbox, what comes out of it, and its limits. Plain data; `outbox` does the work."""
+"""Records of the outbox: what goes in and what comes out. Plain data; `outbox` does the work."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Literal, NamedTuple
-
-from edge_runtime.durable.outbox.schema import CHECKPOINT_PAGES, PAGE_BYTES
-
-WhenFull = Literal["reject", "drop_oldest", "drop_least_valuable"]
-
-GROUP_CASES = 256
-GROUP_BYTES = 2**20
-"""What one transaction may hold; a longer `put` or settlement becomes several, which bounds the log."""
+from typing import Final, NamedTuple
 
 LAST_PRIORITY = 9
 
-
 TRUSTED_ATTEMPTS = 3
 """After so many failures a case may itself be their cause: it gives way to the others, and is asked alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxConfig:
-    """How much to keep, for how long, and what to do at the limit.
-
-    Raises:
-        ValueError: a limit that cannot work.
-    """
-
-    path: Path
-    """The database file; its folder must exist."""
-    max_bytes: int = 256 * 2**20
-    """The file never exceeds this; at least 256 KiB. The log beside it has a limit of its own, `log_limit`."""
-    max_age_s: float = 7 * 86400.0
-    """Powered seconds after which a queued case is dropped as ``expired``."""
-    when_full: WhenFull = "reject"
-    """``reject`` refuses new cases; ``drop_oldest`` and ``drop_least_valuable`` drop queued ones as ``evicted``."""
-    live_share: float = 0.25
-    """Part of each `Outbox.take` that goes to the newest cases, so that a backlog does not delay them; 0 for none."""
-    max_attempts: int = 0
-    """Failed attempts after which a case becomes a dead letter; 0 never."""
-    max_dead_bytes: int = 16 * 2**20
-    """Dead letters kept, in bytes of their bodies; the oldest beyond are dropped as ``dead_letters_full``."""
-    max_case_bytes: int = 2**20
-    """A case whose body and meta are larger is refused as ``too_large``; never above a quarter of `max_bytes`."""
-
-    def __post_init__(self) -> None:
-        if self.max_bytes < 256 * 1024:
-            raise ValueError("outbox max_bytes must be at least 262144 (256 KiB)")
-        if not 0 < self.max_age_s < math.inf:
-            raise ValueError("outbox max_age_s must be above 0 and finite")
-        if self.when_full not in {"reject", "drop_oldest", "drop_least_valuable"}:
-            raise ValueError("outbox when_full must be reject, drop_oldest or drop_least_valuable")
-        if not 0 <= self.live_share < 1:
-            raise ValueError("outbox live_share must be at least 0 and below 1")
-        if self.max_attempts < 0 or self.max_dead_bytes < 0 or self.max_case_bytes < 1:
-            raise ValueError("outbox max_attempts and max_dead_bytes must not be negative, max_case_bytes at least 1")
-
-    @property
-    def case_limit(self) -> int:
-        """Bytes of body and meta that one case may have."""
-        return min(self.max_case_bytes, self.max_bytes // 4)
-
-    @property
-    def remembered(self) -> int:
-        """Closings kept for repeats: 4,096, fewer in a small outbox (some 400 bytes each, a tenth of the file)."""
-        return min(4096, self.max_bytes // PAGE_BYTES)
-
-    @property
-    def checkpoint_pages(self) -> int:
-        """Log pages after which SQLite copies the log into the database."""
-        return min(CHECKPOINT_PAGES, self.max_bytes // 4 // PAGE_BYTES)
-
-    @property
-    def log_limit(self) -> int:
-        """Bytes that the log beside the database stays below: one checkpoint's worth and one transaction.
-
-        A transaction holds its bodies twice (written, and the ones evicted for them) and touches at most four pages
-        for each case (its own, two indexes, the free list); no transaction touches more pages than there are.
-        """
-        transaction = 2 * max(GROUP_BYTES, self.case_limit) + 4 * GROUP_CASES * PAGE_BYTES
-        pages = self.checkpoint_pages + 1 + min(transaction, self.max_bytes) // PAGE_BYTES
-        return 32 + pages * (24 + PAGE_BYTES)  # https://www.sqlite.org/fileformat.html section 4.1: header, frames
 
 
 @dataclass(slots=True)

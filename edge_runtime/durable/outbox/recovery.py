@@ -13,19 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.durable.config import PAGE_BYTES, OutboxConfig
 from edge_runtime.durable.outbox import closings
 from edge_runtime.durable.outbox.open_db import close_quietly, has_our_schema, log_of, open_database, sync_folder
-from edge_runtime.durable.outbox.records import OutboxConfig
-from edge_runtime.durable.outbox.schema import (
-    INSERT_CASE,
-    PAGE_BYTES,
-    Connect,
-    Connection,
-    Damaged,
-    Ledger,
-    is_intact,
-    public_id,
-)
+from edge_runtime.durable.outbox.schema import INSERT_CASE, Connect, Connection, Damaged, Ledger, is_intact, public_id
 
 _KEEP = 2
 """Damaged files kept for inspection; older ones are removed, since a failing card must not fill itself."""

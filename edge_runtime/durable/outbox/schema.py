@@ -26,12 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-PAGE_BYTES = 4096
-"""Measured best of 4, 8 and 16 KiB for records of 1.2 KB (benchmarks/bench_outbox.py); also what flash erases well."""
-
-CHECKPOINT_PAGES = 1000
-"""Most log pages after which SQLite copies the log into the database; fewer for a small outbox."""
-
 APPLICATION_ID = 0x45444745
 """``EDGE``, in the database header: tells our file from somebody else's."""
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.config import OutboxConfig
 from edge_runtime.durable.outbox import open_db as opening
 from edge_runtime.durable.outbox.path_checks import identity_of, is_removed
-from edge_runtime.durable.outbox.records import OutboxConfig
 from edge_runtime.durable.outbox.recovery import Damage, finish, salvage
 from edge_runtime.durable.outbox.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull

@@ -44,7 +44,7 @@ class Measurement:
         return {timing.name: timing for timing in self.timings if timing.threads == threads}
 
     def microseconds(self, threads: int = 1) -> dict[str, float]:
-        """Median time by name, as `edge_runtime.bundle.bundle.choose_variant` takes it."""
+        """Median time by name, as `edge_runtime.bundle.variants.choose_variant` takes it."""
         return {name: timing.p50_us for name, timing in self.of(threads).items()}
 
     def to_json(self) -> str:
@@ -131,8 +131,12 @@ def measure_bundle(
         IncompatibleError: no variant runs here; says why for each.
         EngineError: as for `measure`.
     """
-    from edge_runtime.bundle.bundle import arrange, engine_for, refusals  # noqa: PLC0415 - heavy, and not always needed
     from edge_runtime.bundle.sandbox import probe  # noqa: PLC0415
+    from edge_runtime.bundle.variants import (  # noqa: PLC0415 - heavy, and not always needed
+        arrange,
+        engine_for,
+        refusals,
+    )
 
     failed: dict[str, str] = {}
     contenders: dict[str, Contender] = {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_export.auto.contents import Content, Kind
 from edge_export.auto.hints import Wishes
-from edge_export.data.splits import UNALIKE
+from edge_export.splits import UNALIKE
 from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.recordings.columns import are_texts, seconds_of, time_positions, unit_in_name, unit_of_date

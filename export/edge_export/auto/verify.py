@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_export.data.splits import read_sets
 from edge_export.recipe.recipe import Recipe
+from edge_export.splits import read_sets
 from edge_export.step_cache import Say
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from edge_export.card.spec import Card
 from edge_export.data.dataset import Float32, spread
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.recordings.reader import RecordingLayout, iter_readings
+from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.recordings.reader import iter_readings
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import Windower
 

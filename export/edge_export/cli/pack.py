@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from edge_export.cli.signing import add_key, signing_key
+from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import channel_column, existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
 
@@ -59,7 +59,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was done to each file."""
-    from edge_runtime.recordings.reader import RecordingLayout, expand  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
         from edge_export.card import load, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415

@@ -18,7 +18,7 @@ from edge_export.evaluation.calibration import (
     threshold_for_risk,
     threshold_for_share,
 )
-from edge_export.evaluation.metrics import judge
+from edge_export.metrics import judge
 from edge_export.recipe.recipe import GateRecipe
 from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import GateSpec

@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_export.data.dataset import Float32, Int64, Windows, spread
 from edge_export.evaluation.calibration import gate_curve, gate_figures, scores
-from edge_export.evaluation.metrics import judge
+from edge_export.metrics import judge
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_export.selection.timing import answers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_export.data.dataset import Float32, Windows, spread
-from edge_export.evaluation.metrics import REFERENCE
+from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_export.selection.timing import arrange, best_engine

@@ -17,7 +17,8 @@ from edge_export.package.pack import VariantSource, in_halves, pack
 from edge_export.package.sign import SigningKey
 from edge_export.recipe.recipe import Recipe
 from edge_export.step_cache import digest
-from edge_runtime.bundle.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
 
@@ -115,7 +116,7 @@ def write_bundles(
 
 
 def _fill(recipe: Recipe, contract: InputContract) -> Literal["", "first"]:
-    """Filling rule before a stream, as in training (`edge_export.augment.sampling`); unknown for a given teacher."""
+    """Name the filling rule before a stream, as in training (`PlaceSampler`); unknown for a given teacher."""
     return "first" if contract.history > contract.window and not recipe.teacher.given else ""
 
 

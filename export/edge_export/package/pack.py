@@ -7,8 +7,6 @@ what each variant answers on the real engine here; a device replays them on its 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge_export.package.put_in_place import put_in_place
 from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive, npy
-from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, arrange, engine_for, open_bundle
-from edge_runtime.bundle.signature import TrustedKey
+from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE
+from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, InputError
 from edge_runtime.manifest import SCHEMA_VERSION, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 
 if TYPE_CHECKING:
-    from edge_export.package.sign import SigningKey
+    from edge_export.package.sign import SigningKey  # needs cryptography
 
 Floats = npt.NDArray[np.float32]
 
@@ -149,7 +148,7 @@ def pack(
 
 
 def _checked(golden_inputs: npt.NDArray[np.floating[Any]], contract: InputContract) -> Floats:
-    """The golden inputs as models take them."""
+    """Arrange the golden inputs as models take them."""
     inputs: Floats = np.ascontiguousarray(golden_inputs, dtype=np.float32)
     window = (len(contract.channels), contract.window)
     if inputs.ndim != 3 or inputs.shape[1:] != window or not len(inputs) or not np.isfinite(inputs).all():
@@ -158,7 +157,7 @@ def _checked(golden_inputs: npt.NDArray[np.floating[Any]], contract: InputContra
 
 
 def _further(files: Mapping[str, bytes], card: str) -> dict[str, bytes]:
-    """What a bundle holds besides its models and what they answer."""
+    """Compile what a bundle holds besides its models and what they answer."""
     if reserved := sorted(files.keys() & {MANIFEST, SIGNATURE, CARD}):
         raise BundleError(f"{reserved[0]} is not a name for a further file")
     return {**files, CARD: card.encode()} if card else dict(files)
@@ -181,7 +180,7 @@ def golden_outputs(
     output: OutputContract,
     options: EngineOptions,
 ) -> Floats:
-    """What a variant answers to the golden inputs on the best engine here.
+    """Compute a variant's answers to the golden inputs on the best engine here.
 
     Args:
         source: the variant.
@@ -235,32 +234,3 @@ def _variant(source: VariantSource, file: str, golden: str) -> Variant:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def put_in_place(path: Path, data: bytes, trusted: Sequence[TrustedKey] | None = None) -> None:
-    """Write a bundle in one step, once it has been opened as a device opens it and is on disk.
-
-    Args:
-        path: the ``.edge`` file; keeps what it holds if anything is wrong.
-        data: its new bytes.
-        trusted: one of these keys must have signed it; None asks for no signature.
-
-    Raises:
-        BundleError: the bytes are no bundle, are not signed by one of the keys, or cannot be written.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        open_bundle(temporary, trusted=trusted).close()
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -17,8 +17,8 @@ from edge_export.data.labels import Rule
 from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
+from edge_export.recipe.limits import Limits
 from edge_export.recipe.network_spec import Student, TeacherFamily
-from edge_export.selection.limits import Limits
 from edge_runtime import manifest, schema
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.manifest import InputContract
@@ -145,7 +145,8 @@ class AugmentationRecipe:
         channel_dropout: probability that a channel is silent in a window.
         noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
         equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Disturbance`; another
-        microphone. time_masks: runs of samples set to the window's mean, so many a window.
+            microphone.
+        time_masks: runs of samples set to the window's mean, so many a window.
         time_mask: largest share of the window that such a run covers.
         band_masks: bands of frequencies taken out, so many a window.
         band_mask: largest share of the spectrum that such a band covers.
@@ -368,7 +369,7 @@ class Recipe:
     variants: Literal["best", "all"] = "best"
     """What a bundle holds: the best file of each format, or all that nothing else beats."""
     limits: Limits = field(default_factory=Limits)
-    """What may ship, see `edge_export.selection.limits.Limits`."""
+    """What may ship, see `edge_export.recipe.limits.Limits`."""
     gate: GateRecipe
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import spread
-from edge_export.evaluation.metrics import REFERENCE
+from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
@@ -71,7 +71,7 @@ def measure_candidates(
 
 
 def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = None, batch: int = 32) -> Floats:
-    """What a candidate answers on the device's own engine.
+    """Ask a candidate on the device's own engine.
 
     Args:
         candidate: a model file.
@@ -102,7 +102,7 @@ def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = N
 
 
 def best_engine(candidate: VariantSource) -> str:
-    """The best engine installed here for a candidate.
+    """Name the best engine installed here for a candidate.
 
     Raises:
         IncompatibleError: none is; the message has the line that installs one.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import onnx
+from typing import Any, Protocol
 
 from edge_runtime.errors import ConfigError
 
-if TYPE_CHECKING:
-    from edge_export.tflite.watch import Watched
+
+class Node(Protocol):
+    """The part of an ``onnx.NodeProto`` that an error names; its wrapper `edge_export.tflite.watch.Watched` has it."""
+
+    name: Any
+    op_type: Any
+
+    @property
+    def output(self) -> Any:
+        """Names of its outputs."""
 
 
 class UnsupportedNodeError(ConfigError):
@@ -20,7 +26,7 @@ class UnsupportedNodeError(ConfigError):
         op_type: its operator.
     """
 
-    def __init__(self, node: onnx.NodeProto | Watched, why: str) -> None:
+    def __init__(self, node: Node, why: str) -> None:
         self.node = node.name or (node.output[0] if node.output else "unnamed")
         self.op_type = node.op_type
         super().__init__(f"node {self.node!r} ({self.op_type}) cannot be written as TensorFlow Lite: {why}")

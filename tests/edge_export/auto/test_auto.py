@@ -16,8 +16,8 @@ from edge_export.auto.rate import time_column
 from edge_export.auto.scan import Piece
 from edge_export.auto.stratified_split import deal
 from edge_export.cli import main
-from edge_export.data.splits import read_all
 from edge_export.recipe.recipe import Recipe, load
+from edge_export.splits import read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

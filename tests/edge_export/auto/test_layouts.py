@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from edge_export.cli import main
 from edge_export.data.split import split
-from edge_export.data.splits import read_all
 from edge_export.recipe.recipe import load
+from edge_export.splits import read_all
 
 from tests.edge_export.auto.layouts import LAYOUTS, PEOPLE, Layout, people_in
 

@@ -12,7 +12,8 @@ from edge_export.data.dataset import Dataset, Windows, cut_windows, load_recordi
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RESERVED_PEOPLE
 from edge_export.evaluation.calibration import gate_figures
 
-from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
+from edge_runtime.bundle.bundle import Bundle, open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.gate.gate import Gate
 

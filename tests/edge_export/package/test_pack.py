@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from edge_export.package.pack import TOLERANCE, in_halves, pack
 
-from edge_runtime.bundle.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract

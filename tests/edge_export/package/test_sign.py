@@ -16,6 +16,7 @@ from edge_export.package.sign import SigningKey, attach, new_key, sign_bundle, s
 
 from edge_runtime.bundle import archive, signature
 from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
+from edge_runtime.bundle.describe import describe
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.errors import BundleError, ConfigError, SignatureError
 from tests import models
@@ -46,7 +47,7 @@ def test_a_bundle_packed_with_a_signer_is_what_signing_it_later_gives(tmp_path: 
     with open_bundle(later, trusted=[key.public]) as bundle:
         assert bundle.signer == key.public
         assert bundle.signature == f"signed by release.pub.pem (key {key.public.id[:16]})"
-        assert bundle.root == root == bundle.describe()["root"], "who signed does not change what a bundle is"
+        assert bundle.root == root == describe(bundle)["root"], "who signed does not change what a bundle is"
         assert SIGNATURE not in bundle.digests
         assert {"manifest.json", "card.md"} < bundle.digests.keys()
 

@@ -21,16 +21,11 @@ from hypothesis import strategies as st
 from edge_runtime import engines
 from edge_runtime.bundle import npy
 from edge_runtime.bundle.archive import Limits
-from edge_runtime.bundle.bundle import (
-    Bundle,
-    arrange,
-    choose_variant,
-    engine_for,
-    load_engine,
-    open_bundle,
-    refusals,
-    verify_golden,
-)
+from edge_runtime.bundle.bundle import Bundle, open_bundle
+from edge_runtime.bundle.describe import describe
+from edge_runtime.bundle.golden import verify_golden
+from edge_runtime.bundle.load import load_engine
+from edge_runtime.bundle.variants import arrange, choose_variant, engine_for, refusals
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError, IntegrityError, ManifestError
@@ -70,7 +65,7 @@ def test_what_it_does_not_hold_is_refused_with_what_it_does(bundle: Bundle) -> N
 
 
 def test_the_description_is_json_and_names_everything(bundle: Bundle) -> None:
-    text = json.dumps(bundle.describe())
+    text = json.dumps(describe(bundle))
     for word in (bundle.digest, "unsigned", "tiny/1", "onnx-int8", "golden/inputs.npy", "card.md", "runs_here"):
         assert word in text
 
@@ -79,7 +74,7 @@ def test_a_signature_may_be_there_and_is_not_taken_for_verified(path: Path, tmp_
     signed = rewritten(path, tmp_path, lambda files, _: files.update({"signature.json": b"{}"}))
     with open_bundle(signed) as bundle:
         assert bundle.signature == "signed (not verified yet)"
-        assert bundle.describe()["signature"] == "signed (not verified yet)"
+        assert describe(bundle)["signature"] == "signed (not verified yet)"
 
 
 @pytest.mark.parametrize(
@@ -187,11 +182,13 @@ def test_no_engine_is_imported_to_open_or_refuse_a_bundle(path: Path, tmp_path: 
     bad.write_bytes(path.read_bytes()[:-1])
     code = f"""
 import sys
-from edge_runtime.bundle.bundle import open_bundle, choose_variant
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.describe import describe
+from edge_runtime.bundle.variants import choose_variant
 from edge_runtime.errors import BundleError
 with open_bundle({str(path)!r}) as bundle:
     choose_variant(bundle)
-    bundle.describe()
+    describe(bundle)
 try:
     open_bundle({str(bad)!r})
 except BundleError:

@@ -15,7 +15,8 @@ import pytest
 from edge_runtime import engines
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle import sandbox as probe
-from edge_runtime.bundle.bundle import Bundle, load_engine, open_bundle
+from edge_runtime.bundle.bundle import Bundle, open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, File, InputContract, Manifest, OutputContract, Variant, dump

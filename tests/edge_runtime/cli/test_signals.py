@@ -16,7 +16,8 @@ import pytest
 
 from edge_runtime.cli import main
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import CloudConfig, connect
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.demo.broker.broker import Broker
 from tests import models
 from tests.integration.running import PATIENCE_S, Process, answers, environment, listening, until

@@ -12,8 +12,8 @@ from edge_runtime import engines
 from edge_runtime.bundle import sandbox as probe
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.config import ModelConfig
 from edge_runtime.errors import BundleError, SignatureError
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model
 from tests import models
 from tests.integration.running import Process, answers, streams, write_recording

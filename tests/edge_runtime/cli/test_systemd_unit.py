@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from edge_runtime import schema
 from edge_runtime.cli.systemd_unit import GROUPS, MARK, ServiceConfig, groups_of, hints, paths_of, unit
 from edge_runtime.config import AppConfig, parse
-from edge_runtime.durable.reading_log import JournalConfig
+from edge_runtime.durable.config import JournalConfig
 from edge_runtime.errors import ConfigError
 from tests.integration.running import environment, streams, write_recording
 from tests.models import tiny_bundle

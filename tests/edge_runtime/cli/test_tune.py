@@ -18,8 +18,8 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.hardware import CACHE, EngineChoice, this_device
-from edge_runtime.model import accelerator_choice as accelerators
 from edge_runtime.tuning import benchmark as tune
+from edge_runtime.tuning import compile_cache
 from edge_runtime.tuning.results import Figure, Tuning
 from edge_runtime.tuning.timing import Plan
 from tests import models
@@ -171,7 +171,7 @@ def test_nothing_is_left_of_what_was_compiled_for_nothing(
 def test_what_was_compiled_is_forgotten_too(bundle: Path, tmp_path: Path) -> None:
     folder = tmp_path / "compiled"
     with open_bundle(bundle) as opened:
-        place = accelerators.compiled_of(folder, opened)
+        place = compile_cache.compiled_of(folder, opened)
     place.mkdir(parents=True)
     (folder / "another").mkdir()
     assert main(["tune", str(bundle), "--forget", "--compiled", str(folder)]) == 0

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata
+from edge_runtime.cloud.client import CloudClient, ModelMetadata
+from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.errors import CloudError, CloudUnavailable
 from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
 

@@ -15,7 +15,9 @@ import pytest
 
 from edge_runtime import schema
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.cloud.client import CloudClient, CloudConfig, ModelMetadata, connect
+from edge_runtime.cloud.client import CloudClient, ModelMetadata
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
 from edge_runtime.server.server import ServeConfig, Server
@@ -375,10 +377,10 @@ def test_secrets_may_travel_encrypted_or_stay_on_the_machine() -> None:
 
 def test_urls_become_hosts_ports_and_paths() -> None:
     config = CloudConfig(url="https://cloud.example/base/", model="a b/c", version="2")
-    assert (config.host, config.port, config.encrypted) == ("cloud.example", 443, True)
+    assert (config.endpoint.host, config.endpoint.port, config.endpoint.encrypted) == ("cloud.example", 443, True)
     assert config.model_path == "/base/v2/models/a%20b%2Fc/versions/2"
     config = CloudConfig(url="grpc://[::1]", model="m")
-    assert (config.host, config.port, config.encrypted) == ("::1", 8001, False)
+    assert (config.endpoint.host, config.endpoint.port, config.endpoint.encrypted) == ("::1", 8001, False)
     assert CloudConfig(url="http://h:8080", model="m").model_path == "/v2/models/m"
 
 

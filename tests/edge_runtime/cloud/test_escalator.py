@@ -13,19 +13,18 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud import escalator as escalate
-from edge_runtime.cloud import forwarder
-from edge_runtime.cloud.escalator import EscalationConfig, Escalator
+from edge_runtime.cloud import forwarder, outbox_writer
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult
 from edge_runtime.durable.outbox import control as requests
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
-from edge_runtime.pipeline import Hard
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
-from edge_runtime.types import Correction, FinalAnswer, Prediction
+from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud, high
 from tests.edge_runtime.durable.outbox.outboxes import Failing
 from tests.edge_runtime.manifests import manifest
@@ -383,7 +382,7 @@ def test_a_group_that_was_committed_before_the_disk_failed_is_not_counted_as_dro
 
 
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (escalate, forwarder):
+    for module in (outbox_writer, forwarder):
         monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.05)
 
 

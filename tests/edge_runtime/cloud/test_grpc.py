@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from edge_runtime.cloud import grpc as cloud_grpc
-from edge_runtime.cloud.client import CloudClient, CloudConfig, connect
+from edge_runtime.cloud.client import CloudClient
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError
 from tests.oip_servers import (
     CLASSES,

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import CloudConfig
+from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.cloud.http import HttpClient
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable
 from edge_runtime.oip import Array, encode_response

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.escalator import LIVE, EscalationConfig
+from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.escalator import LIVE
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.cloud.refusals import UnaskableCase
 from edge_runtime.durable.outbox import HardCase

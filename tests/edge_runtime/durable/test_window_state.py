@@ -19,7 +19,8 @@ from edge_runtime.errors import StoreError, StoreInUse
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 from tests.edge_runtime.durable.streams import contract, same, stream
 
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.gate.gate import DAY_S, Budget, Gate, GateConfig, audited
+from edge_runtime.gate.budget import DAY_S, Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.gate import Gate, audited
 from edge_runtime.manifest import GateSpec
 
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.gate.gate import Budget, Gate, GateConfig
-from edge_runtime.governor.governor import GovernorConfig
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.gate import Gate
+from edge_runtime.governor.config import GovernorConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline

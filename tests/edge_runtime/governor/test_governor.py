@@ -15,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.gate.gate import Budget, GateConfig
-from edge_runtime.governor.actuators import CloudLever, Lever, LeverName, RateLever, VariantLever
-from edge_runtime.governor.governor import Governor, GovernorConfig, Judge, governor_of
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.governor.actuators import CloudLever, Lever, RateLever, VariantLever
+from edge_runtime.governor.config import GovernorConfig, LeverName
+from edge_runtime.governor.governor import Governor, governor_of
+from edge_runtime.governor.policy import Judge
 from edge_runtime.hardware import Evidence, Flag, Gauge, Profile
 from edge_runtime.hardware.readings import Board, Heat, Vitals
 from edge_runtime.metrics import Metrics

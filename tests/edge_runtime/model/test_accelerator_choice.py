@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 from edge_runtime import hardware as devices
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.config import Isolate, ModelConfig
+from edge_runtime.engines.config import Isolate
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError
 from edge_runtime.hardware import CACHE, EngineChoice, Evidence, Profile
 from edge_runtime.metrics import Metrics
-from edge_runtime.model import accelerator_choice as accelerators
-from edge_runtime.model.accelerator_choice import automatic, expected, folder_for, kept
+from edge_runtime.model.accelerator_choice import automatic, expected
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import Lineup
 from edge_runtime.model.fallback_chain import ProvenVariant, start
 from edge_runtime.model.loading import Model
 from edge_runtime.tuning import benchmark as tune
+from edge_runtime.tuning import compile_cache
+from edge_runtime.tuning.compile_cache import folder_for, kept
 from edge_runtime.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
 from edge_runtime.tuning.timing import Plan
 from tests import models
@@ -299,18 +301,18 @@ def test_a_folder_that_others_may_write_to_is_not_used(
 def test_a_group_of_one_may_write(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "compiled").mkdir()
     (tmp_path / "compiled").chmod(0o775)
-    monkeypatch.setattr(accelerators, "_own_group", lambda uid, gid: False)
+    monkeypatch.setattr(compile_cache, "_own_group", lambda uid, gid: False)
     assert kept(tmp_path / "compiled", bundle, "a", TWIN) is None
-    monkeypatch.setattr(accelerators, "_own_group", lambda uid, gid: True)
+    monkeypatch.setattr(compile_cache, "_own_group", lambda uid, gid: True)
     assert kept(tmp_path / "compiled", bundle, "a", TWIN) is not None
 
 
 def test_whose_group_has_one_member() -> None:
     here = os.geteuid()
-    assert not accelerators._own_group(2**31 - 2, 2**31 - 2)
-    assert not accelerators._own_group(here, 2**31 - 2)
+    assert not compile_cache._own_group(2**31 - 2, 2**31 - 2)
+    assert not compile_cache._own_group(here, 2**31 - 2)
     if here == 0:
-        assert accelerators._own_group(0, 0)
+        assert compile_cache._own_group(0, 0)
 
 
 def test_a_folder_of_another_user_is_not_used(

@@ -17,16 +17,17 @@ import pytest
 from edge_export.package.pack import VariantSource
 
 from edge_runtime.bundle import sandbox as probe
-from edge_runtime.bundle.bundle import load_engine, open_bundle
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.bundle.load import load_engine
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.config import ModelConfig
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.engines.providers import Placement
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import BundleError, ConfigError, EngineError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as rungs
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import Lineup
 from edge_runtime.model.fallback_chain import ProvenVariant, rungs_of, start
 from edge_runtime.model.loading import Model

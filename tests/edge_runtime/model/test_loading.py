@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.config import ModelConfig
 from edge_runtime.errors import BundleError, ConfigError, EngineError
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model
 from edge_runtime.windowing.window import Window
 from tests.models import tiny_bundle

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings.reader import RecordingLayout, expand, iter_readings
+from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.recordings.reader import expand, iter_readings
 from edge_runtime.types import Reading
 
 CONTRACT = InputContract(

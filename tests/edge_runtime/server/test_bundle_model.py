@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.cloud.client import CloudConfig, connect
-from edge_runtime.config import ModelConfig
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model
 from edge_runtime.server.bundle_model import INPUT, offer
 from edge_runtime.server.server import ServeConfig, Server

@@ -23,10 +23,10 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.sandbox import ProbeReport
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.config import ModelConfig
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError
 from edge_runtime.hardware import EngineChoice, Evidence, Profile
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.fallback_chain import start
 from edge_runtime.model.loading import load_model
 from edge_runtime.tuning import benchmark as tune

@@ -283,7 +283,7 @@ def test_only_addresses_of_the_internet_are_public(address: str, public: bool) -
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1"])
 def test_the_devices_own_network_is_not_asked_unless_its_host_is_named(tmp_path: Path, host: str) -> None:
-    """Mutation: `_dial` without `is_public`: whoever announces reaches what listens on the device alone."""
+    """Mutation: without `admit`: whoever announces reaches what listens on the device alone."""
     with FileServer(DATA) as files:
         url = files.url.replace("127.0.0.1", host)
         with pytest.raises(UpdateRefused, match=r"put it into update\.hosts") as caught:
@@ -313,7 +313,7 @@ def test_the_address_that_is_checked_is_the_one_that_would_be_connected_to(
 
 @pytest.mark.parametrize("host", ["a..b", "." * 3, "a" * 64, "xn--a\u0080"])
 def test_a_malformed_host_is_refused_with_a_line(tmp_path: Path, host: str) -> None:
-    """Mutation: `_dial` without `UnicodeError`: a traceback in the log."""
+    """Mutation: `Endpoint.parse` without `ValueError`: a traceback in the log."""
     with pytest.raises(UpdateRefused, match="is no host name"):
         get(f"http://{host}/x", tmp_path / "part", hosts=())
 

@@ -11,7 +11,9 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
-from edge_runtime.gate.gate import Budget, Gate, GateConfig
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.gate import Gate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline

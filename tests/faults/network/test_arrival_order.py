@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
-from edge_runtime.windowing.window import Window, WindowConfig, Windower
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Window, Windower
 from tests.faults.conftest import Note, Tier
 
 RATE_HZ = 10.0

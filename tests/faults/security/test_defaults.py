@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.cloud.client import CloudConfig
-from edge_runtime.config import AppConfig, ModelConfig, parse
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.config import AppConfig, parse
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.demo.broker.broker import BrokerConfig as EmbeddedBrokerConfig
+from edge_runtime.model.config import ModelConfig
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.server.server import ServeConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig

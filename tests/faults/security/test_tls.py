@@ -25,7 +25,8 @@ import pytest
 
 from edge_runtime import config as configuration
 from edge_runtime.clock import SystemClock
-from edge_runtime.cloud.client import CloudConfig, connect
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudUnavailable, ConfigError
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig
@@ -310,8 +311,8 @@ def test_a_url_that_says_tls_gets_tls_and_nothing_else() -> None:
     """And one that does not say so takes no certificate that would be of no use, unnoticed."""
     assert BrokerConfig(url="mqtts://b").address().tls
     assert BrokerConfig(url="wss://b/mqtt").address().tls
-    assert CloudConfig(url="https://c", model="m").encrypted
-    assert CloudConfig(url="grpcs://c", model="m").encrypted
+    assert CloudConfig(url="https://c", model="m").endpoint.encrypted
+    assert CloudConfig(url="grpcs://c", model="m").endpoint.encrypted
     with pytest.raises(ValueError, match="need TLS"):
         BrokerConfig(url="mqtt://b", ca_file=Path("ca.pem"))
     with pytest.raises(ValueError, match="not encrypted"):

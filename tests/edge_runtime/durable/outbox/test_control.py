@@ -132,7 +132,7 @@ def test_a_crash_between_doing_and_answering_does_it_once(outbox: Outbox, monkey
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edge_runtime.durable.outbox.control._write_over", crash)
+    monkeypatch.setattr("edge_runtime.system.durable_file.write", crash)
     with pytest.raises(KeyboardInterrupt):
         serve(outbox.path, outbox)
     monkeypatch.undo()

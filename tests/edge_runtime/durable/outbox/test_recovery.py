@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.config import PAGE_BYTES
 from edge_runtime.durable.outbox import Damage, HardCase, Outbox, OutboxConfig, session
 from edge_runtime.durable.outbox import open_db as store_opening
-from edge_runtime.durable.outbox.schema import PAGE_BYTES, Connection, connect_sqlite, stored_id
+from edge_runtime.durable.outbox.schema import Connection, connect_sqlite, stored_id
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,

@@ -1,0 +1,71 @@
+"""The table ``[model]``: which model runs, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edge_runtime.engines.config import Isolate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which model runs, and how."""
+
+    bundle: Path
+    trusted_keys: tuple[Path, ...] = ()
+    """Public keys (PEM), one of which must have signed the bundle (docs/signing.md)."""
+    unsigned: Literal["refuse", "allow"] = "refuse"
+    """``allow`` runs whatever the file holds, and looks at no signature."""
+    variant: str = "auto"
+    """Name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine, or the first
+    that it can run."""
+    tuned: Path | None = None
+    """File that remembers what was measured; None: ``watch.edge.tuned.json`` beside ``watch.edge``."""
+    tune_at_start_s: float = 0.0
+    """How long the first start may take to measure, where nothing is remembered; 0 leaves it to `edge-runtime tune`."""
+    threads: int = 1
+    """At most. More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
+    max_batch: int = 32
+    latency_budget_ms: float = 0.0
+    """How long an arrival may wait for others to be handled with it. 0 answers at once; 5 costs a third of the CPU
+    at 10,000 messages a second."""
+    load_timeout_s: float = 60.0
+    """How long the model may take to load in the child process that tries it first."""
+    failover: Literal["on", "off"] = "on"
+    """Whether something else answers when the engine fails (docs/decisions/0010-failover.md)."""
+    fallbacks: tuple[str, ...] = ()
+    """Variants that may stand in for the first, in this order; empty takes all that run here, by cost."""
+    accelerators: dict[str, dict[str, str]] | None = None
+    """ONNX Runtime execution providers or TFLite delegates by name, with their options, tried before the CPU. None
+    takes what `edge-runtime tune` found to be worth it on this machine; an empty table is the CPU alone."""
+    compiled: Path | None = None
+    """Folder for what accelerators compile; None: ``watch.edge.compiled`` beside ``watch.edge``."""
+    isolate: Isolate = "accelerators"
+    """What runs in a process of its own, so that it may hang or die; that costs a round trip for each call."""
+    deadline_ms: float = 5000.0
+    """How long a call into an engine may take before it counts as hung."""
+    check_interval_s: float = 60.0
+    """How often golden vectors are replayed on the engine that answers; 0 is never."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tune_at_start_s <= 3600:
+            raise ValueError("tune_at_start_s must be 0 to 3,600")
+        if self.trusted_keys and self.unsigned == "allow":
+            raise ValueError(
+                "trusted_keys and unsigned = 'allow' contradict each other, since a signature can be taken off; "
+                "leave one of them out"
+            )
+        if self.threads < 1 or self.max_batch < 1:
+            raise ValueError("threads and max_batch must be at least 1")
+        if not 0 <= self.latency_budget_ms <= 10_000:
+            raise ValueError("latency_budget_ms must be 0 to 10,000")
+        if not 10 <= self.deadline_ms <= 600_000:
+            raise ValueError("deadline_ms must be 10 to 600,000")
+        if self.check_interval_s < 0:
+            raise ValueError("check_interval_s must not be negative")
+        if self.accelerators and self.failover == "off":
+            raise ValueError(
+                "accelerators need failover = 'on', since the CPU stands in when they fail; leave one of them out"
+            )

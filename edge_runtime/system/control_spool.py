@@ -1,0 +1,151 @@
+"""Control spool: how an operator's command reaches a running application, by files in a folder of the application.
+
+::
+
+    NAME            the request; whole from the moment it is seen
+    NAME.answer     what was done, where the command waits for it
+
+No socket is opened for it, and nobody may ask for more than they could do themselves: a request counts only if it is a
+file of the application's own user, which others cannot write. Who can make one could also replace what it is about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edge_runtime.clock import Clock
+from edge_runtime.system import durable_file as durable
+
+log = logging.getLogger(__name__)
+
+_MAX_BYTES = 4 * 2**20
+_LOOK_S = 0.05
+
+
+class Spool:
+    """The place of one request at a time.
+
+    Args:
+        request: the file; its folder must exist.
+        answer: the file of the answer; None where no command waits for one.
+    """
+
+    def __init__(self, request: Path, answer: Path | None = None) -> None:
+        self._request = request
+        self._answer = answer or request.with_name(f"{request.name}.answer")
+
+    # -- the command -------------------------------------------------------------------------------------------------
+
+    def post(self, document: object) -> None:
+        """Leave a request, in the place of one that was not taken yet; it is on the disk on return.
+
+        Raises:
+            OSError: it cannot be left there.
+        """
+        durable.write(self._request, orjson.dumps(document))
+
+    def ask(self, document: Mapping[str, Any], clock: Clock, timeout_s: float) -> dict[str, Any] | None:
+        """Leave a request, and wait for its answer.
+
+        Args:
+            document: what is wanted; a ``name`` is added, by which the answer is known.
+            clock: for the time-out.
+            timeout_s: how long the application may take.
+
+        Returns:
+            The answer; None if none came, and the request was taken back.
+
+        Raises:
+            FileExistsError: another request waits.
+            OSError: it cannot be left there.
+        """
+        name = uuid.uuid4().hex
+        own = self._request.with_name(f"{self._request.name}.{name}")
+        durable.write(own, orjson.dumps({"name": name, **document}))
+        try:
+            os.link(own, self._request)  # unlike a rename, it replaces nothing
+        finally:
+            own.unlink()
+        give_up = clock.monotonic() + timeout_s
+        while clock.monotonic() < give_up:
+            found = _read(self._answer)
+            if found is not None and found.get("name") == name:
+                self._answer.unlink(missing_ok=True)
+                return found
+            clock.sleep(_LOOK_S)
+        self.remove()
+        return None
+
+    # -- the application ---------------------------------------------------------------------------------------------
+
+    def read(self) -> dict[str, Any] | None:
+        """The request; None where there is none, or none that may be obeyed."""
+        return _read(self._request)
+
+    def remove(self) -> None:
+        """Take the request away.
+
+        Raises:
+            OSError: it stays.
+        """
+        self._request.unlink(missing_ok=True)
+
+    def serve(self, handle: Callable[[dict[str, Any]], Mapping[str, Any]]) -> bool:
+        """Do what is asked for, if anything is, and answer; to be called now and then, behind a `Barrier`.
+
+        Args:
+            handle: does it, and returns the answer.
+
+        Returns:
+            Whether there was a request.
+
+        Raises:
+            Exception: what `handle` raises; the request is removed, so that it is not met again.
+        """
+        if not os.path.lexists(self._request):  # one stat, no more, when nobody asks
+            return False
+        try:
+            asked = self.read()
+            if asked is None:
+                log.warning("control: %s is not a request of this user's own, and is removed", self._request)
+            else:
+                durable.write(self._answer, orjson.dumps({**handle(asked), "name": asked.get("name")}))
+            self.remove()
+        except OSError as error:
+            log.warning("control: the request %s could not be answered: %s", self._request, error.strerror)
+            with contextlib.suppress(OSError):
+                self.remove()
+        except Exception:
+            self.remove()
+            raise
+        return True
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """An object in a plain file that this user, and nobody else, could have written; None otherwise."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        status = os.fstat(descriptor)
+        others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or others_write:
+            return None
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        return None
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return document if isinstance(document, dict) else None

@@ -1,0 +1,56 @@
+"""Commit subjects: ``area: verb object`` in at most 72 characters, in words that a later reader would search.
+
+    python -m scripts.commit_subjects
+
+Looks at every commit after `BASE`, merges too (``merge: bring import contracts to main``). Does nothing where there is
+no git checkout, or where it is too shallow to hold `BASE`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.baselines import CHECKOUT
+
+BASE = "ed18fd6699ada3a1ee9fb805c6fa8c021443ef5b"
+"""The commit that added this check; commits that do not descend from it had no such rule."""
+MOST = 72
+_SHAPE = re.compile(r"[a-z][\w./ ,-]*: [a-z][a-z-]* \S.*[^.]")
+
+
+def wrong(subject: str) -> str:
+    """Return what is wrong with a subject; empty if nothing is."""
+    if len(subject) > MOST:
+        return f"{len(subject)} characters, at most {MOST} are allowed"
+    if not _SHAPE.fullmatch(subject):
+        return "not of the form 'area: verb object' in lower case, without a full stop"
+    return ""
+
+
+def subjects(checkout: Path = CHECKOUT, base: str = BASE) -> list[tuple[str, str]]:
+    """Return (short hash, subject) of the commits after `base`; empty where git cannot tell."""
+    command = ["git", "-C", str(checkout), "log", "--ancestry-path", "--format=%h %s", f"{base}..HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    if done.returncode:
+        return []
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in done.stdout.splitlines()]
+
+
+def main() -> int:
+    """Print what is wrong with each subject."""
+    code = 0
+    for commit, subject in subjects():
+        if why := wrong(subject):
+            print(f"commit_subjects: {commit} {subject!r}: {why}", file=sys.stderr)
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Unused code: functions, classes and methods of the product that no line of the product uses, found by vulture.
+
+    python -m scripts.unused [--write]
+
+What only a test uses counts as unused. Fields, attributes and variables are left out: vulture cannot see that a
+dataclass is written as JSON, nor that a library reads an attribute.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from vulture import Vulture
+from vulture.core import Item
+
+from scripts.baselines import CHECKOUT, check, product_files
+
+
+def unused(files: list[Path], root: Path = CHECKOUT) -> set[str]:
+    """Return ``path::name`` of all that no file uses, and of arguments and statements that cannot be reached."""
+    vulture = Vulture()
+    vulture.scavenge(list(map(str, files)))
+    items: list[Item] = [
+        *vulture.unused_funcs,
+        *vulture.unused_classes,
+        *vulture.unused_methods,
+        *vulture.unused_props,
+        *vulture.unused_imports,
+        *vulture.unreachable_code,
+    ]
+    return {f"{Path(item.filename).relative_to(root)}::{item.name}" for item in items if not item.name.startswith("__")}
+
+
+def main() -> int:
+    """Compare what is unused with the baseline."""
+    found = dict.fromkeys(unused(product_files()), 1)
+    return check("unused", found, advice="nothing of the product uses it; delete it", arguments=sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""A recipe's recordings become three sets of windows, and what cannot be used is refused before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edge_export.recipe.recipe import Recipe, parse
+from edge_export.splits import read_all, read_sets
+
+from edge_runtime.errors import ConfigError
+from tests.edge_export.recipe_text import RECIPE
+
+SECOND = RECIPE[RECIPE.index("[[data]]") : RECIPE.index("[window]")].replace('"home"', '"work"')
+
+
+def recipe(text: str = RECIPE) -> Recipe:
+    return parse(text, Path("recipe.toml"))
+
+
+def record(folder: Path, people: int = 4, gain: float = 1.0) -> Path:
+    folder.mkdir(exist_ok=True)
+    for person in range(people):
+        random = np.random.default_rng(person)
+        y = np.repeat([0, 1, 0, 1], 150)
+        x = gain * random.standard_normal((len(y), 2)) * (0.1 + y[:, None])
+        np.savez(folder / f"p{person}.npz", x=x.astype(np.float32), y=y)
+    return folder
+
+
+def test_each_set_has_the_windows_of_its_own_groups(tmp_path: Path) -> None:
+    said: list[str] = []
+    sets = read_sets(recipe(), {"home": record(tmp_path / "d")}, said.append)
+    for windows, groups in ((sets.train, {"p0", "p1"}), (sets.validation, {"p2"}), (sets.test, {"p3"})):
+        assert set(windows.group.tolist()) == groups
+        assert windows.contexts.shape[1:] == (2, 30)
+        assert windows.samples == 20
+    assert sets.figures() == {
+        "groups": {"train": ["p0", "p1"], "validation": ["p2"], "test": ["p3"]},
+        "windows": {"train": len(sets.train), "validation": len(sets.validation), "test": len(sets.test)},
+        "data_notes": [],
+    }
+    assert said[0] == f"train: {len(sets.train)} windows of p0, p1"
+    assert [line.partition(":")[0] for line in said] == ["train", "validation", "test"]
+
+
+def test_the_digest_follows_contents_and_reading_and_not_the_folder(tmp_path: Path) -> None:
+    whole, first = read_all(recipe(), {"home": record(tmp_path / "d")})
+    assert len(whole.recordings) == 4
+    assert read_all(recipe(), {"home": record(tmp_path / "elsewhere")})[1] == first
+    assert read_all(recipe(), {"home": record(tmp_path / "louder", gain=2.0)})[1] != first
+    scaled = RECIPE.replace('label = "y"', 'label = "y"\nscale = [2.0]')
+    assert read_all(recipe(scaled), {"home": tmp_path / "d"})[1] != first
+
+
+def test_people_of_two_data_sets_are_told_apart(tmp_path: Path) -> None:
+    folder = record(tmp_path / "d", people=2)
+    whole, _ = read_all(recipe(RECIPE.replace("[window]", SECOND + "[window]")), {"home": folder, "work": folder})
+    assert whole.groups == ("home/p0", "home/p1", "work/p0", "work/p1")
+    assert [recording.name for recording in whole.recordings] == ["home/p0", "home/p1", "work/p0", "work/p1"]
+
+
+def test_clips_are_all_of_one_length(tmp_path: Path) -> None:
+    clips = recipe(RECIPE.replace("samples = 20", "samples = 20\nclip_s = 2.0"))
+    for name, samples in (("short", 80), ("long", 300)):
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((samples, 2), np.float32), y=[1])
+    whole, _ = read_all(clips, {"home": tmp_path})
+    assert [len(recording.values) for recording in whole.recordings] == [100, 100]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (("home", "work"), r"--data work=\.\.\.: the recipe's keys are home"),
+        ((), "the recipe needs --data home=FOLDER"),
+    ],
+)
+def test_data_without_a_key_and_keys_without_data_are_named(
+    tmp_path: Path, keys: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_all(recipe(), {key: record(tmp_path / "d") for key in keys})
+
+
+def test_a_set_in_another_unit_is_named(tmp_path: Path) -> None:
+    folder = record(tmp_path / "d")
+    with np.load(folder / "p3.npz") as stored:
+        np.savez(folder / "p3.npz", x=stored["x"] * 1000, y=stored["y"])
+    with pytest.raises(ConfigError, match=r"test: channel ax is .* is it in another unit"):
+        read_sets(recipe(), {"home": folder}, lambda _line: None)

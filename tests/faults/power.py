@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -236,3 +237,14 @@ def _translated(error: apsw.Error) -> sqlite3.Error:
     translated = sqlite3.OperationalError(str(error))
     translated.sqlite_errorcode = getattr(error, "extendedresult", sqlite3.SQLITE_ERROR)
     return translated
+
+
+NAME = "outbox.db"
+
+
+def restore(files: Files, folder: Path) -> None:
+    """Put an image into an empty folder. The database exists: its folder was flushed before SQLite saw the file."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, data in ({NAME: b""} | files).items():
+        (folder / name).write_bytes(data)

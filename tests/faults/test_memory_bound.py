@@ -26,7 +26,7 @@ PROGRAM = """
     from pathlib import Path
     from edge_runtime.app import App
     from edge_runtime.config import load_config
-    from tests.faults.test_poison_messages import resident
+    from tests.faults.resident_memory import resident
     from tests.integration.running import load_model
 
     class Slow:

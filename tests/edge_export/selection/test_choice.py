@@ -19,7 +19,7 @@ from edge_export.step_cache import Steps
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
 from tests import models
-from tests.edge_export.test_splits import RECIPE
+from tests.edge_export.recipe_text import RECIPE
 
 pytestmark = pytest.mark.skipif(
     not (models.usable("onnxruntime") and models.usable("litert")), reason="onnxruntime or LiteRT is not installed"

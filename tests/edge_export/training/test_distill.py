@@ -20,7 +20,7 @@ from edge_export.training.loop import Validation, answer, fit_labels, start  # n
 from edge_export.training.teachers import TorchTeacher  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
-from tests.edge_export.training.test_loop import tones  # noqa: E402
+from tests.edge_export.training.tones import tones  # noqa: E402
 
 TRAINING = Training(steps=80, batch=32, learning_rate=0.02)
 

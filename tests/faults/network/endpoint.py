@@ -28,7 +28,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
-from tests.edge_runtime.test_pipeline import manifest
+from tests.edge_runtime.manifests import manifest
 from tests.faults.oracle import History
 
 CHANNELS, SAMPLES = 2, 8

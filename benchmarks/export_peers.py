@@ -26,12 +26,11 @@ import numpy as np
 import onnx
 import orjson
 from edge_export.metrics import Judged, judge
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.minimise import slim
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct
-from edge_export.quantize.isa import detect
 from edge_export.quantize.ranges import calibrate
 from edge_export.quantize.write import prepare, write
 from edge_export.recipe.limits import Limits
@@ -45,6 +44,7 @@ from benchmarks.report import Goal, Report, machine
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EdgeError
+from edge_runtime.hardware.discovery import this_device
 from edge_runtime.tuning.timing import Contender, Plan, Timing, measure, race
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -95,10 +95,16 @@ def ours(model: onnx.ModelProto, calibration: Array) -> Iterator[Entry]:
         quantized = write(correct(fp32, ranges, scheme, calibration), ranges, scheme)
         integers = convert(clean(quantized), compact=True)
         yield Entry(name=f"tflite-int8{mark}", model=integers, format="tflite", ours=True)
-        bits: Literal[7, 8] = 7 if detect().saturates else 8
+        bits: Literal[7, 8] = 7 if _saturates() else 8
         scheme = replace(scheme, activations="uint8", weight_bits=bits)
         quantized = write(correct(fp32, ranges, scheme, calibration), ranges, scheme)
         yield Entry(name=f"onnx-int8-u8s{bits}{mark}", model=_onnx(quantized), format="onnx", ours=True)
+
+
+def _saturates() -> bool:
+    """True on x86 without VNNI, which adds pairs of uint8 x int8 products in 16 bits (`Scheme.weight_bits`)."""
+    device = this_device()
+    return device.architecture == "x86_64" and not device.int8
 
 
 def _onnx(model: onnx.ModelProto) -> bytes:
@@ -215,10 +221,10 @@ def compare(network: Network, plan: Plan, shared: Path = SHARED) -> tuple[Report
     times = found.of(1)
     choice = choose(
         [entry.source() for entry in alive if entry.ours],
-        found.timings,
+        found,
         [answer.judged for answer in answers.values()],
         LIMITS,
-        across_formats=True,
+        found.machine.architecture,
     )
     chosen = choice.shipped[0].name
     report = Report(title=f"{network.name}: {network.what}", columns=_COLUMNS)

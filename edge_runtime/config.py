@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -45,8 +46,9 @@ class AppConfig:
     """Tells several applications on one host apart: part of the default client ids. Empty: made of this file's path, so
     that a broker's session is found again after a restart. Set it where the file may move."""
     model: ModelConfig
-    source: tuple[SourceConfig, ...]
-    sink: tuple[SinkConfig, ...]
+    source: tuple[SourceConfig, ...] = ()
+    """At least one, unless a program passes `edge_runtime.App` sources of its own; the same holds for sinks."""
+    sink: tuple[SinkConfig, ...] = ()
     broker: dict[str, BrokerConfig] = field(default_factory=dict)
     window: WindowConfig = field(default_factory=WindowConfig)
     gate: GateConfig = field(default_factory=GateConfig)
@@ -72,10 +74,6 @@ class AppConfig:
     def __post_init__(self) -> None:
         if self.silence_s < 0:
             raise ValueError("silence_s must not be negative")
-        if not self.source:
-            raise ValueError("at least one [[source]] is needed")
-        if not self.sink:
-            raise ValueError("at least one [[sink]] is needed")
         if self.cloud is not None and self.outbox is None:
             raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
         if self.update is not None and not self.model.trusted_keys:
@@ -96,6 +94,23 @@ class AppConfig:
                     raise ValueError(
                         f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
                     )
+
+    def require_ends(self, sources: Sequence[object] = (), sinks: Sequence[object] = ()) -> None:
+        """Refuse an application without a source or without a sink.
+
+        Args:
+            sources: objects that a program passes besides those that are configured.
+            sinks: the same.
+
+        Raises:
+            ConfigError: there is none at all; says where they go.
+        """
+        for kind, configured, passed in (("source", self.source, sources), ("sink", self.sink, sinks)):
+            if not configured and not passed:
+                raise ConfigError(
+                    f"at least one [[{kind}]] is needed in the configuration; "
+                    f"a Python program may pass objects instead: App(config, {kind}s=[...])"
+                )
 
     @property
     def state_file(self) -> Path | None:
@@ -123,17 +138,17 @@ class AppConfig:
         return None if path is None else path.with_name(f"{path.stem}.counters")
 
 
-def load(path: Path) -> AppConfig:
+def load_config(path: str | os.PathLike[str]) -> AppConfig:
     """Read and check a configuration file. Relative paths in it are taken from the file's own folder.
 
     Raises:
         ConfigError: one line with file, line and what to do.
     """
-    return parse(read_text(path), path)
+    return parse(read_text(Path(path)), Path(path))
 
 
 def parse(text: str, path: Path) -> AppConfig:
-    """As `load`, for a text that was read already; `path` names it in errors and anchors relative paths."""
+    """As `load_config`, for a text that was read already; `path` names it in errors and anchors relative paths."""
     config = parse_as(AppConfig, text, path, base=path.parent)
     return config if config.name else dataclasses.replace(config, name=_name_of(path))
 

@@ -106,7 +106,7 @@ def _config(where: Path) -> OutboxConfig:
             return OutboxConfig(path=where)
     from edge_runtime import config  # noqa: PLC0415 - numpy and the rest
 
-    outbox = config.load(where).outbox
+    outbox = config.load_config(where).outbox
     if outbox is None:
         raise ConfigError(f"{where}: there is no [outbox], so nothing waits anywhere")
     return outbox

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.system import malloc as heap  # noqa: PLC0415
     from edge_runtime.system.sd_notify import Notifier  # noqa: PLC0415
 
-    config = configuration.load(options.config)
+    config = configuration.load_config(options.config)
     if options.check:  # measuring takes a while, and would be remembered
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
     notifier = Notifier() if options.check else Notifier.from_environment(os.environ)

@@ -212,7 +212,7 @@ def live(folder: Path) -> NoReturn:
     import orjson  # noqa: PLC0415
 
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
-    from edge_runtime.config import load  # noqa: PLC0415
+    from edge_runtime.config import load_config  # noqa: PLC0415
     from tests.integration.running import load_model  # noqa: PLC0415
 
     code = 1
@@ -223,7 +223,7 @@ def live(folder: Path) -> NoReturn:
         os.dup2(errors, 2)
         logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(message)s")
         signal.sigwait({signal.SIGUSR1})
-        config = load(folder / "app.toml")
+        config = load_config(folder / "app.toml")
         application = App(config, model=load_model(config.model.bundle, config.model.variant))
         with stopped_by_signals(application.stop):
             code = 0 if application.run() else 3

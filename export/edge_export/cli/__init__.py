@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
-COMMANDS = ("build", "auto", "teacher", "pack", "measure", "report", "keys", "announce")
+COMMANDS = ("build", "auto", "teacher", "pack", "measure", "report", "keys", "sign", "announce")
+HIDDEN = ("demo",)
+"""Commands that `--help` does not list: for the makers of edge-export."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"edge-export {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    for name in (*COMMANDS, *HIDDEN):
         importlib.import_module(f"edge_export.cli.{name}").add(commands)
     options = parser.parse_args(argv)
     try:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from edge_export.cli.signing import add_key, signing_key
+from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import existing_file, output_file
 from edge_runtime.errors import ConfigError
 

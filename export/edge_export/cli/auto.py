@@ -165,5 +165,5 @@ def _tell(counts: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _plain(text: str) -> str:
-    """A folder's name as a model's."""
+    """Turn a folder's name into a model's."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:64] or "model"

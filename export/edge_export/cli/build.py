@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edge_export.cli.signing import add_key, signing_key
+from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError

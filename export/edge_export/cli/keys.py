@@ -1,4 +1,4 @@
-"""``edge-export keys`` and ``edge-export sign``: keys, sets of keys, and signatures of bundles."""
+"""``edge-export keys``: pairs of keys, and signed sets of trusted keys."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from edge_export.cli.signing import add_key, add_password, password, signing_key
+from edge_export.cli.sign import add_password, password, signing_key
 from edge_runtime.cli.arguments import existing_file, output_file
 from edge_runtime.errors import ConfigError
 
 
 def add(commands: Any) -> None:
-    """Declare both commands."""
+    """Declare the command."""
     parser = commands.add_parser(
         "keys",
         help="make a pair of keys, or show which one a file holds",
@@ -38,21 +38,6 @@ def add(commands: Any) -> None:
     several.add_argument("--sign", type=existing_file, action="append", required=True, metavar="KEY.pem")
     add_password(several)
     several.set_defaults(run=_set)
-    sign = commands.add_parser(
-        "sign",
-        help="sign bundles",
-        description="Sign bundles in place; a signature that they have is replaced. Signing twice changes nothing.",
-        epilog="example: edge-export sign watch.edge --key release.pem",
-    )
-    sign.add_argument("bundles", type=existing_file, nargs="+", metavar="BUNDLE")
-    add_key(sign, required=True)
-    sign.add_argument(
-        "--signature",
-        type=existing_file,
-        metavar="FILE",
-        help="made elsewhere over the unpacked bundle; needs its public KEY",
-    )
-    sign.set_defaults(run=_sign)
 
 
 def _new(options: argparse.Namespace) -> int:
@@ -94,23 +79,4 @@ def _set(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"{options.out}: cannot be written: {error.strerror}") from error
     print(f"{options.out}: version {options.version}, {len(options.trust)} keys, {len(options.sign)} signatures")
-    return 0
-
-
-def _sign(options: argparse.Namespace) -> int:
-    from edge_export.package.sign import attach, sign_bundle  # noqa: PLC0415
-    from edge_runtime.bundle.signature import load_key  # noqa: PLC0415
-
-    if options.signature is not None:
-        if len(options.bundles) != 1:
-            raise ConfigError("--signature belongs to one bundle; name that one alone")
-        public = load_key(options.key)
-        attach(options.bundles[0], options.signature.read_bytes(), public)
-        print(f"{options.bundles[0]}: signed by {public}")
-        return 0
-    key = signing_key(options)
-    assert key is not None
-    for bundle in options.bundles:
-        sign_bundle(bundle, key)
-        print(f"{bundle}: signed by {key.public}")
     return 0

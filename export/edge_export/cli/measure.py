@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from edge_export.cli.signing import add_key, signing_key
+from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import count, existing_file, output_file, seconds
 from edge_runtime.errors import ConfigError
 

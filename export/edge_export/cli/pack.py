@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from edge_export.cli.signing import add_key, signing_key
+from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import channel_column, existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
 

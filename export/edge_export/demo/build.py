@@ -1,6 +1,6 @@
 """Build of the shoulder-exercise demo.
 
-``python -m edge_export.demo.build --data SEGLEARN --out examples/exercise-watch``
+``edge-export demo SEGLEARN -o examples/exercise-watch``
 
 `SEGLEARN` is the wheel of the Python package ``seglearn`` 1.2.5 (``pip download --no-deps seglearn==1.2.5``), or a
 folder with its data. Written are two bundles, the demo people's recordings, and the figures. About eight minutes on
@@ -12,10 +12,8 @@ Who is used for what: everything is trained, and every number chosen, on `TRAINI
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -27,7 +25,7 @@ import onnx
 
 from edge_export.augment.windows import Augmentation
 from edge_export.data.dataset import Dataset, Float32, Windows, cut_windows, load_recordings, save_recordings
-from edge_export.data.readers import seglearn as watch
+from edge_export.data.readers.seglearn import ARRAY_SHA256, MIRROR
 from edge_export.demo.cascade import (
     CascadePlan,
     OutOfFold,
@@ -58,7 +56,7 @@ from edge_export.training.baseline import random_forest
 from edge_export.training.distill import Distillation
 from edge_export.training.loop import Training
 from edge_runtime.clock import SystemClock
-from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
 
 TRAINING_PEOPLE = ("1", "2", "4", "5", "7")
@@ -78,7 +76,7 @@ PLAN = CascadePlan(
         speed=0.3,
         gain=0.25,
         noise=(0.03, 0.03, 0.03, 0.06, 0.06, 0.06),
-        mirror=tuple(float(factor) for factor in watch.MIRROR),
+        mirror=tuple(float(factor) for factor in MIRROR),
         short_history=0.3,
         shortest=100,
     ),
@@ -191,7 +189,7 @@ def build(dataset: Dataset, plan: CascadePlan, *, training: Sequence[str], demo:
 
 
 def _variants(fp32: onnx.ModelProto, signed: onnx.ModelProto, unsigned: onnx.ModelProto) -> dict[str, VariantSource]:
-    """The device's files by name, best bets first."""
+    """List the device's files by name, best bets first."""
     arm = onnx_source("onnx-int8-s8s8", signed)
     variants = (
         replace(arm, name="tflite-int8", model=convert(signed), format="tflite", targets=()),
@@ -218,7 +216,7 @@ def _rounded(figures: GateFigures) -> dict[str, float]:
 
 
 def _held_out_figures(held_out: OutOfFold, calibration: Calibration) -> dict[str, Any]:
-    """What the promise rests on: every training person answered by models that have not seen this person."""
+    """Compute the promise's figures: each training person answered by models that have not seen this person."""
     windows, y = held_out.windows, held_out.windows.y
     device = at_temperature(held_out.device, calibration.device_temperature)
     correct = device.argmax(axis=1) == y
@@ -320,7 +318,7 @@ def _write_bundles(
             "name": dataset.name,
             "licence": "BSD-3-Clause, Copyright (c) 2018, David M. Burns",
             "source": "Python package seglearn 1.2.5; Burns et al. 2018, arXiv:1802.01489",
-            "sha256": watch.ARRAY_SHA256,
+            "sha256": ARRAY_SHA256,
         },
         "people": facts["people"],
         "versions": facts["versions"],
@@ -368,7 +366,7 @@ def _write_bundles(
 
 
 def _card(facts: Mapping[str, Any]) -> str:
-    """The model card: what it is for, where it comes from, how good it is, where it fails."""
+    """Write the model card: what it is for, where it comes from, how good it is, where it fails."""
     promised, shown = facts["held_out"], facts["demo"]
     people = facts["people"]
     return f"""# Shoulder exercises on a smartwatch
@@ -400,7 +398,7 @@ def _row(gate: Mapping[str, float]) -> str:
 
 
 def _report(facts: Mapping[str, Any]) -> None:
-    """The figures as people read them."""
+    """Print the figures as a table."""
     promised, shown = facts["held_out"], facts["demo"]
     _say("\nwindow accuracy             forest  device fp32  device int8  with cloud  forwarded  cloud alone")
     for title, part, fp32 in (
@@ -432,27 +430,3 @@ def _line(title: str, forest: float, fp32: float, gate: Mapping[str, float]) -> 
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m edge_export.demo.build",
-        description="Train, quantise and pack the models of the shoulder-exercise demo.",
-        epilog="example: python -m edge_export.demo.build --data seglearn-1.2.5.whl --out examples/exercise-watch",
-    )
-    parser.add_argument("--data", type=Path, required=True, help="seglearn wheel, or a folder with its data")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write into; made if missing")
-    options = parser.parse_args(arguments)
-    try:
-        dataset = watch.load_watch(options.data)
-        options.out.mkdir(parents=True, exist_ok=True)
-        build(dataset, PLAN, training=TRAINING_PEOPLE, demo=DEMO_PEOPLE, out=options.out)
-    except (EdgeError, OSError) as error:
-        print(f"edge_export.demo.build: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

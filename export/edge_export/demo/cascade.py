@@ -16,9 +16,9 @@ import onnx
 from edge_export.augment.windows import Augmentation, WindowSampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, cut_windows, leave_one_group_out, spread
 from edge_export.networks import Calibrated, ContextNet, DeviceNet
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
 from edge_export.onnx_graph.from_torch import to_onnx
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
 from edge_export.selection.limits import targets_for
@@ -109,24 +109,24 @@ def fit_cascade(dataset: Dataset, plan: CascadePlan, *, members: int) -> Cascade
 
 
 def device_onnx(cascade: Cascade, plan: CascadePlan, temperature: float) -> onnx.ModelProto:
-    """The device's network as float ONNX, answering with probabilities at this temperature."""
+    """Export the device's network as float ONNX, answering with probabilities at this temperature."""
     return to_onnx(Calibrated([cascade.device], temperature), channels=len(plan.scale), samples=plan.samples)
 
 
 def cloud_onnx(cascade: Cascade, plan: CascadePlan, temperature: float) -> onnx.ModelProto:
-    """The cloud's ensemble as float ONNX, answering with probabilities at this temperature."""
+    """Export the cloud's ensemble as float ONNX, answering with probabilities at this temperature."""
     return to_onnx(Calibrated(cascade.members, temperature), channels=len(plan.scale), samples=plan.context)
 
 
 def device_int8(
     model: onnx.ModelProto, cascade: Cascade, plan: CascadePlan, activations: Literal["uint8", "int8"]
 ) -> onnx.ModelProto:
-    """The device's float model quantised, calibrated on people trained on."""
+    """Quantise the device's float model, calibrated on people trained on."""
     return clean(quantize(model, cascade.calibration, Scheme(activations=activations, weight_bits=plan.weight_bits)))
 
 
 def onnx_source(name: str, model: onnx.ModelProto) -> VariantSource:
-    """A graph as a file; its name says precision and scheme, as in ``onnx-fp32`` and ``onnx-int8-u8s8``."""
+    """Serialise a graph as a file; its name says precision and scheme, as in ``onnx-fp32`` and ``onnx-int8-u8s8``."""
     _, precision, *rest = name.split("-")
     scheme = "".join(rest)
     return VariantSource(

@@ -15,12 +15,12 @@ ROUND_TO = 4
 
 
 def rounded(channels: float) -> int:
-    """A number of channels that kernels like, at least `ROUND_TO`."""
+    """Round a number of channels to what kernels like, at least `ROUND_TO`."""
     return max(ROUND_TO, ROUND_TO * round(channels / ROUND_TO))
 
 
 def stretched(kernel: int, stride: int) -> int:
-    """An odd kernel made even where it halves the rate.
+    """Make an odd kernel even where it halves the rate.
 
     Symmetric padding is then what TensorFlow calls SAME for inputs of even length, and the TensorFlow Lite file needs
     no padding of its own.
@@ -71,7 +71,7 @@ def conv2d(
     relu: bool = True,
     stretch: bool = True,
 ) -> nn.Sequential:
-    """The same over bands and time. ``valid`` concerns time: bands are no stream."""
+    """Build the same over bands and time; ``valid`` concerns time, since bands are no stream."""
     sizes = [stretched(n, step) if stretch else n for n, step in zip(kernel, stride, strict=True)]
     margins = ((sizes[0] - 1) // 2, (sizes[1] - 1) // 2 if padding == "same" else 0)
     layers: list[nn.Module] = [
@@ -98,7 +98,7 @@ class Attention(nn.Module):  # type: ignore[misc]  # torch ships no types the de
         self.excite = conv(max(4, channels // squeeze), channels, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same shape."""
+        """Weigh the channels; the shape stays."""
         weight = functional.relu(self.squeeze(x.mean(dim=self.over, keepdim=True)))
         return x * torch.sigmoid(self.excite(weight))
 

@@ -24,7 +24,7 @@ from edge_runtime.errors import ConfigError
 
 
 def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples: int, classes: int) -> Classifier:
-    """A network with random weights (from torch's generator: seed it with `edge_export.training.loop.start`).
+    """Build a network with random weights (from torch's generator: seed it with `edge_export.training.loop.start`).
 
     Args:
         family: which and how large.

@@ -111,7 +111,7 @@ def sized_to(
     max_parameters: int | None = None,
     widest: float = 16.0,
 ) -> Family:
-    """The family at the largest width that keeps within every stated budget.
+    """Find the largest width of a family that keeps within every stated budget.
 
     Args:
         family: its width is ignored, everything else is kept.

@@ -12,7 +12,7 @@ from edge_export.recipe.network_spec import Gru, Mlp, SeparableCnn1d, SeparableC
 
 
 def separable_1d(family: SeparableCnn1d, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     halvings = family.reduction.bit_length() - 1
     before = rounded(16 * family.width)
     first = conv1d(shape.rows, before, family.kernel, stride=2 if halvings else 1, padding=family.padding)
@@ -29,7 +29,7 @@ def separable_1d(family: SeparableCnn1d, shape: FeatureShape) -> tuple[nn.Module
 
 
 def separable_2d(family: SeparableCnn2d, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     before = rounded(64 * family.width)
     after = 2 * before if family.halvings else before
     bands = shape.rows // shape.planes
@@ -48,7 +48,7 @@ def separable_2d(family: SeparableCnn2d, shape: FeatureShape) -> tuple[nn.Module
 
 
 def tcn(family: Tcn, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     width = rounded(24 * family.width)
     causal = family.padding == "causal"
     layers: list[nn.Module] = [
@@ -59,7 +59,7 @@ def tcn(family: Tcn, shape: FeatureShape) -> tuple[nn.Module, int]:
 
 
 def gru(family: Gru, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     units = rounded(32 * family.width)
     kernel = max(family.kernel, family.reduction)
     stem = nn.Sequential(
@@ -69,7 +69,7 @@ def gru(family: Gru, shape: FeatureShape) -> tuple[nn.Module, int]:
 
 
 def mlp(family: Mlp, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     units = rounded(32 * family.width)
     layers: list[nn.Module] = [nn.Flatten()]
     before = shape.rows * shape.frames
@@ -147,7 +147,7 @@ class Recurrent(nn.Module):  # type: ignore[misc]
         return states.transpose(1, 2)
 
     def _exported(self, x: torch.Tensor) -> torch.Tensor:
-        """The same as ONNX's own operator, one per layer, starting from zeros.
+        """Trace as ONNX's own operator, one per layer, starting from zeros.
 
         Left to itself the exporter writes a dozen nodes around it, which measure shapes to make those zeros.
         """
@@ -172,7 +172,7 @@ class Recurrent(nn.Module):  # type: ignore[misc]
 
 
 def _onnx_gates(weight: torch.Tensor) -> torch.Tensor:
-    """The order of gates from torch's, reset, update, new, to ONNX's, update, reset, new."""
+    """Reorder gates from torch's reset, update, new to ONNX's update, reset, new."""
     units = len(weight) // 3
     # Slices and not `chunk`: the exporter leaves a Split of constants in the graph.
     return torch.cat([weight[units : 2 * units], weight[:units], weight[2 * units :]])

@@ -12,7 +12,7 @@ from edge_export.recipe.network_spec import InceptionTime, ResNet1d, ResNet2d
 
 
 def resnet_1d(family: ResNet1d, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     halvings = family.reduction.bit_length() - 1
     before = rounded(64 * family.width)
     stem = conv1d(shape.rows, before, family.kernel, stride=2 if halvings else 1, stretch=False)
@@ -33,7 +33,7 @@ def resnet_1d(family: ResNet1d, shape: FeatureShape) -> tuple[nn.Module, int]:
 
 
 def resnet_2d(family: ResNet2d, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     bands = shape.rows // shape.planes
     before = rounded(32 * family.width)
     layers: list[nn.Module] = [Planes(shape.planes, bands, shape.frames), conv2d(shape.planes, before, (5, 5))]
@@ -50,7 +50,7 @@ def resnet_2d(family: ResNet2d, shape: FeatureShape) -> tuple[nn.Module, int]:
 
 
 def inception_time(family: InceptionTime, shape: FeatureShape) -> tuple[nn.Module, int]:
-    """The body and its width."""
+    """Build the body; return it with its width."""
     branch = rounded(32 * family.width)
     layers: list[nn.Module] = [nn.AvgPool1d(family.reduction)] if family.reduction > 1 else []
     before = shape.rows

@@ -116,7 +116,7 @@ def write_bundles(
 
 
 def _fill(recipe: Recipe, contract: InputContract) -> Literal["", "first"]:
-    """Filling rule before a stream, as in training (`edge_export.augment.sampling`); unknown for a given teacher."""
+    """Name the filling rule before a stream, as in training (`PlaceSampler`); unknown for a given teacher."""
     return "first" if contract.history > contract.window and not recipe.teacher.given else ""
 
 

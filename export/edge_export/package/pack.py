@@ -148,7 +148,7 @@ def pack(
 
 
 def _checked(golden_inputs: npt.NDArray[np.floating[Any]], contract: InputContract) -> Floats:
-    """The golden inputs as models take them."""
+    """Arrange the golden inputs as models take them."""
     inputs: Floats = np.ascontiguousarray(golden_inputs, dtype=np.float32)
     window = (len(contract.channels), contract.window)
     if inputs.ndim != 3 or inputs.shape[1:] != window or not len(inputs) or not np.isfinite(inputs).all():
@@ -157,7 +157,7 @@ def _checked(golden_inputs: npt.NDArray[np.floating[Any]], contract: InputContra
 
 
 def _further(files: Mapping[str, bytes], card: str) -> dict[str, bytes]:
-    """What a bundle holds besides its models and what they answer."""
+    """Compile what a bundle holds besides its models and what they answer."""
     if reserved := sorted(files.keys() & {MANIFEST, SIGNATURE, CARD}):
         raise BundleError(f"{reserved[0]} is not a name for a further file")
     return {**files, CARD: card.encode()} if card else dict(files)
@@ -180,7 +180,7 @@ def golden_outputs(
     output: OutputContract,
     options: EngineOptions,
 ) -> Floats:
-    """What a variant answers to the golden inputs on the best engine here.
+    """Compute a variant's answers to the golden inputs on the best engine here.
 
     Args:
         source: the variant.

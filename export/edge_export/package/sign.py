@@ -73,11 +73,11 @@ class SigningKey:
         return f"SigningKey({self.public.name!r}, ********)"
 
     def sign(self, data: bytes) -> bytes:
-        """A plain ECDSA signature, DER."""
+        """Make a plain ECDSA signature, DER."""
         return self._private.sign(data, self._algorithm)
 
     def signature(self, name: str, digests: Mapping[str, str]) -> bytes:
-        """A signature file.
+        """Make a signature file.
 
         Args:
             name: of the model, for people.
@@ -99,7 +99,7 @@ class SigningKey:
 
 
 def envelope(kind: str, payload: bytes, signers: Sequence[SigningKey]) -> bytes:
-    """A DSSE envelope with a signature by each of the keys, as `edge_runtime.update.envelope` reads it.
+    """Make a DSSE envelope with a signature by each of the keys, as `edge_runtime.update.envelope` reads it.
 
     Args:
         kind: payload type; part of what is signed.
@@ -116,7 +116,7 @@ def envelope(kind: str, payload: bytes, signers: Sequence[SigningKey]) -> bytes:
 
 
 def statement(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
-    """The in-toto statement about a set of files: what is signed.
+    """Make the in-toto statement about a set of files: what is signed.
 
     Args:
         name: of the model, for people.

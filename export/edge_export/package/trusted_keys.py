@@ -20,7 +20,7 @@ from edge_runtime.update.keys import PAYLOAD_TYPE
 
 
 def key_set(trust: Sequence[TrustedKey], version: int, signers: Sequence[SigningKey], *, threshold: int = 1) -> bytes:
-    """A signed set of keys, as it is published.
+    """Make a signed set of keys, as it is published.
 
     Args:
         trust: the keys that are to be trusted from now on.

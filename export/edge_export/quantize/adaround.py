@@ -39,8 +39,8 @@ class Rounding:
     """How to search.
 
     Attributes:
-        bits: of the stored weights; None takes the scheme's. 4 gives weights that also fit
-        `edge_export.quantize.weights4`. descents: steps of Adam per layer; 0 only polishes.
+        bits: of the stored weights; None takes the scheme's.
+        descents: steps of Adam per layer; 0 only polishes.
         learning_rate: of Adam.
         pull: weight of the term that pushes each weight to one of its two values (their lambda).
         positions: columns per layer and group that second moments are taken over at most.
@@ -144,13 +144,13 @@ class _Moments:
     given: Float64  # y y^T
 
     def errors(self, matrix: Float64, rounded: Float64) -> Float64:
-        """(groups, outputs) summed squared error of the answers."""
+        """Sum the squared errors of the answers, (groups, outputs)."""
         square = _quadratic(matrix, self.wanted) + _quadratic(rounded, self.given)
         return np.asarray(np.maximum(square - 2 * ((matrix @ self.mixed) * rounded).sum(axis=2), 0.0))
 
 
 def _quadratic(rows: Float64, gram: Float64) -> Float64:
-    """(groups, outputs) of r G r^T for each row r."""
+    """Compute r G r^T for each row r, (groups, outputs)."""
     return np.asarray(((rows @ gram) * rows).sum(axis=2))
 
 
@@ -180,7 +180,7 @@ def _coprime(least: int, other: int) -> int:
 
 
 def _steps(matrix: Float64, moments: _Moments, largest: int, rounding: Rounding, *, per_channel: bool) -> Float64:
-    """(groups, outputs) weight steps: the largest weight's, or shrunk where that gives the smaller error."""
+    """Choose weight steps (groups, outputs): the largest weight's, or shrunk where that gives the smaller error."""
     reach = np.abs(matrix).max(axis=2)
     if not per_channel:
         reach = np.full_like(reach, reach.max())

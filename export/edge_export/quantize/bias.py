@@ -78,7 +78,7 @@ def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) ->
 
 
 def _up_to(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The part of a model that this node's answer needs."""
+    """Cut out the part of a model that this node's answer needs."""
     (node,) = [node for node in model.graph.node if node.name == name]
     source = Net(model).source.name
     result = node.output[0]

@@ -51,24 +51,24 @@ class Layer:
         return 0 if self.outputs_first else 1
 
     def matrix(self, weights: Array) -> Array:
-        """(groups, outputs per group, inputs) of the stored weights."""
+        """Arrange stored weights as (groups, outputs per group, inputs)."""
         rows = weights if self.outputs_first else weights.T
         return rows.reshape(self.groups, rows.shape[0] // self.groups, -1)
 
     def weights(self, matrix: Array, shape: tuple[int, ...]) -> Array:
-        """The inverse of `matrix`."""
+        """Undo `matrix`."""
         if self.outputs_first:
             return matrix.reshape(shape)
         return np.ascontiguousarray(matrix.reshape(shape[1], shape[0]).T)
 
     def per_output(self, factors: Array, rank: int) -> Array:
-        """(outputs,) shaped to multiply weights of this rank."""
+        """Shape (outputs,) to multiply weights of this rank."""
         shape = [1] * rank
         shape[self.output_axis] = -1
         return factors.reshape(shape)
 
     def columns(self, x: Array, kernel: tuple[int, ...], *, fill: float = 0) -> Array:
-        """(groups, positions, inputs) of values: what each output position multiplies.
+        """Arrange values as (groups, positions, inputs): what each output position multiplies.
 
         Args:
             x: (batch, channels, ...) for a convolution, (..., inputs) for a dense layer.

@@ -230,7 +230,7 @@ def _names(model: onnx.ModelProto, scheme: Scheme) -> list[str]:
 
 
 def _only(model: onnx.ModelProto, scheme: Scheme, name: str) -> Scheme:
-    """A scheme that quantises this node and nothing else."""
+    """Make a scheme that quantises this node and nothing else."""
     others = tuple(node.name for node in model.graph.node if node.op_type in OPERATORS and node.name != name)
     return replace(scheme, exclude=others)
 

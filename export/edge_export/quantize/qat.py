@@ -77,7 +77,7 @@ class Learned:
 
 
 def fake_quantized(network: nn.Module, windows: Float32, scheme: Scheme, *, bits: int | None = None) -> nn.Module:
-    """A copy of a trained network that rounds as the integer one will, and can be trained on.
+    """Copy a trained network into one that rounds as the integer one will, and can be trained on.
 
     Args:
         network: trained; every BatchNorm follows its convolution within an nn.Sequential.
@@ -266,7 +266,7 @@ def _inputs(network: nn.Module, found: dict[str, nn.Module], windows: Float32) -
 
 
 def _upstream(net: Net, name: str) -> Iterator[str]:
-    """A tensor, and those before it that take the same step."""
+    """List a tensor, and those before it that take the same step."""
     yield name
     while (node := net.producers.get(name)) is not None and node.op_type in _SAME_STEP:
         name = node.input[0]

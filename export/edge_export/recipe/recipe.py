@@ -145,7 +145,8 @@ class AugmentationRecipe:
         channel_dropout: probability that a channel is silent in a window.
         noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
         equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Disturbance`; another
-        microphone. time_masks: runs of samples set to the window's mean, so many a window.
+            microphone.
+        time_masks: runs of samples set to the window's mean, so many a window.
         time_mask: largest share of the window that such a run covers.
         band_masks: bands of frequencies taken out, so many a window.
         band_mask: largest share of the spectrum that such a band covers.

@@ -9,13 +9,14 @@ from typing import Literal
 import onnx
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
 from edge_export.onnx_graph.graph import Net, answers
-from edge_export.onnx_graph.minimise import slim
-from edge_export.onnx_graph.out_of_distribution import Novelty, with_novelty
-from edge_export.onnx_graph.shield import shield
-from edge_export.onnx_graph.temperature import with_temperature
+from edge_export.onnx_graph.out_of_distribution import Novelty
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
+from edge_export.onnx_graph.passes.shield import shield
+from edge_export.onnx_graph.passes.temperature import with_temperature
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.layers import layers
@@ -81,6 +82,12 @@ def integers(
 ) -> Integers:
     """Quantise a float student in several ways and take the best.
 
+    1. A way is one of the recipe's methods to find the ranges of activations, or training with the rounding.
+    2. The best score on validation groups wins; of ways that score the same, the one whose answers are nearest to the
+       float model's.
+    3. Where it loses more than `max_drop` against float, and the recipe allows it, the best method's graph is written
+       with the most harmful layers in float. A graph with every layer in float is none: `Integers.graphs` is empty.
+
     Args:
         fp32: answers windows with probabilities at temperature 1.
         calibration: (n, n_channels, samples) windows of training groups that set the ranges.
@@ -90,59 +97,53 @@ def integers(
         max_drop: what the integers may lose against `fp32`, in the unit of `evaluate`, before layers stay in float.
         learned: graphs that were trained with their rounding, by type of activations; None where there are none.
     """
-    prepared = prepare(fp32)
+    prepared, scheme = prepare(fp32), Scheme(activations="uint8", weight_bits=recipe.weight_bits)
     collected = collect(prepared, calibration)
-    scheme = Scheme(activations="uint8", weight_bits=recipe.weight_bits)
+    ranges: dict[str, Ranges] = {method: choose(collected, method) for method in recipe.ranges}
+    unsigned = {way: write(prepared, own, scheme) for way, own in ranges.items()}
+    if learned is not None:  # rule 1
+        unsigned[LEARNED] = learned["uint8"]
     expected = answers(prepared, validation)
-    found: dict[str, tuple[float, float]] = {}
-    ranges: dict[str, Ranges] = {}
-    written: dict[str, onnx.ModelProto] = {}
-
-    def look(way: str, model: onnx.ModelProto) -> None:
-        given = answers(model, validation)
-        written[way], found[way] = model, (evaluate(given), sqnr_db(expected, given))
-
-    for method in recipe.ranges:
-        ranges[method] = choose(collected, method)
-        look(method, write(prepared, ranges[method], scheme))
-    if learned is not None:
-        look(LEARNED, learned["uint8"])
-    # Of ways that score the same, the one whose answers are nearest to the float model's.
-    best = max(found, key=lambda way: found[way])
-    calibrated = max(ranges, key=lambda way: found[way])
-    float_score, used = evaluate(expected), scheme
-    kept: tuple[Kept, ...] = ()
+    float_score = evaluate(expected)
+    merits = {way: _merit(expected, answers(model, validation), evaluate) for way, model in unsigned.items()}
+    best = max(merits, key=lambda way: merits[way])  # rule 2
+    calibrated = max(ranges, key=lambda way: merits[way])
     seen = validation[:: max(1, len(validation) // RANKING_WINDOWS)]
-    if recipe.mixed and float_score - found[best][0] > max_drop:
+    used, kept = scheme, tuple[Kept, ...]()
+    if recipe.mixed and float_score - merits[best][0] > max_drop:  # rule 3
         best = calibrated
-        prepared, written[best], used, kept = _partly_float(
+        prepared, unsigned[best], used, kept = _partly_float(
             prepared,
             ranges[best],
             scheme,
             seen,
             lambda model: evaluate(answers(model, validation)),
-            reached=found[best][0],
+            reached=merits[best][0],
             wanted=float_score - max_drop,
             max_drop=max_drop,
         )
-    graphs = {"uint8": written[best]}
     if best == LEARNED and learned is not None:
-        graphs["int8"] = learned["int8"]
+        signed = learned["int8"]
     else:
-        graphs["int8"] = write(prepared, ranges[best], replace(used, activations="int8"))
+        signed = write(prepared, ranges[best], replace(used, activations="int8"))
     net = Net(prepared)
     whole_float = {layer.name for layer in layers(net)} <= {one.layer for one in kept}
     return Integers(
-        graphs={} if whole_float else {kind: clean(graph) for kind, graph in graphs.items()},
+        graphs={} if whole_float else {"uint8": clean(unsigned[best]), "int8": clean(signed)},
         ranges=best,
-        tried={way: score for way, (score, _) in found.items()},
+        tried={way: score for way, (score, _) in merits.items()},
         float_score=float_score,
-        score=found[best][0],
+        score=merits[best][0],
         kept=kept,
         layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
         sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
         in_float=left_in_float(net, [one.layer for one in kept]),
     )
+
+
+def _merit(expected: Float32, given: Float32, evaluate: Callable[[Float32], float]) -> tuple[float, float]:
+    """Score answers, and measure how near they are to the float model's, which decides between equal scores."""
+    return evaluate(given), sqnr_db(expected, given)
 
 
 def _partly_float(
@@ -156,7 +157,7 @@ def _partly_float(
     wanted: float,
     max_drop: float,
 ) -> tuple[onnx.ModelProto, onnx.ModelProto, Scheme, tuple[Kept, ...]]:
-    """The model with as few layers in float as bring it near enough.
+    """Write the model with as few layers in float as bring it near enough.
 
     Args:
         prepared: the float model.
@@ -192,7 +193,7 @@ def _float_front(
     reached: float,
     wanted: float,
 ) -> tuple[str, ...]:
-    """Nodes in front of one of the first layers that do better in float, all together; none if that helps nothing.
+    """Find the nodes in front of a first layer that do better in float, all together; none if that helps nothing.
 
     A spectrogram squares and adds what a sensor gives: no layer of it is to blame alone, and the samples themselves may
     need more than eight bits.
@@ -219,7 +220,7 @@ def _float_front(
 
 
 def _before(net: Net, tensor: str) -> set[str]:
-    """Names of all quantised nodes that a tensor follows from."""
+    """Name all quantised nodes that a tensor follows from."""
     names: set[str] = set()
     waiting = [tensor]
     while waiting:
@@ -245,7 +246,7 @@ class Candidates:
     mixed: bool = False
 
     def sources(self, temperature: float) -> list[VariantSource]:
-        """The files, answering at a temperature; best bets first, which counts where nothing was measured."""
+        """Write the files, answering at a temperature; best bets first, which counts where nothing was measured."""
         return [
             _source(name, with_temperature(graph, temperature), mixed=self.mixed) for name, graph in self.graphs.items()
         ]
@@ -258,7 +259,7 @@ def candidates(
     novelty: Novelty | None = None,
     mixed: bool = False,
 ) -> Candidates:
-    """Every file that can be written of a student.
+    """Write every file that a student can become.
 
     Args:
         fp32: answers windows with probabilities at temperature 1.

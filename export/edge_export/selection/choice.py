@@ -43,7 +43,7 @@ class Chosen:
         return next(iter(self.targets.values()))
 
     def packed(self, target: str, variants: str) -> list[VariantSource]:
-        """What of the choice a bundle holds.
+        """List what a bundle holds of the choice.
 
         The best of each format where times were taken on such a machine, since a device may have one engine only; all
         of it where the device has yet to measure.
@@ -92,16 +92,7 @@ def choose_files(
     given = {source.name: answers(source, validation.x) for source in sources if source.name not in measured.failed}
     judged = judge(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
     targets = {
-        target: choose(
-            sources,
-            measured.timings,
-            judged,
-            replace(recipe.limits, metric=recipe.metric),
-            reference=REFERENCE,
-            target=target,
-            failed=measured.failed,
-            timed_there=target == platform.machine(),
-        )
+        target: choose(sources, measured, judged, replace(recipe.limits, metric=recipe.metric), target)
         for target in dict.fromkeys(TARGETS[name] for name in recipe.targets)
     }
     for target, own in targets.items():
@@ -112,7 +103,7 @@ def choose_files(
 
 
 def _measured(sources: Sequence[VariantSource], windows: Float32, steps: Steps) -> Measurement:
-    """The times, kept like any other step: a build that goes on where it stopped ships what it would have shipped."""
+    """Measure the times, kept like any other step: a resumed build ships what it would have shipped."""
 
     def make(folder: Path) -> None:
         timed = measure_candidates(sources, windows, reference=REFERENCE)

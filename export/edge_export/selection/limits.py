@@ -13,13 +13,13 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edge_export.metrics import REFERENCE, Judged
+from edge_export.metrics import Judged
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.limits import Limits
 from edge_runtime.bundle.variants import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
-from edge_runtime.tuning.timing import Timing
+from edge_runtime.tuning.timing import Measurement, Timing
 
 SLOWER = 1.02
 """A ratio above this counts as slower. Two loads of one file differ by up to 2 % on an idle machine, and a candidate
@@ -73,76 +73,64 @@ class Choice:
 
 
 def choose(
-    candidates: Sequence[VariantSource],
-    timings: Iterable[Timing],
-    judged: Iterable[Judged],
-    limits: Limits,
-    *,
-    reference: str = REFERENCE,
-    target: str | None = None,
-    hazards: Mapping[str, str] | None = None,
-    failed: Mapping[str, str] | None = None,
-    threads: int = 1,
-    across_formats: bool = False,
-    timed_there: bool = True,
+    candidates: Sequence[VariantSource], measured: Measurement, judged: Iterable[Judged], limits: Limits, target: str
 ) -> Choice:
     """Choose what ships for a target.
 
-    A candidate loses, in this order, when it cannot run or its integers overflow on the target, was not measured, is
-    worse than the reference by more than the limit, is slower than the reference, is larger or slower than the limits
-    say, or when another one that ships is as good in bytes, time and accuracy and better in one of them.
+    A candidate loses by the first of these rules that applies:
+
+    1. it is made for other architectures than the target;
+    2. it was not measured: it could not be timed, or its answers were not judged;
+    3. it is worse than the reference by more than the limit;
+    4. it is slower than the reference;
+    5. it is larger or slower than the limits say;
+    6. another one of its format that no rule above refuses is as good in bytes, time and accuracy, and better in one
+       of them. Formats do not push each other out: a device usually has one engine, and which is the device's business.
+
+    Times of another architecture refuse nothing and push nothing out: which format and precision is fastest flips from
+    machine to machine, and the device will measure for itself.
 
     Args:
         candidates: the unquantised float model among them.
-        timings: of the candidates; those with other than `threads` threads are passed over.
+        measured: times of the candidates on one thread; the others are compared with its reference.
         judged: of the candidates, on groups not trained on.
         limits: the recipe's.
-        reference: the candidate that the others must not be slower or worse than.
-        target: architecture as `platform.machine` names it; None for any, whatever `VariantSource.targets` says.
-        hazards: why the target's arithmetic would change a candidate's answers, by name: x86 without VNNI adds pairs of
-            products of u8 and s8 in 16 bits and saturates.
-        failed: why a candidate could not be timed, by name (`Measurement.failed`).
-        threads: that the device will give an engine.
-        timed_there: the times are the target's own. False lets no time refuse a candidate, or push one out: which
-            format and precision is fastest flips from machine to machine, and the device will measure for itself.
-        across_formats: let a candidate of one format push out one of the other. False leaves the best of each, since
-            a device usually has one engine only, and which is the device's business.
+        target: architecture as `platform.machine` names it.
 
     Raises:
         ConfigError: the reference is missing or was not measured, a name occurs twice, or nothing is within the limits;
             the message says what each one lacks.
     """
     names = [candidate.name for candidate in candidates]
+    reference, times = measured.reference, measured.of(1)
     if reference not in names or len(set(names)) != len(names):
         raise ConfigError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
-    times = {timing.name: timing for timing in timings if timing.threads == threads}
     scores = {judgement.name: judgement for judgement in judged}
     if reference not in times or reference not in scores:
-        raise ConfigError(
-            f"'{reference}' was not timed with {threads} threads or not judged; the others are compared with it"
-        )
+        raise ConfigError(f"'{reference}' was not timed on one thread or not judged; the others are compared with it")
+    timed_there = target == measured.machine.architecture
     table = {
         candidate.name: _Row(candidate, times.get(candidate.name), scores.get(candidate.name), limits, timed_there)
         for candidate in candidates
     }
     lost: dict[str, str] = {}
     for name, row in table.items():
-        if reason := _reason(row, table[reference], limits, target, hazards or {}, failed or {}):
+        if reason := _reason(row, table[reference], target, measured.failed):  # rules 1 to 5
             lost[name] = reason
     alive = [row for name, row in table.items() if name not in lost]
     if not alive:
         raise ConfigError(f"no candidate is within the limits: {'; '.join(f'{n}: {why}' for n, why in lost.items())}")
-    for row in alive:
-        rivals = [rival for rival in alive if across_formats or rival.source.format == row.source.format]
+    for row in alive:  # rule 6
+        rivals = (rival for rival in alive if rival.source.format == row.source.format)
         if better := next((rival for rival in rivals if rival.beats(row)), None):
             lost[row.name] = f"{better.name} is {_as_good(better, row)}"
     shipped = sorted((row for row in alive if row.name not in lost), key=_Row.order)
-    measured = [row for row in table.values() if row.complete]
+    complete = [row for row in table.values() if row.complete]
     return Choice(
         shipped=tuple(row.source for row in shipped),
         lost={name: lost[name] for name in names if name in lost},
         figures=tuple(
-            row.figures(on_front=row.complete and not any(o.beats(row) for o in measured), reason=lost.get(name, ""))
+            row.figures(on_front=row.complete and not any(o.beats(row) for o in complete), reason=lost.get(name, ""))
             for name, row in table.items()
         ),
     )
@@ -226,37 +214,28 @@ def compressed_size(model: bytes) -> int:
     return len(zlib.compress(model, 9))
 
 
-def _reason(
-    row: _Row,
-    reference: _Row,
-    limits: Limits,
-    target: str | None,
-    hazards: Mapping[str, str],
-    failed: Mapping[str, str],
-) -> str:
-    """Why a candidate cannot ship whatever the others are, a sentence; empty if it can."""
-    name = row.name
-    if target is not None and row.source.targets and (why := _not_for(row.source, target)):
+def _reason(row: _Row, reference: _Row, target: str, failed: Mapping[str, str]) -> str:
+    """Explain by rules 1 to 5 of `choose` why a candidate cannot ship, in a sentence; empty if it can."""
+    name, limits = row.name, row.limits
+    if row.source.targets and (why := _not_for(row.source, target)):  # rule 1
         return why
-    if name in hazards:
-        return f"the target's integer arithmetic would change its answers: {hazards[name]}"
-    if name in failed:
+    if name in failed:  # rule 2
         return f"it could not be timed: {failed[name]}"
     if row.timing is None or row.judged is None:
         return "it was not timed" if row.timing is None else "its answers were not judged"
     if row is not reference:
         word = "accuracy" if limits.metric == "accuracy" else "macro F1"
-        if row.drop > limits.max_accuracy_drop:
+        if row.drop > limits.max_accuracy_drop:  # rule 3
             return (
                 f"it loses {100 * row.drop:.2f} points of {word} against {reference.name}; "
                 f"{100 * limits.max_accuracy_drop:.2f} are allowed"
             )
-        if row.ratio > SLOWER:
+        if row.ratio > SLOWER:  # rule 4
             return (
                 f"it takes {row.ratio:.2f} times as long as {reference.name} "
                 f"({row.timing.ratio_low:.2f} to {row.timing.ratio_high:.2f})"
             )
-    if limits.max_bytes is not None and row.size > limits.max_bytes:
+    if limits.max_bytes is not None and row.size > limits.max_bytes:  # rule 5
         return f"it has {row.size} bytes; {limits.max_bytes} are allowed"
     if limits.max_latency_ms is not None and row.timed_there and row.timing.p50_us > 1e3 * limits.max_latency_ms:
         return f"it takes {row.timing.p50_us / 1e3:.3g} ms per window; {limits.max_latency_ms:g} are allowed"
@@ -264,7 +243,7 @@ def _reason(
 
 
 def _not_for(source: VariantSource, target: str) -> str:
-    """Why a device of that architecture would refuse the file for its targets; empty if it would not."""
+    """Explain why a device of that architecture would refuse the file for its targets; empty if it would not."""
     variant = Variant(
         name=source.name,
         file="",
@@ -281,7 +260,7 @@ def _not_for(source: VariantSource, target: str) -> str:
 
 
 def _as_good(better: _Row, row: _Row) -> str:
-    """In which ways one candidate beats another."""
+    """Name the ways in which one candidate beats another."""
     gains = []
     if better.ratio * SLOWER < row.ratio:
         gains.append(f"{row.ratio / better.ratio:.2f} times as fast")

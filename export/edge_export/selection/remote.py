@@ -84,7 +84,7 @@ def measure_on(
 
 
 def _program(python: str, plan: Plan) -> str:
-    """The one shell command: any POSIX shell, no temporary file left behind, the exit code of the measurement."""
+    """Write the one shell command: any POSIX shell, no temporary file left behind, the exit code of the measurement."""
     measure = (
         f'{shlex.quote(python)} -m edge_runtime time "$d/bundle.edge" --json '
         f"--rounds {plan.rounds} --block-ms {plan.block_s * 1e3:g}"

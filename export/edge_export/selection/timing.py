@@ -71,7 +71,7 @@ def measure_candidates(
 
 
 def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = None, batch: int = 32) -> Floats:
-    """What a candidate answers on the device's own engine.
+    """Ask a candidate on the device's own engine.
 
     Args:
         candidate: a model file.
@@ -102,7 +102,7 @@ def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = N
 
 
 def best_engine(candidate: VariantSource) -> str:
-    """The best engine installed here for a candidate.
+    """Name the best engine installed here for a candidate.
 
     Raises:
         IncompatibleError: none is; the message has the line that installs one.

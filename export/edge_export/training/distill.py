@@ -266,7 +266,7 @@ def _loss(pool: Pool, distillation: Distillation) -> Callable[..., torch.Tensor]
 
 
 def _hints(network: Featured, contexts: Float32, *, samples: int, frames: int) -> Float32:
-    """The network's features of the last `samples` of each context."""
+    """Compute the network's features of the last `samples` of each context."""
     parts = []
     with torch.no_grad():
         for begin in range(0, len(contexts), 256):

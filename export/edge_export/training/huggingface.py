@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.training.teachers import OnnxTeacher
 from edge_runtime.errors import ConfigError
 
@@ -52,7 +52,7 @@ class Checkpoint:
     preparation: str
 
     def teacher(self, cache: Path | None = None) -> OnnxTeacher:
-        """The checkpoint as a teacher; `cache` keeps its answers."""
+        """Wrap the checkpoint as a teacher; `cache` keeps its answers."""
         return OnnxTeacher(
             model=self.model.SerializeToString(),
             output="probabilities",

@@ -181,7 +181,7 @@ def fit_best(
 def _descend(
     network: nn.Module, draw: Callable[[int], Batch], loss: Callable[..., torch.Tensor], training: Training
 ) -> Iterator[torch.Tensor]:
-    """The loss of each step, once it is done."""
+    """Yield the loss of each step, once it is done."""
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=training.learning_rate, weight_decay=training.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -298,7 +298,7 @@ def score(answers: Float32, y: Int64, metric: Literal["accuracy", "macro_f1"]) -
 
 
 def answer(network: nn.Module, x: Float32, *, batch: int = 256) -> Float32:
-    """A trained network's answers, (n, classes) float32, without keeping gradients."""
+    """Compute a trained network's answers, (n, classes) float32, without keeping gradients."""
     with torch.no_grad():
         parts = [network(torch.from_numpy(x[i : i + batch])).numpy() for i in range(0, len(x), batch)]
     return np.concatenate(parts)

@@ -24,9 +24,9 @@ from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import judge
 from edge_export.networks import Calibrated, build_network
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.temperature import ends_in_softmax, with_softmax, with_temperature
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
 from edge_export.recipe.network_spec import Family
 from edge_export.recipe.recipe import Recipe, TrainingRecipe
@@ -159,7 +159,7 @@ class Lessons:
 
 
 def variation(recipe: Recipe) -> Variation:
-    """The recipe's augmentation with channels by their place."""
+    """Convert the recipe's augmentation to channels by their place."""
     names = [channel.name for channel in recipe.window.channels]
     augmentation = recipe.augmentation
     noise = augmentation.noise if len(augmentation.noise) != 1 else augmentation.noise * len(names)
@@ -177,7 +177,7 @@ def variation(recipe: Recipe) -> Variation:
 
 
 def disturbance(recipe: Recipe) -> Disturbance:
-    """What the recipe's augmentation does to a window whatever was recorded."""
+    """Convert the part of the recipe's augmentation that disturbs any window, whatever was recorded."""
     augmentation = recipe.augmentation
     least_and_greatest = augmentation.noise_db
     return Disturbance(
@@ -191,7 +191,7 @@ def disturbance(recipe: Recipe) -> Disturbance:
 
 
 def front_end(recipe: Recipe, windows: Float32, *, whose: Literal["teacher", "student"] = "teacher") -> FrontEnd:
-    """The recipe's stages, and behind them offset and scale fitted to training windows.
+    """Chain the recipe's stages with offset and scale fitted to training windows.
 
     Args:
         recipe: names the stages.
@@ -263,7 +263,7 @@ NEIGHBOURS = 8
 
 
 def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
-    """An ONNX file as a teacher.
+    """Load an ONNX file as a teacher.
 
     Args:
         task: what it is to answer.
@@ -294,12 +294,12 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
 
 
 def smallest_within(scores: Sequence[float], within: float) -> int:
-    """The first of some candidates, smallest first, that lacks at most `within` of the best score."""
+    """Find the first candidate, smallest first, that lacks at most `within` of the best score."""
     return next(place for place, score in enumerate(scores) if score >= max(scores) - within)
 
 
 def score_of(network: nn.Module, x: Float32, task: Task) -> float:
-    """The recipe's metric on validation windows, given as the network takes them (alone, or with their history)."""
+    """Score a network on validation windows, given as it takes them (alone, or with their history)."""
     return score(answer(network, x), task.validation.y, task.recipe.metric)
 
 
@@ -391,7 +391,7 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons,
 
 
 def training(recipe: TrainingRecipe) -> Training:
-    """The recipe's table as `edge_export.training.loop` takes it."""
+    """Convert the recipe's table to what `edge_export.training.loop` takes."""
     return Training(
         steps=recipe.steps,
         batch=recipe.batch,
@@ -402,7 +402,7 @@ def training(recipe: TrainingRecipe) -> Training:
 
 
 def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:
-    """What every network's training depends on."""
+    """List the inputs that every network's training depends on."""
     recipe = task.recipe
     return {
         "data": task.data,

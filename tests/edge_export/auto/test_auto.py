@@ -312,6 +312,7 @@ def test_a_column_of_stamps_is_known_to_auto_and_to_replay_by_the_same_names(nam
 # -- what is asked for, and what is refused ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_units_and_rates_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recordings.one_table(tmp_path / "data")
     assert "channel 'ax': in which unit? say --unit ax=UNIT" in refused(folder, tmp_path / "out", capsys)

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the export toolchain's networks need torch 
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (edge-export[train])")
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (edge-export[train])")
 
+from edge_export.cli import main
 from edge_export.data.dataset import Dataset, Recording
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RATE_HZ
 from edge_export.demo import build as demo
@@ -71,8 +72,8 @@ def test_people_cannot_be_trained_on_and_shown(exercises: Dataset, tmp_path: Pat
 
 
 def test_a_missing_wheel_ends_with_one_line_and_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.main(["--data", str(tmp_path / "no.whl"), "--out", str(tmp_path / "out")]) == 2
+    assert main(["demo", str(tmp_path / "no.whl"), "-o", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("edge_export.demo.build: cannot read 'no.whl'")
+    assert error.startswith("edge-export: cannot read 'no.whl'")
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import activations, calibrate
-from edge_export.quantize.retype import retype
 from edge_export.quantize.select import BETWEEN, left_in_float, quantised
 from edge_export.quantize.write import prepare, write
 from edge_export.tflite.convert import convert
@@ -83,7 +83,7 @@ def test_functions_that_onnxruntime_writes_out_get_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_both_formats_answer_alike(form: Callable[[GraphBuilder, str], str]) -> None:
-    written = clean(retype(quantize(net(form), windows(64, 3, 40), U8), "int8"))
+    written = clean(quantize(net(form), windows(64, 3, 40), replace(U8, activations="int8")))
     x = windows(32, 3, 40, seed=4)
     assert np.abs(tflite_answers(convert(written), x) - onnx_answers(written, x)).max() < 0.05
 

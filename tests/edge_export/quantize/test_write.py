@@ -8,13 +8,12 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Method, Scheme
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate, choose, collect
-from edge_export.quantize.retype import retype
 from edge_export.quantize.write import prepare, write
 from edge_export.tflite.convert import convert
 from onnx import numpy_helper
@@ -38,14 +37,6 @@ def x() -> np.ndarray:
 
 def arrays(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-
-
-def assert_same_graph(one: onnx.ModelProto, other: onnx.ModelProto) -> None:
-    assert list(one.graph.node) == list(other.graph.node)
-    assert arrays(one).keys() == arrays(other).keys()
-    for name, array in arrays(one).items():
-        assert (array.dtype, array.shape) == (arrays(other)[name].dtype, arrays(other)[name].shape)
-        np.testing.assert_array_equal(array, arrays(other)[name])
 
 
 def test_preparing_twice_changes_nothing(net: onnx.ModelProto) -> None:
@@ -79,29 +70,6 @@ def test_both_signs_come_from_one_calibration(net: onnx.ModelProto, x: np.ndarra
     ranges = calibrate(net, x)
     unsigned, signed = write(net, ranges, U8), write(net, ranges, S8)
     np.testing.assert_array_equal(answers(unsigned, x), answers(signed, x))
-    # Changing the type afterwards is the same file but for the names.
-    turned = retype(unsigned, "int8")
-    np.testing.assert_array_equal(answers(turned, x), answers(signed, x))
-    assert_same_graph(clean(turned), clean(signed))
-    assert_same_graph(clean(retype(signed, "uint8")), clean(unsigned))
-
-
-def test_retype_moves_constants_that_activations_meet_and_leaves_weights(x: np.ndarray) -> None:
-    b = GraphBuilder(3, 40)
-    t = b.node("Add", b.conv("window", 3, 4, 3), b.constant(np.linspace(-1, 2, 4, dtype=np.float32).reshape(1, 4, 1)))
-    model = prepare(b.model(b.node("Relu", t)))
-    written = write(model, calibrate(model, x), U8)
-    turned = retype(written, "int8")
-    np.testing.assert_array_equal(answers(turned, x), answers(written, x))
-    assert not any(array.dtype == np.uint8 for array in arrays(turned).values())
-    assert retype(turned, "int8").SerializeToString() == turned.SerializeToString()
-
-
-def test_retype_refuses_what_it_cannot_read(net: onnx.ModelProto, x: np.ndarray) -> None:
-    with pytest.raises(ConfigError, match="quantise it first"):
-        retype(net, "int8")
-    with pytest.raises(ConfigError, match="is an integer operator"):
-        retype(write(net, calibrate(net, x), replace(U8, form="qoperator")), "int8")
 
 
 def test_excluded_nodes_compute_in_floats(net: onnx.ModelProto, x: np.ndarray) -> None:
@@ -164,7 +132,7 @@ def test_weight_steps_are_taken_as_given(net: onnx.ModelProto, x: np.ndarray) ->
 
 def test_the_int8_form_converts_to_tflite_bit_by_bit(net: onnx.ModelProto, x: np.ndarray) -> None:
     ranges = choose(collect(net, x), "mse")
-    written = clean(retype(write(net, ranges, Scheme(activations="uint8")), "int8"))
+    written = clean(write(net, ranges, Scheme(activations="int8")))
     unseen = windows(32, 3, 40, seed=4)
     difference = np.abs(tflite_answers(convert(written), unseen) - onnx_answers(written, unseen))
     assert difference.max() < 0.02

@@ -100,6 +100,7 @@ def test_a_bundle_holds_the_best_of_each_format_where_times_were_taken() -> None
     assert names(both.packed("elsewhere", "best")) == "abcd"
 
 
+@pytest.mark.slow
 def test_the_teacher_and_what_ships_take_turns() -> None:
     cloud = dataclasses.replace(
         models.variant("onnx-fp32"), model=models.tiny_onnx_classifier(channels=3, window=24, labels=3)

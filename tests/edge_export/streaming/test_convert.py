@@ -26,6 +26,7 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
     return (np.cumsum(steps, axis=-1) * 0.3 + steps).astype(np.float32)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(net=nets.networks(), times=st.integers(1, 6), batch=st.sampled_from([1, 3]), seed=st.integers(0, 99))
 def test_any_network_gives_the_windowed_answers_on_every_window(

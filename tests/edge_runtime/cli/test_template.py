@@ -136,6 +136,7 @@ def _values(found: dict[str, Section], section: str) -> dict[str, Any]:
     return found[section].values if section in found else {}
 
 
+@pytest.mark.slow
 def test_the_template_starts_with_the_bundle_that_comes_along_once_unsigned_ones_may_run(
     template: str, tmp_path: Path
 ) -> None:

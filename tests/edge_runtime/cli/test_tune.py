@@ -50,6 +50,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
 
 
+@pytest.mark.slow
 def test_it_measures_remembers_and_forgets(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(bundle), "--threads", "1"]) == 0
     text = capsys.readouterr().out
@@ -65,6 +66,7 @@ def test_it_measures_remembers_and_forgets(bundle: Path, capsys: pytest.CaptureF
     assert "nothing was remembered" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +82,7 @@ def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_another_file_may_remember(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "here.json"
     assert main(["tune", str(bundle), "--threads", "1", "--file", str(file), "--json"]) == 0
@@ -154,6 +157,7 @@ def test_where_only_an_accelerator_runs_it_is_taken() -> None:
     assert _lines(alone)[-1] == "run takes b on cuda, the fastest here"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_what_was_compiled_for_nothing(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

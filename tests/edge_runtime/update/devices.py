@@ -201,7 +201,7 @@ class Device:
     def __init__(self, config: AppConfig, source: Any = None) -> None:
         self.answers = Answers()
         self.source = source or Ticker()
-        self.app = App(config, more_sinks=[self.answers])
+        self.app = App(config, sinks=[self.answers])
         self.app.sources = [self.source]
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)

@@ -256,7 +256,7 @@ OFF = ('""', "false", "0", '"none"', '"/dev/null"')
 
 def start(path: Path) -> None:
     """As far as an application goes before it connects."""
-    config = configuration.load(path)
+    config = configuration.load_config(path)
     config.broker["b"].check()
     assert config.cloud is not None
     connect(config.cloud, SystemClock()).close()

@@ -224,7 +224,7 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
 
     told = json.loads((folder / "update.json").read_text())
     kept = Kept()
-    app = App(configured(folder, poll_s=0.01, **told), more_sinks=[kept])
+    app = App(configured(folder, poll_s=0.01, **told), sinks=[kept])
     assert app.updates is not None
     source = Ticker(0.001)
     app.sources = [source]

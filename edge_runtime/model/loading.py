@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.load import load_engine
@@ -107,7 +107,7 @@ class Model(LoadedVariant):
         self.bundle = bundle
         self.tuning = tuning
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Model:
         return self
 
     def __exit__(self, *_exception: object) -> None:

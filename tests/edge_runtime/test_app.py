@@ -257,7 +257,7 @@ def test_a_path_that_no_disk_can_mend_ends_it(folder: Path, silent_cloud: Silent
     other.commit()
     other.close()
     app = App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
-    with pytest.raises(StoreUnusable, match="somebody else's database"):
+    with pytest.raises(StoreUnusable, match="another program's database"):
         app.run()
 
 

@@ -62,8 +62,7 @@ def read(model: onnx.ModelProto) -> ir.Model:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for graph in graphs_in(copy.graph):
-        _check(graph)
-        _make_dense(graph)
+        _put_right(graph)
     try:
         return ir.serde.deserialize_model(copy)
     except ir.serde.SerdeError as error:
@@ -73,20 +72,16 @@ def read(model: onnx.ModelProto) -> ir.Model:
         raise ConfigError(f"the ONNX model cannot be read: {str(cause).splitlines()[0]}") from error
 
 
-def _check(graph: onnx.GraphProto) -> None:
-    names = Counter(tensor.name for tensor in (*graph.initializer, *(one.values for one in graph.sparse_initializer)))
+def _put_right(graph: onnx.GraphProto) -> None:
+    """Make sparse tensors dense, and refuse damage: onnx-ir drops both without a word, or fails when it writes."""
+    graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
+    del graph.sparse_initializer[:]
+    names = Counter(tensor.name for tensor in graph.initializer)
     if twice := [name for name, count in names.items() if count > 1]:
         raise InvalidModelError(f"not a valid ONNX model: initializer {twice[0]!r} is there twice")
     for attribute in (attribute for node in graph.node for attribute in node.attribute):
         if attribute.type == onnx.AttributeProto.UNDEFINED:
             raise InvalidModelError(f"not a valid ONNX model: attribute {attribute.name!r} has no type")
-
-
-def _make_dense(graph: onnx.GraphProto) -> None:
-    """Replace sparse tensors: onnx-ir drops initializers of that kind, and refuses attributes."""
-    graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
-    del graph.sparse_initializer[:]
-    for attribute in (attribute for node in graph.node for attribute in node.attribute):
         if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:  # of a Constant
             attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
 

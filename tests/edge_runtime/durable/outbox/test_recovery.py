@@ -330,7 +330,7 @@ def test_a_database_with_other_pages_is_somebody_elses_too(tmp_path: Path, clock
     other.execute("CREATE TABLE letters (text)")
     other.commit()
     other.close()
-    with pytest.raises(StoreError, match="somebody else's database"):
+    with pytest.raises(StoreError, match="another program's database"):
         make_and_close(tmp_path, clock)
     assert damaged_files(tmp_path) == []
 

@@ -54,7 +54,7 @@ def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.Model
 
 
 def read(model: onnx.ModelProto) -> ir.Model:
-    """A model as a graph that shares nothing with it. Sparse tensors become dense ones.
+    """Read a model as a graph that shares nothing with it. Sparse tensors become dense ones.
 
     Raises:
         ConfigError: a damaged file: an initializer twice, an attribute without a type or of an unknown one.
@@ -87,7 +87,7 @@ def _put_right(graph: onnx.GraphProto) -> None:
 
 
 def write(model: ir.Model) -> onnx.ModelProto:
-    """A graph as an ONNX model, as it was read, less the info of initializers and outputs that repeats them."""
+    """Write a graph as the ONNX model that was read, less the info of initializers and outputs that repeats them."""
     written = ir.to_proto(model)
     for field in ("producer_name", "producer_version", "domain"):
         # onnx-ir leaves empty strings out, also where the file has them.
@@ -103,7 +103,7 @@ def write(model: ir.Model) -> onnx.ModelProto:
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and those inside its nodes, at any depth."""
+    """Yield a graph and those inside its nodes, at any depth."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -127,7 +127,7 @@ def has_subgraphs(graph: ir.Graph) -> bool:
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """Numbers of an initializer, not to be written into; None for any other value."""
+    """Return the numbers of an initializer, not to be written into; None for any other value."""
     if value is None or not value.is_initializer() or value.const_value is None:
         return None
     return value.const_value.numpy()
@@ -147,7 +147,7 @@ def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
 
 
 def apply(kind: str, inputs: list[ir.Value | None], result: str, *, name: str = "", **attributes: Any) -> ir.Node:
-    """A node of ONNX's own operators with one result of a given name; it is in no graph yet."""
+    """Make a node of ONNX's own operators with one result of a given name; it is in no graph yet."""
     return ir.node(kind, inputs, attributes, outputs=[ir.Value(name=result)], name=name)
 
 
@@ -164,12 +164,12 @@ def only_input(model: ir.Model) -> ir.Value:
 
 
 def sizes_of(value: ir.Value) -> list[int | None]:
-    """Sizes of a value by axis, None where open; no axes where its shape is not known."""
+    """Return the sizes of a value by axis, None where open; no axes where its shape is not known."""
     return [size if isinstance(size, int) else None for size in value.shape or ()]
 
 
 def ranks_of(model: ir.Model) -> dict[str, int]:
-    """Numbers of axes, by the name of every value that shape inference understands."""
+    """Return numbers of axes, by the name of every value that shape inference understands."""
     try:
         inferred = onnx.shape_inference.infer_shapes(write(model)).graph
     except onnx.shape_inference.InferenceError:

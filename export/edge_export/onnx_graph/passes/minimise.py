@@ -95,18 +95,21 @@ def _drop_zero_points(graph: ir.Graph) -> None:
 def _plain_biases(graph: ir.Graph) -> None:
     """Biases as floats where onnxruntime makes the same integers of them."""
     for node in graph:
-        if node.op_type not in {"Conv", "Gemm"} or len(node.inputs) < 3:
-            continue
-        bias = node.inputs[2]
-        source = bias.producer() if bias is not None else None
-        steps = [step for step in map(_step, node.inputs) if step is not None]
-        if bias is None or source is None or len(steps) < 3 or len(source.inputs) > 2 or sole_reader(bias) is None:
-            continue
-        stored = constant(source.inputs[0])
-        real = None if stored is None else _same_integers(stored, *steps)
-        if real is not None:
+        bias = node.inputs[2] if node.op_type in {"Conv", "Gemm"} and len(node.inputs) > 2 else None
+        source = bias.producer() if bias is not None and sole_reader(bias) is not None else None
+        real = None if source is None else _real_bias(node, source)
+        if bias is not None and source is not None and real is not None:
             node.replace_input_with(2, add_constant(graph, f"{bias.name}_plain", real))
             graph.remove(source, safe=True)
+
+
+def _real_bias(node: ir.Node, source: ir.Node) -> Array | None:
+    """What a bias without zero points stands for, if window, weights and bias have constant steps."""
+    steps = [step for step in map(_step, node.inputs) if step is not None]
+    stored = constant(source.inputs[0])
+    if stored is None or len(steps) < 3 or len(source.inputs) > 2:
+        return None
+    return _same_integers(stored, *steps)
 
 
 def _step(value: ir.Value | None) -> Array | None:

@@ -42,8 +42,8 @@ class ScaleUnfamiliarLogits(ir.passes.InPlacePass):
         formula = _Formula(model.graph, softmax)
         found = formula.statistics(only_input(model), self._novelty)
         distance = formula.distance(found, self._novelty)
-        excess = formula.add("Max", "excess", distance, formula.numbers("one", 1.0))
-        softmax.replace_input_with(0, formula.add("Div", "logits", softmax.inputs[0], excess))
+        factor = formula.add("Max", "excess", distance, formula.numbers("one", 1.0))
+        softmax.replace_input_with(0, formula.add("Div", "logits", softmax.inputs[0], factor))
         return ir.passes.PassResult(model, modified=True)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +22,7 @@ from edge_export.recipe.training_spec import Training
 from edge_runtime import manifest, schema
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.manifest import InputContract
+from edge_runtime.system.iso8601 import parse_date
 
 if not TYPE_CHECKING:
     # The table's `type` chooses the reader; type checkers are given the union.
@@ -373,7 +373,7 @@ class Recipe:
         if len(set(keys)) != len(keys):
             raise ValueError("each [[data]] needs a key of its own")
         for day in filter(None, (self.created, self.expires)):
-            date.fromisoformat(day)
+            parse_date(day)
         for target in self.targets:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")

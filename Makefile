@@ -14,7 +14,7 @@ LOCKED ?= yes
 # Test files run in two processes at a time. ARGS="-n 0" runs them one by one.
 TWO_AT_A_TIME := -n 2 --dist loadfile
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -51,9 +51,12 @@ soak: $(VENV)/.test tools
 
 check: lint types house
 
+OURS := edge_runtime devices/edge_devices export/edge_export tests benchmarks scripts
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
+	$(BIN)/vermin --target=3.10- --violations --quiet --no-tips --eval-annotations $(OURS)
 
 types: $(VENV)/.test
 	$(BIN)/mypy
@@ -74,6 +77,14 @@ baselines: $(VENV)/.test
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest tests/edge_runtime tests/contracts $(ARGS)
+
+# The same on other Pythons, each in an environment of its own: docs/devices.md. PYTHONS=/opt/python3.14/bin/python3.14
+PYTHONS ?= python3.10 python3.12 python3.13
+pythons: tools
+	@for python in $(PYTHONS); do \
+		$$python -c "" 2>/dev/null || { echo "skipped: $$python is not installed"; continue; }; \
+		$(MAKE) --no-print-directory unit PYTHON=$$python VENV=.venvs/$${python##*/} || exit; \
+	done
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix-only --quiet .
@@ -134,8 +145,8 @@ workstation = $(if $(2),$(call locked,$(1),export) &&) $(pip) --no-deps --no-bui
 endif
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "edge-runtime needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "edge-runtime needs Python 3.10 or newer; name one with: make PYTHON=python3.10 $(MAKECMDGOALS)"; exit 2; }
 	@echo "setting up $(VENV) (once)"
 	@$(PYTHON) -m venv $(VENV)
 

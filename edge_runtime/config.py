@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import os
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from edge_runtime.gate.config import GateConfig
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
+from edge_runtime.system import toml
 from edge_runtime.windowing.config import WindowConfig
 
 T = TypeVar("T")
@@ -185,8 +185,8 @@ def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, w
         ConfigError: one line with file, line and what to do.
     """
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = toml.loads(text)
+    except toml.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     try:
         return schema.load(cls, data, base=base)
@@ -203,8 +203,8 @@ _KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*
 def line_of(text: str, where: schema.PathOfKeys) -> int:
     """Line of the key that `where` leads to, or of the innermost table around it that the text spells out.
 
-    `tomllib` keeps no positions, so headers and keys are scanned once more; only a table or key that begins a line is
-    seen, and a value inside an inline table is reported at the line of that table.
+    The TOML reader keeps no positions, so headers and keys are scanned once more; only a table or key that begins a
+    line is seen, and a value inside an inline table is reported at the line of that table.
     """
     best, depth = 1, 0
     table: schema.PathOfKeys = ()

@@ -251,7 +251,7 @@ def _tensor(body: bytes) -> dict[str, float]:
 
 def _when(wall: float) -> str:
     try:
-        return dt.datetime.fromtimestamp(wall, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return dt.datetime.fromtimestamp(wall, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return f"{wall:g}"  # a clock that was years off
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.cli import exits
+from edge_runtime.cli import SAFE_PATH, exits
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         """An engine hangs in this process: the same program, with the same number, begins anew without it."""
         flags = ["--json"] if options.json else []
         arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
-        safe = ["-P"] if sys.flags.safe_path else []
+        safe = [SAFE_PATH] if getattr(sys.flags, "safe_path", sys.flags.isolated) else []
         os.execv(sys.executable, [sys.executable, *safe, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
 
     app = App(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,6 +41,9 @@ class ModelMetadata:
         """Whether every tensor leaves its first dimension open, which is then the batch."""
         tensors = (*self.inputs, *self.outputs)
         return bool(tensors) and all(spec.shape[:1] == (-1,) for spec in tensors)
+
+
+C = TypeVar("C", bound="CloudClient")
 
 
 class CloudClient(ABC):
@@ -164,7 +167,7 @@ class CloudClient(ABC):
             self._clock.sleep(min(1.0, left))
         return True
 
-    def __enter__(self) -> Self:
+    def __enter__(self: C) -> C:
         return self
 
     def __exit__(

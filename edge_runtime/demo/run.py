@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -269,7 +269,7 @@ class _Server:
         self.up = False
         self.url = ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> _Server:
         self.should_be(up=True)
         return self
 

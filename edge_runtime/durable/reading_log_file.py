@@ -25,6 +25,7 @@ from typing import NamedTuple
 from edge_runtime.durable.outbox.open_db import close_quietly, explain, fold_log, give_up, sync_folder
 from edge_runtime.durable.outbox.path_checks import identity_of, is_removed, refuse_foreign
 from edge_runtime.durable.outbox.schema import Connect, Connection, connect_sqlite, memory_for
+from edge_runtime.durable.sqlite_errors import Code, primary_code
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,12 @@ _TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(bod
 
 
 _DAMAGE = {
-    sqlite3.SQLITE_ERROR,  # "no such column": a spoilt table definition
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_TOOBIG,
-    sqlite3.SQLITE_CONSTRAINT,
-    sqlite3.SQLITE_MISMATCH,
+    Code.ERROR,  # "no such column": a spoilt table definition
+    Code.CORRUPT,
+    Code.NOTADB,
+    Code.TOOBIG,
+    Code.CONSTRAINT,
+    Code.MISMATCH,
 }
 
 
@@ -290,15 +291,14 @@ class JournalFile:
             give_up(self._path, db)
 
     def _explain(self, error: Exception) -> StoreError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
+        if primary_code(error) == Code.FULL:
             return StoreFull(f"no room for the journal {self._path}: free space on its disk")
         return StoreError(f"the journal {self._path} failed ({error}); check its disk")
 
 
 def _is_damage(error: Exception) -> bool:
     """Rather than a full or failing disk: a file that is not as we wrote it, or whose rows contradict each other."""
-    code = getattr(error, "sqlite_errorcode", None)
+    code = primary_code(error)
     if code is None:  # not from SQLite: what it gave could not be decoded, or failed its checksum
         return not isinstance(error, sqlite3.ProgrammingError)
-    return code & 0xFF in _DAMAGE
+    return code in _DAMAGE

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 HTTP_PORTS: Final = {"http": 80, "https": 443}
@@ -32,7 +32,7 @@ class Endpoint:
     query: str
 
     @classmethod
-    def parse(cls, url: str, ports: Mapping[str, int] = HTTP_PORTS) -> Self:
+    def parse(cls, url: str, ports: Mapping[str, int] = HTTP_PORTS) -> Endpoint:
         """Take a URL apart.
 
         Args:

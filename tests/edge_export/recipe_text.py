@@ -27,12 +27,12 @@ validation = ["p2"]
 test = ["p3"]
 
 [teacher]
-training = { steps = 1 }
+training = { steps = 10 }
 candidates = [{ type = "resnet-1d" }]
 
 [student]
 network = { type = "separable-cnn-1d" }
-training = { steps = 1 }
+training = { steps = 10 }
 
 [gate]
 max_forwarded = 0.2

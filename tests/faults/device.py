@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, NoReturn, Self
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -138,7 +138,7 @@ class Device:
         path = self.folder / "device.err"
         return path.read_text("utf-8", "replace")[-4000:] if path.exists() else ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Device:
         return self
 
     def __exit__(
@@ -151,7 +151,7 @@ class Device:
 class Devices:
     """The fork server."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Devices:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.device"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment(PYTHONUNBUFFERED="1"),

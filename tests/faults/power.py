@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import apsw
 
@@ -84,7 +84,7 @@ class Disk:
         self.events: list[Event] = []
         self._vfs = _Recorder(f"power-{next(self._numbers)}", self.events)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Disk:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -79,7 +78,7 @@ class Trace:
         for child in self._children():
             os.kill(child, signal.SIGTERM)
 
-    def ended(self) -> Self:
+    def ended(self) -> Trace:
         """Wait for the end, which must be a good one."""
         assert self._process.wait(2 * PATIENCE_S) == 0, self.said
         return self
@@ -88,7 +87,7 @@ class Trace:
         pid = self._process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Trace:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from edge_runtime.clock import Clock
 from edge_runtime.durable.config import GROUP_CASES, PAGE_BYTES, OutboxConfig
@@ -103,7 +103,7 @@ class Outbox:
         self._next_housekeeping = 0.0
         self._page_limit = config.max_bytes // PAGE_BYTES - _SPARE_PAGES
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Outbox:
         self.open()
         return self
 

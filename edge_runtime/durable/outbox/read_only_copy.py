@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from edge_runtime.durable.config import OutboxConfig
 from edge_runtime.durable.outbox import queries as rows
@@ -90,7 +90,7 @@ class Snapshot:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Snapshot:
         return self
 
     def __exit__(

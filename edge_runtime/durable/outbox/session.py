@@ -17,6 +17,7 @@ from edge_runtime.durable.outbox import open_db as opening
 from edge_runtime.durable.outbox.path_checks import identity_of, is_removed
 from edge_runtime.durable.outbox.recovery import Damage, finish, salvage
 from edge_runtime.durable.outbox.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
+from edge_runtime.durable.sqlite_errors import Code, primary_code
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,9 @@ _ROW_COPIES = 4
 """What reading a row takes, in rows: SQLite's copy, ours, and room."""
 
 _DAMAGE = {
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_CONSTRAINT,  # our tables contradict each other; an id seen before is not an error
+    Code.CORRUPT,
+    Code.NOTADB,
+    Code.CONSTRAINT,  # our tables contradict each other; an id seen before is not an error
 }
 
 
@@ -227,16 +228,15 @@ class Session:
 
     def _explain(self, error: sqlite3.Error) -> StoreError | Damaged:
         path = self._config.path
-        extended = getattr(error, "sqlite_errorcode", None)
-        if extended is None:  # not from SQLite: Python could not decode a text that we had encoded
+        code = primary_code(error)
+        if code is None:  # not from SQLite: Python could not decode a text that we had encoded
             return Damaged(str(error)) if isinstance(error, sqlite3.OperationalError) else StoreError(str(error))
-        code = extended & 0xFF  # https://www.sqlite.org/rescode.html: the low byte is the primary code
         if code in _DAMAGE:
             return Damaged(str(error))
-        if code == sqlite3.SQLITE_FULL:
+        if code == Code.FULL:
             return StoreFull(f"no room for the outbox {path}: free space on its disk")
-        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        if code in {Code.BUSY, Code.LOCKED}:
             return StoreError(f"the outbox {path} is in use by another program; close it")
-        if code == sqlite3.SQLITE_READONLY:
+        if code == Code.READONLY:
             return StoreError(f"the outbox {path} is read-only; check its permissions and how its disk is mounted")
         return StoreError(f"the outbox {path} failed ({error}); check its disk")

@@ -62,17 +62,7 @@ def read(model: onnx.ModelProto) -> ir.Model:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for graph in graphs_in(copy.graph):
-        # onnx-ir has no sparse tensors: it drops initializers of that kind, and refuses attributes.
-        graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
-        del graph.sparse_initializer[:]
-        names = Counter(tensor.name for tensor in graph.initializer)
-        if twice := [name for name, count in names.items() if count > 1]:
-            raise InvalidModelError(f"not a valid ONNX model: initializer {twice[0]!r} is there twice")
-        for attribute in (attribute for node in graph.node for attribute in node.attribute):
-            if attribute.type == onnx.AttributeProto.UNDEFINED:
-                raise InvalidModelError(f"not a valid ONNX model: attribute {attribute.name!r} has no type")
-            if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:  # of a Constant
-                attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
+        _put_right(graph)
     try:
         return ir.serde.deserialize_model(copy)
     except ir.serde.SerdeError as error:
@@ -80,6 +70,20 @@ def read(model: onnx.ModelProto) -> ir.Model:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ConfigError(f"the ONNX model cannot be read: {str(cause).splitlines()[0]}") from error
+
+
+def _put_right(graph: onnx.GraphProto) -> None:
+    """Make sparse tensors dense, and refuse damage: onnx-ir drops both without a word, or fails when it writes."""
+    graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
+    del graph.sparse_initializer[:]
+    names = Counter(tensor.name for tensor in graph.initializer)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise InvalidModelError(f"not a valid ONNX model: initializer {twice[0]!r} is there twice")
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.type == onnx.AttributeProto.UNDEFINED:
+            raise InvalidModelError(f"not a valid ONNX model: attribute {attribute.name!r} has no type")
+        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:  # of a Constant
+            attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
 
 
 def write(model: ir.Model) -> onnx.ModelProto:

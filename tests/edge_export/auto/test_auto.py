@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +173,9 @@ def test_the_recipe_builds(tmp_path: Path) -> None:
 
 
 def iso(row: int, step_s: float = 0.02) -> str:
-    return datetime.fromtimestamp(1_700_000_000 + row * step_s, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return datetime.fromtimestamp(1_700_000_000 + row * step_s, timezone.utc).isoformat(
+        sep=" ", timespec="milliseconds"
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from edge_export.recipe.network_spec import (  # noqa: E402
     SeparableCnn2d,
     Tcn,
 )
-from edge_export.training.loop import Training, answer, fit_labels, start  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
+from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
 from tests.edge_export.graphs import onnx_answers, windows  # noqa: E402

@@ -13,8 +13,8 @@ from edge_export.augment.corruptions import ArraySampler, class_weights  # noqa:
 from edge_export.networks import Classifier, build_network  # noqa: E402
 from edge_export.recipe.feature_spec import Raw  # noqa: E402
 from edge_export.recipe.network_spec import SeparableCnn1d  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
 from edge_export.training.loop import (  # noqa: E402
-    Training,
     Validation,
     answer,
     fit_best,

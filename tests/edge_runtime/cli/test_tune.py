@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import re
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.hardware import CACHE, EngineChoice, this_device
+from edge_runtime.system import toml
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import compile_cache
 from edge_runtime.tuning.results import Figure, Tuning
@@ -133,7 +133,7 @@ def test_one_that_is_not_worth_it_is_told_with_the_line_that_takes_it_all_the_sa
     assert why.startswith("not b on tensorrt: 50.1 us a window, 20.0 of them")
     assert why.endswith("against 100.0 us: it would have to save half of that to be worth its power and memory")
     line = instead.removeprefix("to have it all the same: ").removesuffix(" under [model]").replace(" and ", "\n")
-    assert tomllib.loads(line) == {"variant": "b", "accelerators": PROVIDERS}
+    assert toml.loads(line) == {"variant": "b", "accelerators": PROVIDERS}
 
 
 @pytest.mark.parametrize(("p50_us", "accelerator"), [(30.0, "tensorrt"), (30.1, None)])

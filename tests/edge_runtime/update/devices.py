@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
@@ -246,7 +246,7 @@ class Device:
         if self.error is not None:
             raise self.error
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Device:
         self._thread.start()
         self.until(lambda: self.answers.all)
         return self

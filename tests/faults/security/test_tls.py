@@ -18,7 +18,7 @@ import threading
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ class TlsServer:
             self.shaken += 1
             self.received += secure.recv(4096)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> TlsServer:
         self._thread.start()
         return self
 

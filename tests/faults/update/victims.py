@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from tests.integration.running import PATIENCE_S, ROOT, environment
 
@@ -62,7 +62,7 @@ class Life:
 class Victims:
     """The fork server."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Victims:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.update.victims"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment(PYTHONUNBUFFERED="1"),

@@ -97,22 +97,21 @@ def _plain_biases(graph: ir.Graph) -> None:
     for node in graph:
         if node.op_type not in {"Conv", "Gemm"} or len(node.inputs) < 3:
             continue
-        sources = [value.producer() if value is not None else None for value in node.inputs]
-        steps = [_step(source) for source in sources]
-        bias, given = sources[2], node.inputs[2]
-        if any(step is None for step in steps) or bias is None or given is None or len(bias.inputs) > 2:
+        bias = node.inputs[2]
+        source = bias.producer() if bias is not None else None
+        steps = [step for step in map(_step, node.inputs) if step is not None]
+        if bias is None or source is None or len(steps) < 3 or len(source.inputs) > 2 or sole_reader(bias) is None:
             continue
-        stored = constant(bias.inputs[0])
-        if stored is None or sole_reader(given) is None:
-            continue
-        real = _same_integers(stored, *(step for step in steps if step is not None))
+        stored = constant(source.inputs[0])
+        real = None if stored is None else _same_integers(stored, *steps)
         if real is not None:
-            node.replace_input_with(2, add_constant(graph, f"{given.name}_plain", real))
-            graph.remove(bias, safe=True)
+            node.replace_input_with(2, add_constant(graph, f"{bias.name}_plain", real))
+            graph.remove(source, safe=True)
 
 
-def _step(source: ir.Node | None) -> Array | None:
-    """The constant step of a DequantizeLinear; None for anything else."""
+def _step(value: ir.Value | None) -> Array | None:
+    """The constant step of what a DequantizeLinear computes; None for anything else."""
+    source = value.producer() if value is not None else None
     return constant(source.inputs[1]) if source is not None and source.op_type == "DequantizeLinear" else None
 
 

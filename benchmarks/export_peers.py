@@ -26,8 +26,8 @@ import numpy as np
 import onnx
 import orjson
 from edge_export.metrics import Judged, judge
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.minimise import slim
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct

@@ -20,7 +20,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -232,7 +232,7 @@ class Load:
             peer.sock.close()
         self._listener.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Load:
         return self
 
     def __exit__(self, *_error: object) -> None:

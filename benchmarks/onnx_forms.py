@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.write import prepare
 from onnxruntime import quantization

@@ -7,7 +7,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def median_of(values: Sequence[float]) -> float:
 def machine() -> dict[str, str]:
     """Where and when, and with what."""
     found = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{platform.machine()}, {_processor()}",
         "system": platform.platform(),
         "python": sys.version.split()[0],

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.quantize import Scheme
 from edge_export.streaming import State, StreamingModel, StreamingRunner, parity, quantize_streaming, to_streaming
 from edge_export.streaming.runner import session

@@ -1,5 +1,74 @@
-"""Small int8 models on live sensor streams, with a cloud for the hard cases."""
+"""Small int8 models on live sensor streams, with a cloud for the hard cases.
+
+These names are the public API (docs/embedding.md). Each is imported when it is first used: on a board, ``import
+edge_runtime`` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from edge_runtime._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from edge_runtime.app import App
+    from edge_runtime.config import AppConfig, load_config
+    from edge_runtime.embedding import open_model, replay
+    from edge_runtime.errors import BundleError, ConfigError, EdgeError
+    from edge_runtime.metrics import Metrics
+    from edge_runtime.model.config import ModelConfig
+    from edge_runtime.model.loading import Model
+    from edge_runtime.sinks import Sink
+    from edge_runtime.sources import Deliver, Source
+    from edge_runtime.system.loop import Loop
+    from edge_runtime.types import Answer, Correction, FinalAnswer, Prediction, Reading
+
+__all__ = [
+    "Answer",
+    "App",
+    "AppConfig",
+    "BundleError",
+    "ConfigError",
+    "Correction",
+    "Deliver",
+    "EdgeError",
+    "FinalAnswer",
+    "Loop",
+    "Metrics",
+    "Model",
+    "ModelConfig",
+    "Prediction",
+    "Reading",
+    "Sink",
+    "Source",
+    "__version__",
+    "load_config",
+    "open_model",
+    "replay",
+]
+
+_HOMES: Final = {
+    "app": ("App",),
+    "config": ("AppConfig", "load_config"),
+    "embedding": ("open_model", "replay"),
+    "errors": ("BundleError", "ConfigError", "EdgeError"),
+    "metrics": ("Metrics",),
+    "model.config": ("ModelConfig",),
+    "model.loading": ("Model",),
+    "sinks": ("Sink",),
+    "sources": ("Deliver", "Source"),
+    "system.loop": ("Loop",),
+    "types": ("Answer", "Correction", "FinalAnswer", "Prediction", "Reading"),
+}
+_HOME: Final = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

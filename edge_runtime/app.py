@@ -11,6 +11,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,8 @@ class App:
         metrics: receives everything that is counted.
         clock: where time comes from.
         model: loaded already; None loads the one that the configuration names.
-        more_sinks: besides those that the configuration names.
+        sources: objects of the caller's own, besides the sources that the configuration names.
+        sinks: the same for sinks. Both are opened by `run` and closed with the application.
         notifier: told when it is ready, that it is alive, and when it stops; closed with the rest.
         replace_process: called from another thread when a call into an engine hangs, with what the process that takes
             this one's place is to be given as `handed_over`. None: the hang is said, and ends when somebody ends it.
@@ -74,7 +76,8 @@ class App:
         rehearsal: it will not be run: updates count no start and change nothing.
 
     Raises:
-        EdgeError: something that the configuration names is missing, unusable or refused.
+        EdgeError: something that the configuration names is missing, unusable or refused; or there is no source or no
+            sink at all.
     """
 
     def __init__(
@@ -84,12 +87,14 @@ class App:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         model: Model | None = None,
-        more_sinks: Sequence[Sink] = (),
+        sources: Sequence[Source] = (),
+        sinks: Sequence[Sink] = (),
         notifier: SystemdNotifier | None = None,
         replace_process: Callable[[Mapping[str, object]], None] | None = None,
         handed_over: Mapping[str, object] | None = None,
         rehearsal: bool = False,
     ) -> None:
+        config.require_ends(sources, sinks)
         self.config = config
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
@@ -114,8 +119,8 @@ class App:
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
             self._broker_clients = _broker_clients(config, self.metrics)
-            self.sources = [self._source(i, part) for i, part in enumerate(config.source)]
-            self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *more_sinks]
+            self.sources = [*(self._source(i, part) for i, part in enumerate(config.source)), *sources]
+            self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *sinks]
             self.outbox = self._outbox(stack)
             self._budget_known = False  # what an earlier run spent has been read, and may be written over
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
@@ -311,8 +316,8 @@ class App:
             if self.counters is not None:
                 self.counters.open()
             self.pipeline.recover(self.model.manifest.input, self.config.window)
-            for source, part in zip(self.sources, self.config.source, strict=True):
-                source.open(self.loop, self.silence.watch(part, self.pipeline.deliver))
+            for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
+                source.open(self.loop, self.silence.watch(part or source.name, self.pipeline.deliver))
             self.silence.start(self.loop)
             self._begin_windows()
             if self.updates is not None:

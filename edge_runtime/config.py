@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import os
 import re
-import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -23,6 +23,7 @@ from edge_runtime.gate.config import GateConfig
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
+from edge_runtime.system import toml
 from edge_runtime.windowing.config import WindowConfig
 
 T = TypeVar("T")
@@ -45,8 +46,9 @@ class AppConfig:
     """Tells several applications on one host apart: part of the default client ids. Empty: made of this file's path, so
     that a broker's session is found again after a restart. Set it where the file may move."""
     model: ModelConfig
-    source: tuple[SourceConfig, ...]
-    sink: tuple[SinkConfig, ...]
+    source: tuple[SourceConfig, ...] = ()
+    """At least one, unless a program passes `edge_runtime.App` sources of its own; the same holds for sinks."""
+    sink: tuple[SinkConfig, ...] = ()
     broker: dict[str, BrokerConfig] = field(default_factory=dict)
     window: WindowConfig = field(default_factory=WindowConfig)
     gate: GateConfig = field(default_factory=GateConfig)
@@ -72,10 +74,6 @@ class AppConfig:
     def __post_init__(self) -> None:
         if self.silence_s < 0:
             raise ValueError("silence_s must not be negative")
-        if not self.source:
-            raise ValueError("at least one [[source]] is needed")
-        if not self.sink:
-            raise ValueError("at least one [[sink]] is needed")
         if self.cloud is not None and self.outbox is None:
             raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
         if self.update is not None and not self.model.trusted_keys:
@@ -96,6 +94,23 @@ class AppConfig:
                     raise ValueError(
                         f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
                     )
+
+    def require_ends(self, sources: Sequence[object] = (), sinks: Sequence[object] = ()) -> None:
+        """Refuse an application without a source or without a sink.
+
+        Args:
+            sources: objects that a program passes besides those that are configured.
+            sinks: the same.
+
+        Raises:
+            ConfigError: there is none at all; says where they go.
+        """
+        for kind, configured, passed in (("source", self.source, sources), ("sink", self.sink, sinks)):
+            if not configured and not passed:
+                raise ConfigError(
+                    f"at least one [[{kind}]] is needed in the configuration; "
+                    f"a Python program may pass objects instead: App(config, {kind}s=[...])"
+                )
 
     @property
     def state_file(self) -> Path | None:
@@ -123,17 +138,17 @@ class AppConfig:
         return None if path is None else path.with_name(f"{path.stem}.counters")
 
 
-def load(path: Path) -> AppConfig:
+def load_config(path: str | os.PathLike[str]) -> AppConfig:
     """Read and check a configuration file. Relative paths in it are taken from the file's own folder.
 
     Raises:
         ConfigError: one line with file, line and what to do.
     """
-    return parse(read_text(path), path)
+    return parse(read_text(Path(path)), Path(path))
 
 
 def parse(text: str, path: Path) -> AppConfig:
-    """As `load`, for a text that was read already; `path` names it in errors and anchors relative paths."""
+    """As `load_config`, for a text that was read already; `path` names it in errors and anchors relative paths."""
     config = parse_as(AppConfig, text, path, base=path.parent)
     return config if config.name else dataclasses.replace(config, name=_name_of(path))
 
@@ -170,8 +185,8 @@ def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, w
         ConfigError: one line with file, line and what to do.
     """
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = toml.loads(text)
+    except toml.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     try:
         return schema.load(cls, data, base=base)
@@ -188,8 +203,8 @@ _KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*
 def line_of(text: str, where: schema.PathOfKeys) -> int:
     """Line of the key that `where` leads to, or of the innermost table around it that the text spells out.
 
-    `tomllib` keeps no positions, so headers and keys are scanned once more; only a table or key that begins a line is
-    seen, and a value inside an inline table is reported at the line of that table.
+    The TOML reader keeps no positions, so headers and keys are scanned once more; only a table or key that begins a
+    line is seen, and a value inside an inline table is reported at the line of that table.
     """
     best, depth = 1, 0
     table: schema.PathOfKeys = ()

@@ -76,7 +76,7 @@ def check(name: str, found: Mapping[str, int], *, advice: str, arguments: list[s
         print(f"{name}: {entry}: {advice}", file=sys.stderr)
     for entry in better:
         print(
-            f"{name}: {entry}: no longer needed in {path.relative_to(CHECKOUT)}; run: python -m scripts.{name} --write",
+            f"{name}: {entry}: no longer needed in {path.relative_to(CHECKOUT)}; run: make baselines",
             file=sys.stderr,
         )
     return 1 if worse or better else 0

@@ -2,7 +2,7 @@
 
     python -m scripts.commit_subjects
 
-Looks at every commit after `BASE`, merges too (``merge: bring import contracts to main``). Does nothing where there is
+Looks at every commit after `BASE`, merges too (``merge: import contracts``). Does nothing where there is
 no git checkout, or where it is too shallow to hold `BASE`.
 """
 
@@ -18,7 +18,7 @@ from scripts.baselines import CHECKOUT
 BASE = "ed18fd6699ada3a1ee9fb805c6fa8c021443ef5b"
 """The commit that added this check; commits that do not descend from it had no such rule."""
 MOST = 72
-_SHAPE = re.compile(r"[a-z][\w./ ,-]*: [a-z][a-z-]* \S.*[^.]")
+_SHAPE = re.compile(r"(merge: \S|[a-z][\w./ ,-]*: [a-z][a-z-]* \S).*[^.]")
 
 
 def wrong(subject: str) -> str:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import complexipy
 
+from edge_runtime.system import toml
 from scripts.baselines import CHECKOUT, PRODUCT, check, product_files
 
 MOST = 15
@@ -63,7 +63,7 @@ def beyond_limits() -> set[tuple[str, str]]:
 
 
 def _lint() -> dict[str, Any]:
-    lint: dict[str, Any] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]["lint"]
+    lint: dict[str, Any] = toml.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]["lint"]
     return lint
 
 

@@ -15,9 +15,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    from tomllib import loads  # novermin
+else:
+    from tomli import loads
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FOLDER = CHECKOUT / "locks"
@@ -27,7 +31,7 @@ APART = ("tflite-runtime", "optimum", "litert")
 """Extras that cannot live in one environment with the others, so their versions may differ."""
 PLATFORMS = ("x86_64-manylinux_2_35", "aarch64-manylinux_2_35")
 """What must find a wheel of every package. 2.35 is older than the glibc of Debian 12 and that of Ubuntu 22.04."""
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 LACKING = (("tflite-runtime", "3.12"), ("tflite-runtime", "3.13"), ("litert", "aarch64"))
 """Locks, and the Pythons and processors that their packages have no wheels for."""
 TOO_NEW = ("backports-strenum<1.3",)
@@ -54,7 +58,7 @@ _OURS = re.compile(r"edge-runtime\[([a-z,-]+)\]")
 def projects() -> tuple[Mapping[str, object], Mapping[str, object]]:
     """The two pyproject.toml: the device's and the workstation's."""
     device, workstation = (CHECKOUT / place / "pyproject.toml" for place in (".", "export"))
-    return tomllib.loads(device.read_text("utf-8")), tomllib.loads(workstation.read_text("utf-8"))
+    return loads(device.read_text("utf-8")), loads(workstation.read_text("utf-8"))
 
 
 def wanted(device: Mapping[str, object], workstation: Mapping[str, object]) -> dict[str, list[str]]:
@@ -201,10 +205,10 @@ def _compile(needs: list[str], held: list[str], target: Path, *options: str, lef
         override = f"{left_out}{','.join(bounds)} ; platform_machine != 'armv7l'\n" if left_out else ""
         Path(scratch, "overrides.txt").write_text(override, "utf-8")
         _uv(
-            "compile", "pyproject.toml", "--universal", "--output-file", str(target), "--only-binary", ":all:",
-            "--preview-features", "artifact-hash-filtering", "--constraints", "held.txt", "--excludes", "excluded.txt",
-            "--overrides", "overrides.txt", "--no-emit-package", TORCH, "--custom-compile-command", "make lock",
-            "--exclude-newer", AGE, *options, folder=scratch,
+            "compile", "pyproject.toml", "--universal", "--python-version", PYTHONS[0], "--output-file", str(target),
+            "--only-binary", ":all:", "--preview-features", "artifact-hash-filtering", "--constraints", "held.txt",
+            "--excludes", "excluded.txt", "--overrides", "overrides.txt", "--no-emit-package", TORCH,
+            "--custom-compile-command", "make lock", "--exclude-newer", AGE, *options, folder=scratch,
         )  # fmt: skip
     # uv names that file beside those who asked for a package; it means nothing to a reader.
     target.write_text(target.read_text("utf-8").replace("    #   -c held.txt\n", ""), "utf-8")

@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from edge_runtime.system import toml
 from scripts.baselines import CHECKOUT, check, product_files
 
 ROOTS = ("edge_runtime", "edge_runtime.__main__", "edge_export._version")  # the last is read by its build backend
@@ -45,7 +45,7 @@ def entry_points(checkout: Path = CHECKOUT) -> set[str]:
     """Modules that an installed command or entry point starts with."""
     targets: list[str] = []
     for path in (checkout / "pyproject.toml", checkout / "export/pyproject.toml"):
-        project = tomllib.loads(path.read_text("utf-8"))["project"]
+        project = toml.loads(path.read_text("utf-8"))["project"]
         for group in (project.get("scripts", {}), *project.get("entry-points", {}).values()):
             targets += group.values()
     return {target.partition(":")[0] for target in targets}

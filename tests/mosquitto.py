@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 import pytest
 
@@ -78,7 +77,7 @@ class Mosquitto:
         path = self._folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, timeout_s: float = 60.0) -> Self:
+    def start(self, timeout_s: float = 60.0) -> Mosquitto:
         """Start it and wait until it accepts connections."""
         if self._process is not None:
             raise RuntimeError("mosquitto is running already")
@@ -120,7 +119,7 @@ class Mosquitto:
         """End it as a crash does (SIGKILL)."""
         self._end(kill=True)
 
-    def restart(self, *, kill: bool = False) -> Self:
+    def restart(self, *, kill: bool = False) -> Mosquitto:
         """End it, and start it again on the same port."""
         self._end(kill=kill)
         return self.start()
@@ -144,7 +143,7 @@ class Mosquitto:
             process.kill()
             process.wait()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Mosquitto:
         return self.start()
 
     def __exit__(

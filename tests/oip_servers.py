@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
@@ -116,7 +116,7 @@ class GrpcServer:
         self.url = f"{'grpc' if credentials is None else 'grpcs'}://localhost:{self.port}"
         self.garbage: bytes | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> GrpcServer:
         self._server.start()
         return self
 
@@ -203,7 +203,7 @@ class RawServer:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RawServer:
         self._threads[0].start()
         return self
 
@@ -324,7 +324,7 @@ def make_certificates(folder: Path) -> Certificates:
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
-    now = dt.datetime.now(dt.UTC)
+    now = dt.datetime.now(dt.timezone.utc)
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"test authority {folder.name}")])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
+
+from edge_runtime.system import toml
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAGE = (CHECKOUT / "CONTRIBUTING.md").read_text("utf-8")
@@ -16,8 +17,16 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert not [name for name in named if not (CHECKOUT / name).is_file()]
 
 
+def test_every_function_to_learn_from_is_where_the_page_says() -> None:
+    lines = re.findall(r"^- `([\w/]+\.py)`, (.+?):", PAGE, re.MULTILINE)
+    assert len(lines) > 5
+    for path, names in lines:
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
+            assert f"def {name}(" in (CHECKOUT / path).read_text("utf-8"), f"{path}: {name}"
+
+
 def test_the_picture_has_the_layers_that_import_linter_checks() -> None:
-    linter = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    linter = toml.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
     runtime, export = (one["layers"] for one in linter["contracts"] if one["type"] == "layers")
     picture = PAGE.split("```")[1].strip().splitlines()[2:]
     drawn = [re.split(r"\s{2,}", line.strip()) for line in picture]

@@ -107,6 +107,11 @@ def test_what_is_installed_together_has_one_version() -> None:
                 assert version == known, f"{package}: {known} in {other}, {version} in {name}"
 
 
+def test_both_distributions_have_one_version() -> None:
+    device, workstation = (ROOT / place / "_version.py" for place in ("edge_runtime", "export/edge_export"))
+    assert device.read_text("utf-8") == workstation.read_text("utf-8")
+
+
 def test_no_lock_brings_torch_or_what_its_gpu_build_needs() -> None:
     names = {package for text in FILES.values() for package, _, _ in locks.pins(text)}
     assert not [name for name in names if re.match(r"torch$|nvidia-|cuda-|triton$", name)]

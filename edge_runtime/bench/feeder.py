@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
-from typing import Final, Self
+from typing import Final
 
 from edge_runtime.mqtt.packets import (
     CONNECT,
@@ -60,7 +60,7 @@ class Feeder:
         self.results: list[bytes] = []
         self.subscribed = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Feeder:
         return self
 
     def __exit__(self, *_error: object) -> None:

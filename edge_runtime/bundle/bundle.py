@@ -15,9 +15,8 @@ import os
 import stat
 import weakref
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ from edge_runtime.errors import (
     SignatureError,
 )
 from edge_runtime.manifest import File, Manifest, Variant
+from edge_runtime.system.iso8601 import parse_date
 
 Floats = npt.NDArray[np.float32]
 
@@ -63,7 +63,7 @@ class Bundle:
         self._archive = archive
         self._finalizer = weakref.finalize(self, os.close, fd)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Bundle:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,8 +138,8 @@ class Bundle:
         """Return whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""
         if not self.manifest.expires:
             return False
-        today = datetime.fromtimestamp(clock.wall(), UTC).date()
-        return today > date.fromisoformat(self.manifest.expires)
+        today = datetime.fromtimestamp(clock.wall(), timezone.utc).date()
+        return today > parse_date(self.manifest.expires)
 
     @property
     def size(self) -> int:
@@ -245,7 +245,7 @@ def _check_manifest(contents: Manifest) -> None:
         value = getattr(contents, key)
         try:
             if value:
-                date.fromisoformat(value)
+                parse_date(value)
         except ValueError as error:
             raise ManifestError(f"manifest.json: {key} must be a date such as 2027-01-31, got '{value}'") from error
 

@@ -43,7 +43,8 @@ _MAX_KEY_BYTES = 16 * 1024  # a public key in PEM has about 200 bytes
 _HASHES = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 """Hash by curve, as the specification pairs them; other curves are refused."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_STRING = re.compile(r'"[^"]*"?')
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
@@ -236,7 +237,7 @@ def _parsed(data: bytes) -> Any:
     try:
         text = data.decode("utf-8")
         depth = deepest = 0
-        for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        for bracket in _BRACKET.findall(_STRING.sub("", _ESCAPE.sub("", text))):
             depth += 1 if bracket in "[{" else -1
             deepest = max(deepest, depth)
         if deepest > _MAX_DEPTH:

@@ -25,6 +25,10 @@ from typing import Any, NoReturn
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
+SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
+"""Keeps the working directory off the path of modules. Python 3.10 can do it only together with ignoring the user's own
+packages (``~/.local``) and PYTHONPATH."""
+
 COMMANDS = (
     "run",
     "replay",

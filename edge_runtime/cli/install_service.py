@@ -63,7 +63,8 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.model.accelerator_choice import expected  # noqa: PLC0415
 
     file = options.config.absolute()
-    app = configuration.load(file)
+    app = configuration.load_config(file)
+    app.require_ends()
     # One that has won here needs its device nodes as much as one that is configured.
     app = dataclasses.replace(app, model=dataclasses.replace(app.model, accelerators=expected(app.model)))
     try:

@@ -106,7 +106,7 @@ def _config(where: Path) -> OutboxConfig:
             return OutboxConfig(path=where)
     from edge_runtime import config  # noqa: PLC0415 - numpy and the rest
 
-    outbox = config.load(where).outbox
+    outbox = config.load_config(where).outbox
     if outbox is None:
         raise ConfigError(f"{where}: there is no [outbox], so nothing waits anywhere")
     return outbox
@@ -251,7 +251,7 @@ def _tensor(body: bytes) -> dict[str, float]:
 
 def _when(wall: float) -> str:
     try:
-        return dt.datetime.fromtimestamp(wall, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return dt.datetime.fromtimestamp(wall, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return f"{wall:g}"  # a clock that was years off
 

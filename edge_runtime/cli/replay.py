@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Replay everything, then say what became of it."""
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.config import AppConfig  # noqa: PLC0415
-    from edge_runtime.model.config import ModelConfig  # noqa: PLC0415
+    from edge_runtime.embedding import single_variant  # noqa: PLC0415
     from edge_runtime.sinks.jsonl import JsonlSinkConfig  # noqa: PLC0415
     from edge_runtime.sinks.stdout import StdoutSinkConfig  # noqa: PLC0415
     from edge_runtime.sources.recording import RecordingConfig  # noqa: PLC0415
@@ -73,14 +73,7 @@ def run(options: argparse.Namespace) -> int:
                 raise ConfigError(f"--out {options.out}: is read as well; name another file")
     try:
         config = AppConfig(
-            # Who names a file by hand has said what is to run; a key makes sure of it.
-            model=ModelConfig(
-                bundle=options.bundle,
-                trusted_keys=tuple(options.trusted_keys),
-                unsigned="refuse" if options.trusted_keys else "allow",
-                variant=options.variant,
-                failover="off",  # a replay answers with one variant, or says why not
-            ),
+            model=single_variant(options.bundle, options.trusted_keys, options.variant),
             source=(
                 RecordingConfig(
                     files=tuple(options.files),

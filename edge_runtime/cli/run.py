@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.cli import exits
+from edge_runtime.cli import SAFE_PATH, exits
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.system import malloc as heap  # noqa: PLC0415
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
 
-    config = configuration.load(options.config)
+    config = configuration.load_config(options.config)
     if options.check:  # measuring takes a while, and would be remembered
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
     notifier = SystemdNotifier() if options.check else SystemdNotifier.from_environment(os.environ)
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         """Start the same program with the same process number, since an engine hangs in this process."""
         flags = ["--json"] if options.json else []
         arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
-        safe = ["-P"] if sys.flags.safe_path else []
+        safe = [SAFE_PATH] if getattr(sys.flags, "safe_path", sys.flags.isolated) else []
         os.execv(sys.executable, [sys.executable, *safe, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
 
     app = App(

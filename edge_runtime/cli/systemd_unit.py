@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edge_runtime.cli import SAFE_PATH
 from edge_runtime.config import AppConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.tuning.results import file_for
@@ -221,7 +222,7 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
 
 def _process(config: ServiceConfig, groups: Sequence[str]) -> list[str]:
     """List the settings for the process: program, folder and user."""
-    command = [str(config.python), "-P", "-m", "edge_runtime", "run", str(config.app)]
+    command = [str(config.python), SAFE_PATH, "-m", "edge_runtime", "run", str(config.app)]
     return [
         "Type=notify",
         "NotifyAccess=main",

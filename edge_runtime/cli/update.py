@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.update.update_store import UpdateStore  # noqa: PLC0415
 
-    config = configuration.load(options.config)
+    config = configuration.load_config(options.config)
     if config.update is None:
         raise ConfigError(f"{options.config} has no table [update]; see docs/updates.md")
     store = UpdateStore(config.update.folder, read_only=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from edge_runtime.system.secrets import SecretFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetadata:
-    """What a server says of a model; `inputs` and `outputs` are empty where it says nothing (MLServer may)."""
+    """Metadata of a model; `inputs` and `outputs` are empty where it says nothing (MLServer may)."""
 
     name: str
     versions: tuple[str, ...] = ()
@@ -38,9 +38,12 @@ class ModelMetadata:
 
     @property
     def batched(self) -> bool:
-        """Whether every tensor leaves its first dimension open, which is then the batch."""
+        """Return whether every tensor leaves its first dimension open, which is then the batch."""
         tensors = (*self.inputs, *self.outputs)
         return bool(tensors) and all(spec.shape[:1] == (-1,) for spec in tensors)
+
+
+C = TypeVar("C", bound="CloudClient")
 
 
 class CloudClient(ABC):
@@ -60,7 +63,7 @@ class CloudClient(ABC):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether the model can answer now, by the server's own word (``/v2/models/<m>/ready``). Never raises."""
+        """Ask whether the model can answer now, by the server's word (``/v2/models/<m>/ready``). Never raises."""
 
     @abstractmethod
     def close(self) -> None:
@@ -164,7 +167,7 @@ class CloudClient(ABC):
             self._clock.sleep(min(1.0, left))
         return True
 
-    def __enter__(self) -> Self:
+    def __enter__(self: C) -> C:
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Writes hard cases down, and knows when it cannot: a disk that is full, failing or read-only stops nothing else.
+"""Outbox committer: commits hard cases in groups, and drops and counts them while the disk rejects writes.
 
 ::
 
@@ -6,9 +6,9 @@
      ▲                                                                                     │
      └──── a small durable write works, tried after 0.1 s, 0.2 s, 0.4 s ... every 5 s ◄─────┘
 
-While it fails, nothing is accepted: whoever has cases is told so (`Committer.failure_reason`) and counts them as
-dropped; those on their way are dropped and counted too. What was accepted before waits on the disk, and goes on where
-it was when the disk works again. Why it is so: docs/decisions/0005-outbox-on-sqlite.md.
+While it fails, nothing is accepted: the loop reads why (`Committer.failure_reason`) and counts cases as dropped;
+those on their way are dropped and counted too. What was accepted before waits on the disk, and goes on where it was
+when the disk works again. Why it is so: docs/decisions/0005-outbox-on-sqlite.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Then = Callable[[bytes | None], None]
 
 
 class Committer:
-    """The only one who writes to the outbox what the loop hands over. One thread; `failure_reason` may be read by any.
+    """Writer of the cases that the loop hands over. Belongs to one thread; any may read `failure_reason`.
 
     Args:
         outbox: where cases go; may be unopened, and fail to open.
@@ -135,7 +135,7 @@ class Committer:
             self._unsettled_warned = False
 
     def closings(self, limit: int) -> list[Closing]:
-        """What the sinks are to be told of cases that have left; nothing while the disk fails."""
+        """Read closings that the sinks have still to be told of; none while the disk fails."""
         if self.failure_reason or self._published or not self._outbox.unpublished:
             return []
         try:

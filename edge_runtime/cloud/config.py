@@ -108,7 +108,7 @@ class CloudConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EscalationConfig:
-    """How hard cases are asked and what the cloud's output means."""
+    """Settings of the questions to the cloud, and the meaning of its output."""
 
     deadline_s: float = 60.0
     """An answer after this is published all the same, marked late."""

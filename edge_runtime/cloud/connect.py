@@ -8,7 +8,7 @@ from edge_runtime.cloud.config import CloudConfig
 
 
 def connect(config: CloudConfig, clock: Clock | None = None) -> CloudClient:
-    """The client for a configuration. Opens no connection yet.
+    """Make the client for a configuration; it opens no connection yet.
 
     Raises:
         ConfigError: a file is unreadable, or the extra for gRPC is not installed.

@@ -38,7 +38,7 @@ LIVE, AUDIT = 0, 1  # priorities in the outbox
 
 
 class Publish(Protocol):
-    """How corrections and final messages reach the sinks: `Pipeline.publish`."""
+    """Publisher of corrections and final messages to the sinks: `Pipeline.publish`."""
 
     def __call__(self, answers: Sequence[Correction | FinalAnswer], done: Done, /) -> None:
         """Hand over; `done` when they are safe."""

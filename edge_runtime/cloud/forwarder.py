@@ -93,7 +93,7 @@ class Forwarder:
         self._work.set()
 
     def published(self) -> None:
-        """The sinks have the corrections of one request."""
+        """Note that the sinks have the corrections of one request."""
         self._publishing.release()
 
     def _forward_forever(self) -> None:
@@ -142,7 +142,7 @@ class Forwarder:
         return ready
 
     def _choose(self, cases: list[HardCase]) -> list[HardCase]:
-        """Whom to ask for together; the others go back.
+        """Choose the cases to ask for together; the others go back.
 
         A case that makes the server fail must not take its neighbours with it for ever: one that was refused, or has
         failed a few times, is asked for alone. While the queue is held, it is probed with the case that has failed

@@ -81,7 +81,7 @@ _CONTENTS = {
 }
 
 # Codes that no repetition heals. All others are like HTTP 5xx or 429; UNAUTHENTICATED and PERMISSION_DENIED are
-# healed by whoever renews the token.
+# healed by an operator who renews the token.
 _REJECTED = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE",
                        "UNIMPLEMENTED", "DATA_LOSS"})  # fmt: skip
 _CREDENTIALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
@@ -94,7 +94,7 @@ _PUSHBACK = "grpc-retry-pushback-ms"  # how a server says Retry-After in gRPC (g
 
 @functools.cache
 def messages() -> SimpleNamespace:
-    """The message classes of the protocol, by name.
+    """Make the message classes of the protocol, by name.
 
     Raises:
         ConfigError: protobuf is not installed.
@@ -135,7 +135,7 @@ def messages() -> SimpleNamespace:
 
 
 class GrpcClient(CloudClient):
-    """See `CloudClient`. One channel, made at the first call, shared by all threads; gRPC reconnects it by itself."""
+    """See `CloudClient`. One channel, made at the first call, shared by all threads; gRPC reconnects it on its own."""
 
     def __init__(self, config: CloudConfig, clock: Clock) -> None:
         super().__init__(config, clock)
@@ -153,7 +153,7 @@ class GrpcClient(CloudClient):
         self._calls: dict[str, Any] = {}
 
     def ready(self) -> bool:
-        """Whether the model can answer now."""
+        """Return whether the model can answer now."""
         request = self._messages.ModelReadyRequest(name=self._config.model, version=self._config.version or "")
         deadline = self._clock.monotonic() + min(self._config.connect_timeout_s + self._config.timeout_s, 30.0)
         try:
@@ -229,7 +229,7 @@ class GrpcClient(CloudClient):
         )
 
     def _tensors(self, answer: Any) -> dict[str, Array]:
-        """The outputs, from raw bytes where the server uses them, from typed lists where not."""
+        """Read the outputs, from raw bytes where the server uses them, else from typed lists."""
         raw = list(answer.raw_output_contents)
         if len(answer.outputs) > self._limits.max_tensors or (raw and len(raw) != len(answer.outputs)):
             raise InputError("size", f"{len(answer.outputs)} outputs came with {len(raw)} raw contents")
@@ -309,7 +309,7 @@ class GrpcClient(CloudClient):
         return self._parse(f"{method}Response", data)
 
     def _patience(self) -> float:
-        """A unary call shows no sign of life before its answer, so silence and connecting are bounded together."""
+        """Call, with one bound for connecting and silence: a unary call shows no sign of life before its answer."""
         return self._config.connect_timeout_s + self._config.timeout_s
 
     def _parse(self, name: str, data: bytes) -> Any:

@@ -71,11 +71,11 @@ class HttpClient(CloudClient):
 
     @property
     def format(self) -> str:
-        """What the endpoint turned out to understand: ``undecided``, ``binary`` or ``json``."""
+        """Return the format that the endpoint understands: ``undecided``, ``binary`` or ``json``."""
         return self._format
 
     def ready(self) -> bool:
-        """Whether the model can answer now; judged by the status code, since servers differ in the body."""
+        """Return whether the model can answer now; judged by the status code, since servers differ in the body."""
         deadline = self._clock.monotonic() + min(self._config.connect_timeout_s + self._config.timeout_s, 30.0)
         try:
             return self._call("GET", f"{self._path}/ready", deadline).status == 200
@@ -206,7 +206,7 @@ class HttpClient(CloudClient):
         return f"{method} {path} HTTP/1.1\r\n{self._fixed_head}{secret}{framing}\r\n".encode("ascii")
 
     def _frame(self, body: Body | None) -> tuple[tuple[Buffer, ...], str]:
-        """The bytes to send after the headers, and the headers that describe them."""
+        """Return the bytes to send after the headers, and the headers that describe them."""
         if body is None:
             return (), ""
         framing = f"Content-Type: {body.content_type}\r\n"
@@ -221,11 +221,11 @@ class HttpClient(CloudClient):
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
     def _error(self, answer: Answer) -> CloudError:
-        """The error that a status other than 200 stands for."""
+        """Return the error that a status other than 200 stands for."""
         status = answer.status
         text = f"{self._where} answered {status}: {_message(answer.body)}"
         if status in (401, 403):
-            # Not the fault of this hard case, and healed by whoever renews the token: keep it.
+            # Not the fault of this hard case, and healed by an operator who renews the token: keep it.
             return CloudUnavailable(f"{text}; check token_file, header_files or the client certificate")
         if 300 <= status < 400:
             # Captive portals answer like this, and go away.
@@ -236,7 +236,7 @@ class HttpClient(CloudClient):
 
 
 def _message(body: Buffer) -> str:
-    """What an error answer says, on one line: ``{"error": ...}``, FastAPI's ``{"detail": ...}``, or its first words."""
+    """Return the text of an error answer, on one line: ``{"error": ...}``, ``{"detail": ...}``, or its first words."""
     try:
         document = decode_object(body)
     except InputError:

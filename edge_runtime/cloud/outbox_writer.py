@@ -94,11 +94,11 @@ class OutboxWriter:
         self.commits.put(submission)
 
     def ack(self, answers: Mapping[str, bytes]) -> None:
-        """The sinks have these answers, by the id of their case: the cases may leave."""
+        """Let cases leave whose answers the sinks have; answers by the id of their case."""
         self.commits.put(_Acked(answers, ()))
 
     def ack_closings(self, numbers: Sequence[int]) -> None:
-        """The sinks have the final messages of these closings, or none was due."""
+        """Let closings leave whose final messages the sinks have, or that need none."""
         self.commits.put(_Acked({}, numbers))
 
     def save_state(self, name: str, value: bytes) -> None:

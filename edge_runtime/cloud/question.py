@@ -1,4 +1,4 @@
-"""The cloud's model as hard cases see it: what it is asked, and what its answers mean."""
+"""Question and answer: hard cases as one request to the cloud's model, its answer as corrections."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CloudModel:
         self.history = manifest.input.history
         """Samples of a whole case."""
         self.takes_short: bool | None = None
-        """Whether it takes cases with fewer samples: its input leaves that axis open. None: it was never asked."""
+        """True if it takes cases with fewer samples: its input leaves that axis open. None: it was never asked."""
         self.checked = False
         """It is known to take what this device sends. False looks again before the next case."""
 
@@ -96,7 +96,7 @@ class CloudModel:
         return self._readable(answer, len(cases))
 
     def correction(self, case: HardCase, row: Float32) -> Correction:
-        """What is published of a case whose probabilities are these."""
+        """Make the correction of a case from its probabilities."""
         meta = orjson.loads(case.meta)
         waited = max(0.0, self._clock.wall() - case.created)
         scores = np.round(row.astype(np.float64), 7).tolist()
@@ -121,7 +121,7 @@ class CloudModel:
         )
 
     def closing(self, closing: Closing) -> Correction | FinalAnswer | None:
-        """What is published of a case that has left the outbox; None where nothing was promised (an audit)."""
+        """Make the last message of a case that has left the outbox; None where nothing was promised (an audit)."""
         try:
             meta = orjson.loads(closing.meta) if closing.meta else {}
         except orjson.JSONDecodeError:
@@ -149,7 +149,7 @@ class CloudModel:
         )
 
     def _samples(self, case: HardCase) -> int:
-        """How many samples a case has.
+        """Return how many samples a case has.
 
         Raises:
             UnaskableCase: it is of another bundle, or shorter than what the model takes.
@@ -172,7 +172,7 @@ class CloudModel:
         self.checked = True
 
     def _readable(self, answer: Array | None, n: int) -> Float32:
-        """The answer as probabilities, or CloudRejected: nobody acts on nonsense."""
+        """Return the answer as probabilities; CloudRejected if it is none."""
         if answer is None or answer.shape != (n, len(self._labels)) or answer.dtype.kind not in "fiu":
             shape = "nothing" if answer is None else f"{answer.dtype} {answer.shape}"
             raise CloudRejected(f"the cloud answered {shape} where ({n}, {len(self._labels)}) numbers are due", None)

@@ -35,7 +35,7 @@ class UnaskableCase(CloudRejected):
 
 
 class Decision(Enum):
-    """What to do with the cases of a request that failed."""
+    """Decision about the cases of a request that failed."""
 
     WAIT = "wait"
     """The cloud cannot be asked now: all of them later, and nothing else before."""
@@ -53,7 +53,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What was known when a request failed."""
+    """State of knowledge when a request failed."""
 
     cases: int
     """In the request."""
@@ -68,7 +68,7 @@ class History:
 
 
 def decide(error: CloudError | ConfigError, history: History, *, unreadable_attempts: int) -> Decision:
-    """What becomes of the cases of a failed request. The first rule that fits decides.
+    """Decide what becomes of the cases of a failed request. The first rule that fits decides.
 
     1. The cloud is unavailable: WAIT.
     2. The request was not made because the model is missing or does not fit, or a model that has not been seen to fit
@@ -99,7 +99,7 @@ def decide(error: CloudError | ConfigError, history: History, *, unreadable_atte
 
 
 class Refusals:
-    """Which cases the cloud has refused in this run, and how often it has answered well. One thread's.
+    """History of refusals in this run, by case, and of good answers. One thread's.
 
     At most 10,000 cases are remembered; one that was forgotten is found again.
     """
@@ -110,11 +110,11 @@ class Refusals:
         self._cases: dict[str, tuple[int, int]] = {}  # refusals that count, and good answers before the last one
 
     def __contains__(self, case_id: str) -> bool:
-        """Whether the case was refused, or was part of a request that was: it is asked for alone."""
+        """Return whether the case was refused, or was part of a request that was: it is asked for alone."""
         return case_id in self._cases
 
     def answered(self, ids: Iterable[str]) -> None:
-        """The cloud has answered these well."""
+        """Note that the cloud has answered these well."""
         self._good_answers += 1
         self._in_a_row = 0
         self.forget(ids)
@@ -132,17 +132,17 @@ class Refusals:
         )
 
     def split(self, ids: Iterable[str]) -> None:
-        """A request for these together was refused."""
+        """Note that a request for these together was refused."""
         for id_ in ids:
             self._note(id_, self._cases.get(id_, (0, -1)))
 
     def refused(self, case_id: str, history: History) -> None:
-        """Take note that the broker refused; the connection is about to end."""
+        """Note that this one was refused alone."""
         self._in_a_row += 1
         self._note(case_id, (history.counted, self._good_answers))
 
     def forget(self, ids: Iterable[str]) -> None:
-        """These have left."""
+        """Drop what is known of cases that have left."""
         for id_ in ids:
             self._cases.pop(id_, None)
 

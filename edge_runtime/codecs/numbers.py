@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache, reduce
 from operator import iconcat
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import InputError
+from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.types import Float32, Float64
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
@@ -220,11 +220,8 @@ def iso8601(text: Any) -> float:
     if not isinstance(text, str) or len(text) > 64:
         raise InputError("bad_time", "the time stamp is not an ISO 8601 text")
     try:
-        moment = datetime.fromisoformat(text.strip())
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return check_stamp(moment.timestamp())
-    except (ValueError, OverflowError):
+        return check_stamp(parse_time(text.strip()))
+    except ValueError:
         raise InputError("bad_time", f"{text[:40]!r} is not an ISO 8601 date and time") from None
 
 

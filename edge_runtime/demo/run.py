@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
     clock = SystemClock()
     began = clock.monotonic()
     recordings = load_recordings(demo.folder / "recordings.npz")
-    config = configuration.load(demo.folder / "app.toml")
+    config = configuration.load_config(demo.folder / "app.toml")
     demo.state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_terminated_as_interrupted())
@@ -118,7 +118,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         turns = plan(recordings, WATCHES, base, rate)
         tally, metrics = Tally(Truth(turns)), Metrics()
         addressed = _addressed(config, url, cloud.url, demo.state)
-        app = App(addressed, metrics=metrics, clock=clock, model=model, more_sinks=[tally])
+        app = App(addressed, metrics=metrics, clock=clock, model=model, sinks=[tally])
         view = View(tally, metrics, Truth(turns).watches, out=out)
         _say(
             out,
@@ -269,7 +269,7 @@ class _Server:
         self.up = False
         self.url = ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> _Server:
         self.should_be(up=True)
         return self
 

@@ -1,1 +1,1 @@
-"""What survives a power cut: the outbox, the log of readings, begun windows, drop counters."""
+"""Durable state, which survives a power cut: the outbox, the reading log, begun windows, drop counters."""

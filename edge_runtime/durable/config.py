@@ -22,7 +22,7 @@ WhenFull = Literal["reject", "drop_oldest", "drop_least_valuable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxConfig:
-    """How much to keep, for how long, and what to do at the limit.
+    """Limits of the outbox: how much is kept, for how long, and what happens at the limit.
 
     Raises:
         ValueError: a limit that cannot work.
@@ -86,7 +86,7 @@ class OutboxConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingLogConfig:
-    """Where readings are written down, and how much of them."""
+    """Settings of the reading log: where readings are written, and how much of them."""
 
     path: Path
     """A file beside which SQLite keeps its log; its folder must exist."""

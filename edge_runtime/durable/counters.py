@@ -65,7 +65,7 @@ class Totals:
 
 
 def read_totals(path: Path) -> Totals | None:
-    """What was written last; None where there is nothing readable. Works beside a running application."""
+    """Read what was written last; None where nothing is readable. Works beside a running application."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -194,7 +194,7 @@ class LifetimeCounters:
         self._written, self._written_at = now, self._clock.monotonic()
 
     def _removed(self) -> bool:
-        """Somebody has deleted or replaced the file."""
+        """Handle a file that was deleted or replaced."""
         try:
             return self._fd >= 0 and not os.path.samestat(self._path.stat(), os.fstat(self._fd))
         except OSError:

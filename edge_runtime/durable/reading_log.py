@@ -65,7 +65,7 @@ _Job = _Commit | _TakenOver
 
 
 class _State(Enum):
-    """What may be written to the file; the committing thread's own."""
+    """State of the file: what may be written to it. Belongs to the committing thread."""
 
     UNREAD = "unread"
     """Nothing: what the run before has left could not be read yet."""
@@ -143,7 +143,7 @@ class ReadingLog:
             Windows that the run before completed and may not have answered safely, and what to call when they are.
 
         Raises:
-            StoreInUse, StoreUnusable: the file is somebody else's, or its path or permissions are wrong. A disk that
+            StoreInUse, StoreUnusable: the file is another program's, or its path or permissions are wrong. A disk that
                 fails, or cannot be written to, is no reason not to start.
         """
         self._window_config = config
@@ -173,7 +173,7 @@ class ReadingLog:
         self._metrics.counts["replayed_readings_total"] += readings
 
     def _inherit(self, left: Recovered) -> None:
-        """What the run before has left could be read at last; this one has begun anew meanwhile."""
+        """Take over what the run before has left, which was read late; this run has begun windows meanwhile."""
         if self._spec is None or self._late is None:
             return
         begun = Windower(self._spec, self._window_config, Metrics())  # its own counts: the run before has counted them

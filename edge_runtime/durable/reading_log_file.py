@@ -26,6 +26,7 @@ from typing import NamedTuple
 from edge_runtime.durable.outbox.open_db import close_quietly, explain, fold_log, give_up, sync_folder
 from edge_runtime.durable.outbox.path_checks import identity_of, is_removed, refuse_foreign
 from edge_runtime.durable.outbox.schema import Connect, Connection, connect_sqlite, memory_for
+from edge_runtime.durable.sqlite_errors import Code, primary_code
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ _TABLES = (
     crc INTEGER NOT NULL, body BLOB NOT NULL)""",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
-# Whatever a spoilt row says that its values are: text that is not UTF-8 would end the reading.
+# Whatever a corrupt row says that its values are: text that is not UTF-8 would end the reading.
 _SNAPSHOT = """SELECT CAST(seq AS INTEGER), CAST(contract AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)
     FROM snapshot"""
 _TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(body AS BLOB) FROM turns
@@ -52,24 +53,24 @@ _TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(bod
 
 
 _DAMAGE = {
-    sqlite3.SQLITE_ERROR,  # "no such column": a spoilt table definition
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_TOOBIG,
-    sqlite3.SQLITE_CONSTRAINT,
-    sqlite3.SQLITE_MISMATCH,
+    Code.ERROR,  # "no such column": a corrupt table definition
+    Code.CORRUPT,
+    Code.NOTADB,
+    Code.TOOBIG,
+    Code.CONSTRAINT,
+    Code.MISMATCH,
 }
 
 
 class LogEntry(NamedTuple):
-    """What one turn of the loop has accepted."""
+    """Readings that one turn of the loop has accepted."""
 
     seq: int
     body: bytes
 
 
 class Recovered(NamedTuple):
-    """What the run before has left."""
+    """State that the run before has left."""
 
     contract: str
     """Of the snapshot; empty if there is none."""
@@ -109,10 +110,10 @@ class ReadingLogFile:
         self._headless = False  # a new file, in the place of one that turned out to be damaged while it was written to
 
     def read(self) -> Recovered:
-        """What the run before has left. A file that is damaged is set aside, and nothing of it is left.
+        """Read what the run before has left. A file that is damaged is set aside, and nothing of it is left.
 
         Raises:
-            StoreInUse, StoreUnusable: somebody else has the file, or it is somebody else's; its folder is missing or
+            StoreInUse, StoreUnusable: somebody else has the file, or it is another program's; its folder is missing or
                 forbidden.
             StoreError: the disk is full, read-only or failing; that may pass.
         """
@@ -152,7 +153,7 @@ class ReadingLogFile:
         """
         self._notice_removal()
         if self._headless:
-            raise StoreError(f"the reading log {self._path} begins anew: a snapshot comes first")
+            raise StoreError(f"the reading log {self._path} is recreated: a snapshot comes first")
         rows = [(entry.seq, settled, _checksum(entry.seq, settled, entry.body), entry.body) for entry in entries]
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
@@ -240,7 +241,7 @@ class ReadingLogFile:
                     raise sqlite3.DatabaseError("its header has another application's number")
                 if tables:
                     raise StoreUnusable(
-                        f"{self._path} is somebody else's database, not a reading log; choose another path"
+                        f"{self._path} is another program's database, not a reading log; choose another path"
                     )
                 db.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES:
@@ -274,7 +275,7 @@ class ReadingLogFile:
         return Recovered(contract, snapshot, last, entries, settled, len(rows) - len(entries))
 
     def _lock(self) -> int:
-        """A lock file, as the outbox has one (`edge_runtime.durable.outbox.open_db.lock`)."""
+        """Lock a file beside the database, as the outbox does (`edge_runtime.durable.outbox.open_db.lock`)."""
         if not self._path.parent.is_dir():
             raise StoreUnusable(
                 f"the reading log's folder {self._path.parent} does not exist; create it or change the path"
@@ -295,15 +296,14 @@ class ReadingLogFile:
             give_up(self._path, db)
 
     def _explain(self, error: Exception) -> StoreError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
+        if primary_code(error) == Code.FULL:
             return StoreFull(f"no room for the reading log {self._path}: free space on its disk")
         return StoreError(f"the reading log {self._path} failed ({error}); check its disk")
 
 
 def _is_damage(error: Exception) -> bool:
     """Rather than a full or failing disk: a file that is not as we wrote it, or whose rows contradict each other."""
-    code = getattr(error, "sqlite_errorcode", None)
+    code = primary_code(error)
     if code is None:  # not from SQLite: what it gave could not be decoded, or failed its checksum
         return not isinstance(error, sqlite3.ProgrammingError)
-    return code & 0xFF in _DAMAGE
+    return code in _DAMAGE

@@ -1,4 +1,4 @@
-"""What the rows of a reading log hold, as bytes: readings, or a windower's state and the windows not answered safely.
+"""Records of the reading log, as bytes: readings, or a windower's state and the windows not answered safely.
 
 A row is the length of a JSON head, the head, and the arrays that it speaks of, in their order. No checksum: the row has
 one (`edge_runtime.durable.reading_log_file`).
@@ -42,7 +42,7 @@ class _Blobs:
 
 
 def encode_readings(readings: Sequence[Reading]) -> bytes:
-    """The readings of a turn: one stamp a reading, or one a sample."""
+    """Encode the readings of a turn: one stamp a reading, or one a sample."""
     heads: list[Any] = []
     blobs: list[bytes] = []
     for key, t, values, period in readings:
@@ -56,7 +56,7 @@ def encode_readings(readings: Sequence[Reading]) -> bytes:
 
 
 def decode_readings(body: bytes) -> list[Reading]:
-    """What `encode_readings` wrote; views of its bytes."""
+    """Decode what `encode_readings` wrote; views of its bytes."""
     blobs = _Blobs(body)
     readings = []
     for key, t, period, n, channels in blobs.head:
@@ -101,7 +101,7 @@ def encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyStat
 
 
 def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:
-    """What `encode_snapshot` wrote, for `Windower.restore`; nothing for no bytes."""
+    """Decode what `encode_snapshot` wrote, for `Windower.restore`; nothing for no bytes."""
     if not body:
         return [], []
     blobs = _Blobs(body)

@@ -96,7 +96,7 @@ class Progress:
         if left.contract == self.contract:
             windows, readings = self._replay(left, windower)
         elif left.snapshot or left.entries:
-            log.warning("the reading log %s was written for other windows and begins anew", self._path)
+            log.warning("the reading log %s was written for other windows and is recreated", self._path)
         settled = self.hold(windows)  # as if an iteration had completed them now
         return windows, readings, settled or _nothing
 
@@ -175,7 +175,7 @@ class SavedWindows:
             Windows to answer, and what to call when the answers are safe.
 
         Raises:
-            StoreInUse, StoreUnusable: the file is somebody else's, or its path or permissions are wrong.
+            StoreInUse, StoreUnusable: the file is another program's, or its path or permissions are wrong.
         """
         self._config = config
         self._progress.use(contract, config)

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from edge_runtime.engines.tensors import one_line
 from edge_runtime.errors import EngineError
@@ -220,7 +220,7 @@ class Profile:
         session_options.enable_profiling = True
         session_options.profile_file_prefix = f"{self._folder}/run"
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Profile:
         return self
 
     def __exit__(self, *_: object) -> None:

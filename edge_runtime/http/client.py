@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later: overload, credentials, and redirects (captive portals)."""
+        """Return whether the same request may succeed later: overload, credentials, and redirects (captive portals)."""
         status = self.status
         return 300 <= status < 400 or status in _TRANSIENT_4XX or (500 <= status < 600 and status not in _FINAL_5XX)
 
@@ -255,7 +255,7 @@ def _read(stream: Stream, max_body_bytes: int) -> Answer:
 
 
 def _can_follow(head: Head) -> bool:
-    """Whether another request may follow on the connection: both sides know where this answer ended."""
+    """Return whether another request may follow on the connection: both sides know where this answer ended."""
     version, status, _ = head.start
     framed = "content-length" in head.headers or "transfer-encoding" in head.headers
     return head.keeps_alive(version) and (framed or status in _WITHOUT_BODY)

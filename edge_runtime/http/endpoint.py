@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 HTTP_PORTS: Final = {"http": 80, "https": 443}
@@ -32,7 +32,7 @@ class Endpoint:
     query: str
 
     @classmethod
-    def parse(cls, url: str, ports: Mapping[str, int] = HTTP_PORTS) -> Self:
+    def parse(cls, url: str, ports: Mapping[str, int] = HTTP_PORTS) -> Endpoint:
         """Take a URL apart.
 
         Args:
@@ -70,12 +70,12 @@ class Endpoint:
 
     @property
     def encrypted(self) -> bool:
-        """Whether TLS is used; decided by the scheme alone."""
+        """Return whether TLS is used; decided by the scheme alone."""
         return self.scheme in _ENCRYPTED
 
     @property
     def clear_text(self) -> bool:
-        """Whether others on the network can read what is sent: neither encrypted nor to this machine."""
+        """Return whether others on the network can read what is sent: neither encrypted nor to this machine."""
         return not self.encrypted and not is_loopback(self.host)
 
     @property
@@ -101,7 +101,7 @@ class Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own, without asking a name server."""
+    """Return whether a host name or address is this machine's own, without asking a name server."""
     from ipaddress import ip_address  # noqa: PLC0415 - 3 ms, for settings that name a server
 
     try:

@@ -50,7 +50,7 @@ class Stream:
         self._silence_s = silence_s
 
     def is_stale(self) -> bool:
-        """Whether an idle connection is of no more use: the peer closed it, or sent what nobody asked for."""
+        """Return whether an idle connection is of no more use: closed by the peer, or with unexpected bytes."""
         if self._parser.buffered or self._sock.fileno() < 0:
             return True
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
@@ -148,7 +148,7 @@ def decompress(body: Buffer, encoding: str, max_bytes: int) -> Buffer:
 
 
 def compress(body: bytes) -> bytes:
-    """A body for `Content-Encoding: gzip`; level 1, since sensor windows gain little from more."""
+    """Compress a body for `Content-Encoding: gzip`; level 1, since sensor windows gain little from more."""
     deflate = zlib.compressobj(level=1, wbits=zlib.MAX_WBITS | 16)
     return deflate.compress(body) + deflate.flush()
 

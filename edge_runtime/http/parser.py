@@ -70,7 +70,7 @@ class Head:
     headers: Mapping[str, str]
 
     def keeps_alive(self, version: str) -> bool:
-        """Whether the sender keeps the connection open after this message; `version` is that of the message."""
+        """Return whether the sender keeps the connection open after this message; `version` is that of the message."""
         options = {option.strip() for option in self.headers.get("connection", "").lower().split(",")}
         return "close" not in options and (version == "HTTP/1.1" or "keep-alive" in options)
 
@@ -187,7 +187,7 @@ class Parser:
             raise InputError("http", f"not an HTTP/1.1 message: it begins with {excerpt(self._buffer)}")
 
     def _line(self, limit: int, reason: str, message: str) -> Steps[bytes]:
-        """A line of at most `limit` bytes, without its CRLF; a longer one is an error with this reason and message."""
+        """Read a line of at most `limit` bytes, without its CRLF; a longer one is an error with this reason."""
         seen = 0
         while (end := self._buffer.find(b"\n", seen)) < 0:
             seen = len(self._buffer)
@@ -255,7 +255,7 @@ class Parser:
 
 
 def declared_length(head: Head, max_bytes: int) -> int | None:
-    """The length of a body as its head states it, before any of it is read; None when the head does not.
+    """Return the length of a body as its head states it; None when the head does not.
 
     Raises:
         InputError: malformed, contradictory, or over `max_bytes`.

@@ -107,6 +107,12 @@ class Model(LoadedVariant):
         self.bundle = bundle
         self.tuning = tuning
 
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Free the model and the file."""
         super().close()

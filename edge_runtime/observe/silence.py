@@ -63,9 +63,14 @@ class SilenceReporter:
         self._dropped: Counter[str] = Counter()
         self._messages = 0
 
-    def watch(self, config: SourceConfig, deliver: Deliver) -> Deliver:
-        """Return what the source is to deliver to, which takes note and passes on."""
-        if not self._after_s or config.type in {"recording", "stdin"}:
+    def watch(self, config: SourceConfig | str, deliver: Deliver) -> Deliver:
+        """Return what the source is to deliver to, which takes note and passes on.
+
+        Args:
+            config: of the source; the name alone of an object that a program passed.
+            deliver: takes the readings.
+        """
+        if not self._after_s or (not isinstance(config, str) and config.type in {"recording", "stdin"}):
             return deliver
         where, hint, gauge = _described(config)
         one = _Watched(where, hint, gauge, self._clock.monotonic(), self._after_s)
@@ -128,8 +133,10 @@ class SilenceReporter:
         self._messages = self._metrics.counts["messages_total"]
 
 
-def _described(config: SourceConfig) -> tuple[str, str, str]:
+def _described(config: SourceConfig | str) -> tuple[str, str, str]:
     """Return where readings should come from, what to look at if none do, and the gauge of its connection."""
+    if isinstance(config, str):
+        return f"the source {config}", "The program that passed it delivered none.", ""
     if config.type != "mqtt":
         return f"the {config.type} source", "Look at the sensor and its cable.", ""
     topics = ", ".join(one for one, _ in config.filters())

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
@@ -235,7 +234,7 @@ class Server:
             model_failures=sum(batcher.failures for batcher in self._batchers.values()),
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Server:
         self.start()
         return self
 

@@ -1,4 +1,4 @@
-"""Answers as lines of JSON in a file."""
+"""JSON Lines sink: answers as lines of JSON in a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RETRY_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonlSinkConfig:
-    """Which file, and how it is kept."""
+    """Settings of the file, and how it is kept."""
 
     type: Literal["jsonl"] = "jsonl"
     path: Path

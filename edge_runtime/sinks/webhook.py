@@ -1,4 +1,4 @@
-"""Answers as HTTP POST requests: to a web application, a workflow tool, a serverless function."""
+"""Webhook sink: answers as HTTP POST requests to a web application, a workflow tool, a serverless function."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class WebhookSink:
     """Posts answers in order, on a thread of its own that does nothing but wait.
 
     What the endpoint refuses for good (most 4xx) is dropped, and counted under ``webhook_rejected``; of an array that
-    it refuses, each half is tried by itself, so that one answer it cannot read takes no other with it. Anything else is
+    it refuses, each half is tried alone, so that one answer it cannot read takes no other with it. Anything else is
     tried again with back-off, honouring ``Retry-After``, until it works. Meanwhile the queue is bounded
     (``webhook_full``) and does not hold up the pipeline for longer than `WebhookSinkConfig.patience_s`.
 
@@ -242,7 +242,7 @@ class WebhookSink:
             self._poster.close()
 
     def _take(self) -> list[_Item]:
-        """The next answers to send; none when the sink is closing and nothing is left, or no time."""
+        """Take the next answers to send; none when the sink is closing and nothing is left, or no time."""
         size = self._config.max_batch if self._config.body == "array" else 1
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing)

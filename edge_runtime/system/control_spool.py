@@ -88,7 +88,7 @@ class Spool:
     # -- the application ---------------------------------------------------------------------------------------------
 
     def read(self) -> dict[str, Any] | None:
-        """The request; None where there is none, or none that may be obeyed."""
+        """Read the request; None where there is none, or none that may be obeyed."""
         return _read(self._request)
 
     def remove(self) -> None:
@@ -131,7 +131,7 @@ class Spool:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """An object in a plain file that this user, and nobody else, could have written; None otherwise."""
+    """Read an object from a plain file that only this user can have written; None otherwise."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -16,7 +16,7 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class SystemdNotifier:
         self.watchdog_s = watchdog_s if self._socket is not None else 0.0
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], pid: int | None = None) -> Self:
+    def from_environment(cls, environment: Mapping[str, str], pid: int | None = None) -> SystemdNotifier:
         """As the service manager has told the process `pid` (None: this one) by its environment."""
         address = environment.get("NOTIFY_SOCKET", "")
         usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")

@@ -17,7 +17,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -140,7 +140,7 @@ def tune(
         model=bundle.manifest.model,
         machine=machine.label,
         versions=machine.versions,
-        measured=datetime.fromtimestamp(clock.wall(), UTC).date().isoformat(),
+        measured=datetime.fromtimestamp(clock.wall(), timezone.utc).date().isoformat(),
         figures=figures,
         refused=refused,
         round_trip_us=_round_trip_us(bundle, clock) if any(figure.accelerator for figure in figures) else 0.0,

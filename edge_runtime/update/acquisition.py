@@ -20,6 +20,7 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.system.barrier import Barrier, Scheduler
+from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.system.loop import Timer
 from edge_runtime.system.retry import Retry
 from edge_runtime.update import announcement, check, freshness, inbox
@@ -258,7 +259,7 @@ class Acquisition:
                                 f"({config.max_bytes})")  # fmt: skip
         if not in_canary(config.identity, latest.model, latest.canary):  # rule 2
             self.note = f"{latest.model} is for a share of {latest.canary:g} of the devices, this one not among them"
-        elif latest.not_before and (wait := announcement.seconds(latest.not_before) - now_s) > 0:  # rule 3
+        elif latest.not_before and (wait := parse_time(latest.not_before) - now_s) > 0:  # rule 3
             self.note = f"{latest.model} is not before {latest.not_before}"
             self._again(min(wait, _LOOK_AGAIN_S))
         elif self._store.state.on_hold:

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import SignatureError, UpdateRefused
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
+from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.update import envelope
 
 PAYLOAD_TYPE = "application/vnd.edge-runtime.announcement+json"
@@ -84,10 +84,10 @@ class Announcement:
             _check_url(self.url)
         else:
             _check_chunks(self.chunks, -(-self.size // self.chunk_bytes))
-        if seconds(self.expires) <= seconds(self.issued):
+        if parse_time(self.expires) <= parse_time(self.issued):
             raise ValueError("expires must be later than issued")
         if self.not_before:
-            seconds(self.not_before)
+            parse_time(self.not_before)
 
     @property
     def model(self) -> str:
@@ -115,19 +115,6 @@ class Signed:
 
     announcement: Announcement
     digest: str
-
-
-def seconds(text: str) -> float:
-    """Parse an ISO 8601 time as seconds since 1970; without a zone it is UTC.
-
-    Raises:
-        ValueError: it is none.
-    """
-    moment = datetime.fromisoformat(text)
-    try:
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-    except OverflowError as error:
-        raise ValueError(f"{text} is out of range") from error
 
 
 def parse(data: bytes, keys: Sequence[TrustedKey]) -> Signed:

@@ -43,7 +43,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """How servers are talked to."""
+    """Settings of the connection to a server."""
 
     hosts: tuple[str, ...]
     """Hosts that may be asked, whatever their address; empty: every host with a public address."""
@@ -107,7 +107,7 @@ class _Writing:
         self._progress = progress
 
     def begin_at(self, offset: int) -> None:
-        """The next block belongs there, and what lies behind it is of no use."""
+        """Go on at an offset; what lies behind it is of no use."""
         os.ftruncate(self._fd, offset)
         os.lseek(self._fd, offset, os.SEEK_SET)
         self._have = self._synced = offset
@@ -126,7 +126,7 @@ class _Writing:
 
 
 def check(part: Path, size: int, sha256: str) -> None:
-    """Whether a fetched file is the one that was announced; one that is not is removed.
+    """Return whether a fetched file is the one that was announced; one that is not is removed.
 
     Raises:
         UpdateRefused: it is not.
@@ -191,7 +191,7 @@ def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing:
 
 
 def _short(head: Head, where: str, found: int, size: int) -> Exception:
-    """An answer that ended well, and too soon."""
+    """Return the error for an answer that ended well, and too soon."""
     if head.start[1] == "206" or not {"content-length", "transfer-encoding"} & head.headers.keys():
         return ConnectionFailed(f"{where} sent {found} of {size} bytes")
     return UpdateRefused("size", f"{where} has {found} bytes of it, {size} were announced")
@@ -205,7 +205,7 @@ def _check_public(host: str, address: str) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the public Internet: not loopback, link-local, private, multicast, ...
+    """Return whether an address is one of the public Internet: not loopback, link-local, private, multicast, ...
 
     An IPv6 address that stands for an IPv4 one (mapped, 6to4, NAT64) is what that one is.
     """

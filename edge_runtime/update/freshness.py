@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.update.announcement import Announcement, Signed, seconds
+from edge_runtime.system.iso8601 import parse_time
+from edge_runtime.update.announcement import Announcement, Signed
 from edge_runtime.update.state import Floor, State
 from edge_runtime.update.update_store import UpdateStore
 
@@ -65,7 +66,7 @@ def require_unexpired(announced: Announcement, now_s: float) -> None:
     Raises:
         UpdateRefused: it has.
     """
-    if seconds(announced.expires) <= now_s:
+    if parse_time(announced.expires) <= now_s:
         raise UpdateRefused("announcement_expired", f"the announcement of {announced.model} expired on "
                             f"{announced.expires}; publish a new one")  # fmt: skip
 
@@ -87,7 +88,7 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
         UpdateRefused: by one of the rules.
     """
     said = signed.announcement
-    seen_s = max(state.seen_s, seconds(said.issued), wall_s)
+    seen_s = max(state.seen_s, parse_time(said.issued), wall_s)
     require_unexpired(said, seen_s)  # rule 1
     floor = state.floors.get(said.name, Floor(sequence=0, digest=""))
     if said.sequence < floor.sequence:  # rule 2
@@ -110,7 +111,7 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
 
 def made_at(state: State, created: str) -> State:
     """Return the state after a bundle that verified, and says when it was made (empty: it does not)."""
-    return replace(state, seen_s=max(state.seen_s, seconds(created))) if created else state
+    return replace(state, seen_s=max(state.seen_s, parse_time(created))) if created else state
 
 
 def forgotten(state: State) -> State:

@@ -26,12 +26,12 @@ REFUSED = ".refused"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What an operator wants."""
+    """A request of an operator."""
 
     action: Literal["hold", "apply", "rollback"]
 
     def obey(self, state: State) -> State:
-        """What it makes of a state."""
+        """Apply it to a state."""
         return {"hold": paused, "apply": forgiven, "rollback": withdrawn}[self.action](state)
 
 
@@ -57,7 +57,7 @@ def post(store: UpdateStore, request: Request, bundle: Path | None = None) -> No
 
 
 def requests(store: UpdateStore) -> list[tuple[Path, Request]]:
-    """What was asked for and not done yet, the oldest first. What cannot be read is removed."""
+    """Read what was asked for and not done yet, the oldest first. What cannot be read is removed."""
     found: list[tuple[int, Path, Request]] = []
     with suppress(OSError):
         for path in store.requests.glob("*.json"):
@@ -87,7 +87,7 @@ class DropFolder:
         self._seen: dict[Path, tuple[int, int]] = {}
 
     def look(self) -> Path | None:
-        """The first file that is ready to be taken, by name."""
+        """Find the first file that is ready to be taken, by name."""
         seen: dict[Path, tuple[int, int]] = {}
         ready = None
         with suppress(OSError):

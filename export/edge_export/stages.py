@@ -14,11 +14,11 @@ from edge_export.data.dataset import Float32, spread
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.graph import Net
 from edge_export.onnx_graph.out_of_distribution import fit_novelty
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves

@@ -33,7 +33,7 @@ def file_of(folder: Path, case: str) -> Path:
 
 def write(folder: Path) -> None:
     """Build the model of every case. Needs what the tests need."""
-    from tests.contracts.test_engine import CASES  # noqa: PLC0415 - builds models, which only a workstation can
+    from tests.contracts.engines import CASES  # noqa: PLC0415 - builds models, which only a workstation can
 
     for case in CASES:
         file_of(folder, case.name).write_bytes(case.model())

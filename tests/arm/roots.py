@@ -19,9 +19,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from edge_runtime.system import toml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = CHECKOUT / "build" / "arm"
@@ -180,7 +181,7 @@ def _wanted(root: Root) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 def _pyproject() -> dict[str, object]:
-    return tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    return toml.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def _strings(value: object) -> tuple[str, ...]:

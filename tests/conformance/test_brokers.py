@@ -22,6 +22,7 @@ from edge_runtime.manifest import GateSpec
 from edge_runtime.mqtt.packets import V311
 from tests.conformance.conftest import need
 from tests.edge_runtime.mqtt.users import User
+from tests.integration.broker_runs import APP, feed, undisturbed
 from tests.integration.running import (
     Publisher,
     assert_same_answers,
@@ -30,7 +31,6 @@ from tests.integration.running import (
     running,
     until,
 )
-from tests.integration.test_broker_comes_and_goes import APP, feed, undisturbed
 from tests.models import tiny_bundle
 from tests.mosquitto import free_port
 

@@ -22,9 +22,9 @@ from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Hard, Prediction, Reading
 from tests.edge_runtime.cloud.clouds import FakeCloud
-from tests.edge_runtime.durable.test_reading_log_file import Bench
+from tests.edge_runtime.durable.bench import Bench
+from tests.edge_runtime.manifests import manifest
 from tests.edge_runtime.sinks.answers import prediction
-from tests.edge_runtime.test_pipeline import manifest
 
 PATIENCE_S = 60.0
 

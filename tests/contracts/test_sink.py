@@ -25,7 +25,7 @@ from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer
 from tests.edge_runtime.sinks.answers import correction, ids, prediction
-from tests.edge_runtime.sinks.test_webhook import Endpoint
+from tests.edge_runtime.sinks.endpoint import Endpoint
 
 Arrived = Callable[[], list[str]]
 

@@ -122,7 +122,9 @@ def iio_buffer(folder: Path, stack: ExitStack) -> Made:
     metrics = Metrics()
     source = IioSource(config, CONTRACT, metrics)
     # Every record is a number: nothing can be malformed.
-    return Made(source, metrics, lambda: iio.send(b"".join((i << 4).to_bytes(2) for i in range(MESSAGES))), None, {})
+    return Made(
+        source, metrics, lambda: iio.send(b"".join((i << 4).to_bytes(2, "big") for i in range(MESSAGES))), None, {}
+    )
 
 
 def iio_polled(folder: Path, stack: ExitStack) -> Made:

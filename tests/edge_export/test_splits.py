@@ -10,42 +10,8 @@ from edge_export.recipe.recipe import Recipe, parse
 from edge_export.splits import read_all, read_sets
 
 from edge_runtime.errors import ConfigError
+from tests.edge_export.recipe_text import RECIPE
 
-RECIPE = """
-name = "waves"
-version = 1
-created = "2026-01-02"
-classes = ["still", "moving"]
-
-[[data]]
-type = "npz"
-key = "home"
-label = "y"
-origin = { name = "made up", source = "this test", licence = "CC0" }
-
-[window]
-rate_hz = 50
-samples = 20
-hop = 10
-context = 30
-channels = [{ name = "ax", unit = "g" }, { name = "ay", unit = "g" }]
-
-[split]
-train = ["p0", "p1"]
-validation = ["p2"]
-test = ["p3"]
-
-[teacher]
-training = { steps = 1 }
-candidates = [{ type = "resnet-1d" }]
-
-[student]
-network = { type = "separable-cnn-1d" }
-training = { steps = 1 }
-
-[gate]
-max_forwarded = 0.2
-"""
 SECOND = RECIPE[RECIPE.index("[[data]]") : RECIPE.index("[window]")].replace('"home"', '"work"')
 
 

@@ -142,7 +142,7 @@ def test_what_a_sink_never_takes_is_waited_for_as_long_as_stated_and_no_longer(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = MemorySink(hold=True)
-    app = App(config(folder, drain=0.5), model=loaded(folder / "watch.edge", "onnx-fp32"), more_sinks=[sink])
+    app = App(config(folder, drain=0.5), model=loaded(folder / "watch.edge", "onnx-fp32"), sinks=[sink])
     began = time.monotonic()
     assert app.run() is False
     assert 0.5 <= time.monotonic() - began < PATIENCE_S
@@ -257,7 +257,7 @@ def test_a_path_that_no_disk_can_mend_ends_it(folder: Path, silent_cloud: Silent
     other.commit()
     other.close()
     app = App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
-    with pytest.raises(StoreUnusable, match="somebody else's database"):
+    with pytest.raises(StoreUnusable, match="another program's database"):
         app.run()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -99,10 +98,6 @@ def test_a_nested_table_of_an_array_entry_is_found() -> None:
             "sink[0].broker 'c' has no [broker.c]; known: b",
         ),
         (MINIMAL + '[cloud]\nurl = "http://localhost"\nmodel = "m"\n', "[cloud] needs an [outbox]"),
-        (
-            re.sub(r"\[\[sink\]\](.|\n)*", "sink = []\n", "sink = []\n" + MINIMAL.partition("[[sink]]")[0]),
-            "at least one [[sink]]",
-        ),
         (MINIMAL + "[window]\nlateness_s = -1\n", "lateness_s must not be negative"),
         (MINIMAL + "[gate]\nmax_share = 2\n", "max_share must be 0 to 1"),
         (MINIMAL.replace('"a.edge"', '"a.edge"\nunsigned = "yes"'), "must be one of 'refuse', 'allow', got 'yes'"),
@@ -116,6 +111,14 @@ def test_what_does_not_fit_together_is_said_in_one_line(text: str, words: str) -
     assert words in refusal(text)
 
 
+def test_an_application_needs_a_source_and_a_sink_from_its_file_or_its_program() -> None:
+    parse(MINIMAL, Path("app.toml")).require_ends()
+    without = parse(MINIMAL.partition("[[sink]]")[0], Path("app.toml"))
+    with pytest.raises(ConfigError, match=r"at least one \[\[sink\]\] .*sinks=\["):
+        without.require_ends()
+    without.require_ends(sinks=[object()])
+
+
 def test_nothing_unsigned_runs_unless_the_file_says_so_in_so_many_words() -> None:
     assert parse(MINIMAL, Path("app.toml")).model.unsigned == "refuse"
     text = MINIMAL.replace('"a.edge"', '"a.edge"\ntrusted_keys = ["keys/a.pem", "/b.pem"]')
@@ -125,10 +128,10 @@ def test_nothing_unsigned_runs_unless_the_file_says_so_in_so_many_words() -> Non
 
 def test_a_missing_file_and_bad_bytes_are_one_line_each(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nope\.toml: cannot be read: No such file"):
-        config.load(tmp_path / "nope.toml")
+        config.load_config(tmp_path / "nope.toml")
     (tmp_path / "latin.toml").write_bytes(b'[model]\nbundle = "caf\xe9.edge"\n')
     with pytest.raises(ConfigError, match="it is not UTF-8 text"):
-        config.load(tmp_path / "latin.toml")
+        config.load_config(tmp_path / "latin.toml")
 
 
 def test_the_printed_example_is_a_valid_application() -> None:

@@ -269,6 +269,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.fixed_dictionaries(
         {},

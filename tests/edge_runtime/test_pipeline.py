@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,46 +15,14 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.gate.gate import Gate
-from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Hard, Prediction, Reading
 from edge_runtime.windowing.window import Windower
-
-DIGEST = "0" * 64
-
-
-def manifest(layout: str = "NCW", **gate: Any) -> Manifest:
-    return Manifest(
-        schema_version=1,
-        name="bench",
-        version=3,
-        input=InputContract(
-            channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")),
-            rate_hz=10,
-            window=4,
-            hop=2,
-            context=8,
-        ),
-        output=OutputContract(labels=("low", "high")),
-        gate=GateSpec(**({"threshold": 0.8} | gate)),
-        variants=(
-            Variant(
-                name="null",
-                file="variants/null.onnx",
-                format="onnx",
-                precision="fp32",
-                layout=layout,  # type: ignore[arg-type]
-                size=1,
-                sha256=DIGEST,
-                golden="golden/null.npy",
-            ),
-        ),
-        golden_inputs="golden/inputs.npy",
-        files=(File(file="golden/inputs.npy", size=1, sha256=DIGEST),),
-    )
+from tests.edge_runtime.manifests import manifest
 
 
 class MeanEngine:

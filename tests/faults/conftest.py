@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,17 +33,27 @@ class Tier:
         return long if self.long else push
 
 
-@dataclass
 class Figures:
-    """What was measured, by row of docs/reliability.md; printed at the end of the run."""
+    """What was measured, by row of docs/reliability.md; printed at the end of the run.
 
-    lines: list[str] = field(default_factory=list)
+    The lines travel in the tests' reports, since a test may run in another process than the summary (pytest-xdist).
+    """
 
-    def note(self, row: str, text: str) -> None:
-        self.lines.append(f"{row:<4}{text}")
+    PROPERTY = "figure"
 
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._lines: list[str] = []
 
-_FIGURES = pytest.StashKey[Figures]()
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            self._lines += [str(line) for name, line in report.user_properties if name == self.PROPERTY]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._lines:
+            terminalreporter.section(f"figures, seed {self._config.getoption('--seed')}")
+            for line in self._lines:
+                terminalreporter.line(line)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: only in the long tier (--long, make soak)")
-    config.stash[_FIGURES] = Figures()
+    config.pluginmanager.register(Figures(config), "figures")
     if config.getoption("--seed") is None:
         config.option.seed = random.SystemRandom().randrange(2**32) if config.getoption("--long") else PUSH_SEED
 
@@ -69,13 +79,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long tier: make soak"))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if lines := config.stash[_FIGURES].lines:
-        terminalreporter.section(f"figures, seed {config.getoption('--seed')}")
-        for line in lines:
-            terminalreporter.line(line)
 
 
 @pytest.fixture
@@ -108,18 +111,19 @@ def tier(request: pytest.FixtureRequest) -> Tier:
 class Note:
     """Notes a figure under a row, with the seconds that the test took so far."""
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, test: pytest.Item) -> None:
+        self._test = test
         self._began = time.monotonic()
 
     def __call__(self, row: str, text: str) -> None:
-        self._figures.note(row, f"{text} ({time.monotonic() - self._began:.0f} s)")
+        line = f"{row:<4}{text} ({time.monotonic() - self._began:.0f} s)"
+        self._test.user_properties.append((Figures.PROPERTY, line))
 
 
 @pytest.fixture
 def note(request: pytest.FixtureRequest) -> Note:
     """``note("R2", "5,012 images, 0 lost")``: a line of the summary."""
-    return Note(request.config.stash[_FIGURES])
+    return Note(request.node)
 
 
 @pytest.fixture

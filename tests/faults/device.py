@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, NoReturn, Self
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -138,7 +138,7 @@ class Device:
         path = self.folder / "device.err"
         return path.read_text("utf-8", "replace")[-4000:] if path.exists() else ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Device:
         return self
 
     def __exit__(
@@ -151,7 +151,7 @@ class Device:
 class Devices:
     """The fork server."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Devices:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.device"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment(PYTHONUNBUFFERED="1"),
@@ -212,7 +212,7 @@ def live(folder: Path) -> NoReturn:
     import orjson  # noqa: PLC0415
 
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
-    from edge_runtime.config import load  # noqa: PLC0415
+    from edge_runtime.config import load_config  # noqa: PLC0415
     from tests.integration.running import load_model  # noqa: PLC0415
 
     code = 1
@@ -223,7 +223,7 @@ def live(folder: Path) -> NoReturn:
         os.dup2(errors, 2)
         logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(message)s")
         signal.sigwait({signal.SIGUSR1})
-        config = load(folder / "app.toml")
+        config = load_config(folder / "app.toml")
         application = App(config, model=load_model(config.model.bundle, config.model.variant))
         with stopped_by_signals(application.stop):
             code = 0 if application.run() else 3

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
@@ -202,7 +202,7 @@ class Street:
         self._lock = threading.Lock()
         self._resources = ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Street:
         with ExitStack() as stack:
             self._broker = stack.enter_context(Mosquitto("max_queued_messages 100000", "max_inflight_messages 100"))
             model = ServedModel(

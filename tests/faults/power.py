@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import apsw
 
@@ -83,7 +84,7 @@ class Disk:
         self.events: list[Event] = []
         self._vfs = _Recorder(f"power-{next(self._numbers)}", self.events)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Disk:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -236,3 +237,14 @@ def _translated(error: apsw.Error) -> sqlite3.Error:
     translated = sqlite3.OperationalError(str(error))
     translated.sqlite_errorcode = getattr(error, "extendedresult", sqlite3.SQLITE_ERROR)
     return translated
+
+
+NAME = "outbox.db"
+
+
+def restore(files: Files, folder: Path) -> None:
+    """Put an image into an empty folder. The database exists: its folder was flushed before SQLite saw the file."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, data in ({NAME: b""} | files).items():
+        (folder / name).write_bytes(data)

@@ -22,7 +22,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud
-from tests.edge_runtime.test_pipeline import manifest
+from tests.edge_runtime.manifests import manifest
 
 SHAPE = (2, 8)
 

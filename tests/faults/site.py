@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
@@ -117,7 +117,7 @@ class Site:
     def answers(self) -> Path:
         return self.folder / "answers.jsonl"
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Site:
         with ExitStack() as stack:
             stack.enter_context(_acknowledgements(self._acknowledged))
             self._broker = stack.enter_context(Broker())

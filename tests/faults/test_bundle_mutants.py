@@ -21,7 +21,7 @@ from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive
 from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError
-from tests.edge_runtime.bundle.test_bundle import files_of
+from tests.edge_runtime.bundle.zipped import files_of
 from tests.faults.conftest import Note, Tier
 from tests.models import tiny_bundle
 

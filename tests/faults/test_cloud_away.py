@@ -20,8 +20,8 @@ from edge_runtime.types import Correction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
+from tests.faults.resident_memory import resident
 from tests.faults.simulation import Device, outbox_config
-from tests.faults.test_poison_messages import resident
 
 RATE_HZ = 10
 REQUESTS_A_SECOND = 20

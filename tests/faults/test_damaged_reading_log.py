@@ -76,8 +76,7 @@ def test_a_damaged_journal_gives_its_beginning_or_nothing_and_can_be_written_to(
         try:
             outcomes[examine(folder, entries)] += 1
         except Exception as error:
-            error.add_note(f"journal {number}: {damage} on {name}")
-            raise
+            raise AssertionError(f"journal {number}: {damage} on {name}") from error
         shutil.rmtree(folder)
     said = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     note("R3", f"{tried:,} damaged journals, all read: {said}; 0 wrong bytes, 0 not to be written to")

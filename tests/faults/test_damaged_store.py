@@ -116,8 +116,7 @@ def test_a_damaged_store_opens_and_every_row_is_there_or_counted(
         try:
             outcomes[examine(folder, before, log_is_whole=name == NAME)] += 1
         except Exception as error:
-            error.add_note(f"store {number}: {damage} on {name}")
-            raise
+            raise AssertionError(f"store {number}: {damage} on {name}") from error
         shutil.rmtree(folder)
     said = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     note("R3", f"{tried:,} damaged stores, all open: {said}; 0 wrong bodies, 0 rows uncounted, 0 damaged again")

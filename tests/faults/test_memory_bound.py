@@ -25,8 +25,8 @@ PROGRAM = """
     import json, resource, sys
     from pathlib import Path
     from edge_runtime.app import App
-    from edge_runtime.config import load
-    from tests.faults.test_poison_messages import resident
+    from edge_runtime.config import load_config
+    from tests.faults.resident_memory import resident
     from tests.integration.running import load_model
 
     class Slow:
@@ -59,9 +59,9 @@ PROGRAM = """
         def close(self, timeout_s):
             pass
 
-    config = load(Path(sys.argv[1]))
+    config = load_config(Path(sys.argv[1]))
     slow = Slow()
-    app = App(config, model=load_model(config.model.bundle, config.model.variant), more_sinks=[slow])
+    app = App(config, model=load_model(config.model.bundle, config.model.variant), sinks=[slow])
     drained = app.run()
     print(json.dumps({
         "drained": drained, "answers": slow.answers, "most": slow.most, "growth": resident() - slow.warm,

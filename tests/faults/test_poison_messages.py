@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import random
-import resource
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +17,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.sources.decoding import Decoder
 from tests.faults.conftest import Note, Tier
 from tests.faults.fuzz_codecs import NOW, REASONS, Target, check, mutate, targets
+from tests.faults.resident_memory import resident
 
 MOST_REFUSED_S = 1e-3
 FLAT_BYTES = 10 * 2**20
@@ -87,11 +86,6 @@ class Counted:
         assert self.metrics.dropped.total() == before + 1, message[:80]
         assert reason in REASONS, reason
         return reason, took
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.fixture(autouse=True)

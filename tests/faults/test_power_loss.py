@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +21,8 @@ from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
 from tests.edge_runtime.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
-from tests.faults.power import Disk, Files, Image, Mode
+from tests.faults.power import NAME, Disk, Image, Mode, restore
 
-NAME = "outbox.db"
 SMALL = 256 * 1024
 """Bytes: a checkpoint every sixteen pages, so that power fails in many of them."""
 EVERYTHING = 2**30
@@ -84,14 +82,6 @@ class Life:
     def _case(self, name: str) -> HardCase:
         self.bodies[name] = self.rng.randbytes(self.rng.choice((60, 400, 400, 3000, 9000)))
         return HardCase(name, "watch", 0.0, 30.0, self.rng.randrange(2), 0.5, self.bodies[name], b"{}")
-
-
-def restore(files: Files, folder: Path) -> None:
-    """Put an image into an empty folder. The database exists: its folder was flushed before SQLite saw the file."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name, data in ({NAME: b""} | files).items():
-        (folder / name).write_bytes(data)
 
 
 def check(image: Image, folder: Path, bodies: dict[str, bytes], connect: Connect = connect_sqlite) -> set[str]:

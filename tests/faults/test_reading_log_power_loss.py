@@ -17,7 +17,7 @@ from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from tests.edge_runtime.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.power import Disk, Image, Mode
-from tests.faults.test_power_loss import restore as restore_files
+from tests.faults.power import restore as restore_files
 
 NAME = "outbox.db"
 """As `tests.faults.test_power_loss.restore` names the file that exists."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -208,7 +208,7 @@ class Running:
         assert self.drained is not None
         return self.drained
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Running:
         self._thread.start()
         return self
 
@@ -299,7 +299,7 @@ class Process:
         self._process.kill()
         self._process.wait(PATIENCE_S)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Process:
         return self
 
     def __exit__(
@@ -366,7 +366,7 @@ class Publisher:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Publisher:
         return self
 
     def __exit__(

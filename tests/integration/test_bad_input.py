@@ -296,6 +296,7 @@ def few(seconds: float) -> float:
     return len({poison.reason for poison in POISONS.values()}) * (2 + seconds / 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 def test_the_process_lives_through_a_flood_and_ends_with_the_books_in_order(
     bundle: Path, tmp_path: Path, clean: list[Answer], protocol: str

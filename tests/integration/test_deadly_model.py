@@ -44,6 +44,7 @@ def why(request: pytest.FixtureRequest) -> str:
     return CASES[request.node.callspec.params["deadly"]]
 
 
+@pytest.mark.slow
 def test_verify_says_so(deadly: Path, why: str) -> None:
     done = command("verify", deadly, cwd=deadly.parent)
     assert done.code == 1
@@ -94,6 +95,7 @@ def test_an_earlier_result_survives_a_bundle_that_does_not(deadly: Path, why: st
     assert why
 
 
+@pytest.mark.slow
 def test_a_sound_variant_beside_it_can_still_be_asked_for(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

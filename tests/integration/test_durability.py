@@ -71,6 +71,7 @@ def expected(bundle: Path, folder: Path, messages: list[Message]) -> list[Answer
     return answers(folder / "expected.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["window", "reading"])
 def test_a_killed_process_loses_what_its_mode_states_and_nothing_else(
     bundle: Path, tmp_path: Path, durability: str

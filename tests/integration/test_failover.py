@@ -90,6 +90,7 @@ def variants(found: list[Answer]) -> list[str]:
     return changes(answer["variant"] for answer in found)
 
 
+@pytest.mark.slow
 def test_a_live_stream_has_no_gap_where_the_engine_fails_and_where_it_returns(bundle: Path, tmp_path: Path) -> None:
     """Mid-batch, with a latency budget that makes batches; the status tells who answers.
 
@@ -207,6 +208,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_in_the_process_replaces_the_process(bundle: Path, tmp_path: Path) -> None:
     """Same number, same session; what was not acknowledged comes again, and the next backend answers it.
 

@@ -81,6 +81,7 @@ def good() -> list[Message]:
     return cut(stream, lambda: 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 def test_answers_over_the_broker_s_limit_are_named_counted_and_no_success(
     bundle: Path, tmp_path: Path, protocol: str
@@ -114,6 +115,7 @@ def test_answers_over_the_broker_s_limit_are_named_counted_and_no_success(
         assert "connections in a row were lost right after they were accepted" in process.err
 
 
+@pytest.mark.slow
 def test_a_wrong_topic_is_said(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     write(tmp_path, bundle, broker.url, topic="watches/+/imu", silence=1.0)
     with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml") as process:
@@ -125,6 +127,7 @@ def test_a_wrong_topic_is_said(bundle: Path, tmp_path: Path, broker: Mosquitto) 
     assert "from topics watches/+/imu of broker local: nothing arrived in that time" in process.err
 
 
+@pytest.mark.slow
 def test_payloads_of_another_shape_are_said_with_one_of_them(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     write(tmp_path, bundle, broker.url, silence=1.0)
     with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml") as process:
@@ -138,6 +141,7 @@ def test_payloads_of_another_shape_are_said_with_one_of_them(bundle: Path, tmp_p
     assert "field 'values' is missing" in process.err
 
 
+@pytest.mark.slow
 def test_stamps_in_whole_seconds_are_said(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     write(tmp_path, bundle, broker.url)
     coarse = [
@@ -153,6 +157,7 @@ def test_stamps_in_whole_seconds_are_said(bundle: Path, tmp_path: Path, broker: 
     assert "whole seconds?" in process.err
 
 
+@pytest.mark.slow
 def test_a_faster_sensor_with_one_stamp_a_message_is_said(bundle: Path, tmp_path: Path) -> None:
     """360 Hz in messages of 36 samples, for a model at 50 Hz: by the model's rate they overlap sevenfold."""
     (stream,) = streams(1, 3600, rate_hz=360.0)
@@ -170,6 +175,7 @@ def test_a_faster_sensor_with_one_stamp_a_message_is_said(bundle: Path, tmp_path
     assert "were late or came twice" in done.err
 
 
+@pytest.mark.slow
 def test_a_recording_of_which_no_row_is_used_is_named(bundle: Path, tmp_path: Path) -> None:
     write_recording(tmp_path / "good.jsonl", streams(1, 100))
     (tmp_path / "bad.jsonl").write_bytes(b'{"key": "w", "t": 1.0}\n' * 40)
@@ -184,6 +190,7 @@ def test_a_recording_of_which_no_row_is_used_is_named(bundle: Path, tmp_path: Pa
     assert (fine.code, "WARNING" in fine.err) == (0, False), fine.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 def test_the_last_status_reaches_the_broker_before_the_end(
     bundle: Path, tmp_path: Path, broker: Mosquitto, protocol: str
@@ -201,6 +208,7 @@ def test_the_last_status_reaches_the_broker_before_the_end(
     assert "dropped" not in process.err
 
 
+@pytest.mark.slow
 def test_two_applications_from_the_template_live_on_one_broker(
     bundle: Path, tmp_path: Path, broker: Mosquitto, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +241,7 @@ def test_two_applications_from_the_template_live_on_one_broker(
     assert broker.log().count("already connected") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 def test_two_programs_with_one_client_id_are_told_so(
     bundle: Path, tmp_path: Path, broker: Mosquitto, protocol: str
@@ -248,6 +257,7 @@ def test_two_programs_with_one_client_id_are_told_so(
     assert "under [broker." in one.err + two.err
 
 
+@pytest.mark.slow
 def test_keys_that_look_like_topics_do_not_choose_any(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     path = write(tmp_path, bundle, broker.url, topic="in", sink=MQTT_SINK)
     path.write_text(path.read_text().replace('topics = ["in"]', 'topics = ["in"]\nkey = "payload"'))

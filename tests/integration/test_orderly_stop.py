@@ -137,6 +137,7 @@ def send_marker(publisher: Publisher, out: Path, process: Process) -> None:
     until(lambda: any(answer["key"] == "marker" for answer in predictions(out)), lambda: process.err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lateness", [0.0, 0.1])
 def test_a_dozen_orderly_stops_under_load_lose_no_window_and_change_no_answer(
     hard_bundle: Path, tmp_path: Path, lateness: float
@@ -166,6 +167,7 @@ def test_a_dozen_orderly_stops_under_load_lose_no_window_and_change_no_answer(
     assert not any(row in raw for row in rows), "delivered readings are readable in the outbox"
 
 
+@pytest.mark.slow
 def test_windows_that_no_sink_took_before_the_stop_are_answered_after_it(hard_bundle: Path, tmp_path: Path) -> None:
     """A webhook that nobody answers holds them up: they are saved, and the next run answers them under the same ids."""
     (stream,) = streams(1, 60)
@@ -186,6 +188,7 @@ def test_windows_that_no_sink_took_before_the_stop_are_answered_after_it(hard_bu
     assert ids(answers(tmp_path / "answers.jsonl")) == sorted(2 * first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [-1, 32])
 def test_after_a_crash_a_case_says_that_its_context_is_short_or_is_not_asked(
     hard_bundle: Path, tmp_path: Path, samples: int
@@ -248,6 +251,7 @@ path = "answers.jsonl"
 """
 
 
+@pytest.mark.slow
 def test_a_stream_on_standard_input_goes_on_where_the_one_before_ended(hard_bundle: Path, tmp_path: Path) -> None:
     (stream,) = streams(1, 90)
     pieces = [message.payload + b"\n" for message in cut(stream, lambda: 9)]
@@ -263,6 +267,7 @@ def test_a_stream_on_standard_input_goes_on_where_the_one_before_ended(hard_bund
     assert ids(answers(parts / "answers.jsonl")) == sorted(theirs)
 
 
+@pytest.mark.slow
 def test_where_nothing_is_named_for_them_begun_windows_are_lost_and_it_says_so_at_the_start(
     hard_bundle: Path, tmp_path: Path
 ) -> None:
@@ -272,6 +277,7 @@ def test_where_nothing_is_named_for_them_begun_windows_are_lost_and_it_says_so_a
     assert {path.name for path in tmp_path.iterdir()} == {"app.toml", "answers.jsonl"}
 
 
+@pytest.mark.slow
 def test_a_stream_that_ends_while_cases_wait_for_the_cloud_says_what_to_do(hard_bundle: Path, tmp_path: Path) -> None:
     with serving() as server:
         away = server.url  # nobody listens there any more
@@ -287,6 +293,7 @@ def test_a_stream_that_ends_while_cases_wait_for_the_cloud_says_what_to_do(hard_
         assert len(orjson.loads(listed.out)["cases"]) == waiting, "the advice does not work"
 
 
+@pytest.mark.slow
 def test_a_state_folder_that_is_deleted_while_it_runs_is_said_and_the_stop_saves_into_a_new_one(
     hard_bundle: Path, tmp_path: Path
 ) -> None:

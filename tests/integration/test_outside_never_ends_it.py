@@ -25,6 +25,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path, mosquitto.port, publisher)
 
 
+@pytest.mark.slow
 def test_three_unsigned_messages_end_nothing(site: Site) -> None:
     """They ended the process: a filter that is none, and then any message; and every restart after that."""
     for _ in range(2):
@@ -48,6 +49,7 @@ def test_three_unsigned_messages_end_nothing(site: Site) -> None:
         assert figures["counts"].get("side_channel_errors_total", 0) == 0
 
 
+@pytest.mark.slow
 def test_thousands_of_announcements_are_bounded_in_filters_threads_and_log(site: Site) -> None:
     with site.run() as process:
         for i in range(2000):
@@ -70,6 +72,7 @@ def test_thousands_of_announcements_are_bounded_in_filters_threads_and_log(site:
     assert figures["dropped"].get("unexpected_topic", 0) == 0
 
 
+@pytest.mark.slow
 def test_a_session_that_was_left_with_foreign_filters_is_cleaned(site: Site) -> None:
     """As earlier releases left it, which asked for every topic that they were told of."""
     leave_session(site.port, "under-test", ["evil/t/+", "evil/u/0"])
@@ -103,6 +106,7 @@ def leave_session(port: int, client_id: str, filters: list[str]) -> None:
     client.loop_stop()
 
 
+@pytest.mark.slow
 def test_thousands_of_hostile_messages_end_nothing(site: Site) -> None:
     """The long run of this is tests/faults/test_hostile_messages.py."""
     answered, figures = fuzz(site, random.Random(20261122), 3000)

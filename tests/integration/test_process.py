@@ -80,6 +80,7 @@ def app_file(
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_ends_with_0(bundle: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Everything that had been acknowledged when the signal came is answered: in the file when the process is gone."""
@@ -116,6 +117,7 @@ broker = "away"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "code"),
     [
@@ -142,6 +144,7 @@ def test_a_second_signal_ends_at_once(
             assert "Traceback" not in process.err
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_took_are_asked_for_again(bundle: Path, tmp_path: Path) -> None:
     """Draining ends when the stated time is over, with code 1 and one line; what was not acknowledged comes again."""
     port = free_port()
@@ -167,6 +170,7 @@ def test_answers_that_nobody_took_are_asked_for_again(bundle: Path, tmp_path: Pa
     assert len(set(ids(heard))) >= 46
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_tried_until_it_comes(bundle: Path, tmp_path: Path) -> None:
     port = free_port()
     app = app_file(tmp_path, bundle, f"mqtt://127.0.0.1:{port}")
@@ -183,6 +187,7 @@ def test_a_broker_that_is_not_there_is_tried_until_it_comes(bundle: Path, tmp_pa
     assert "Traceback" not in process.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["refused", "unknown host"])
 def test_sigterm_ends_what_never_connected(bundle: Path, tmp_path: Path, where: str) -> None:
     url = f"mqtt://127.0.0.1:{free_port()}" if where == "refused" else "mqtt://no-such-host.invalid"
@@ -198,6 +203,7 @@ def test_sigterm_ends_what_never_connected(bundle: Path, tmp_path: Path, where: 
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_no_hard_case(bundle: Path, tmp_path: Path) -> None:
     """SIGKILL again and again mid-stream, one outbox: the books balance, and every accepted case has its correction."""
     recorded = streams(3, 1500, seed=11)

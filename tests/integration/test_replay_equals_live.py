@@ -186,6 +186,7 @@ def test_there_is_something_to_compare(replayed: list[Answer]) -> None:
     assert len({answer["label"] for answer in replayed}) > 1
 
 
+@pytest.mark.slow
 def test_the_command_itself_gives_the_same_file(bundle: Path, tmp_path: Path) -> None:
     """As a process, to standard output, twice: the same bytes but for the latency."""
     recording = write_recording(tmp_path / "recording.jsonl", streams(2, 200))

@@ -107,6 +107,7 @@ def threads(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
+@pytest.mark.slow
 def test_a_thousand_kept_connections_cost_no_thread_and_none_is_starved(bundle: Path, tmp_path: Path) -> None:
     with serving(bundle, tmp_path) as (process, port):
         before = threads(process.pid)
@@ -117,6 +118,7 @@ def test_a_thousand_kept_connections_cost_no_thread_and_none_is_starved(bundle: 
         assert process.running(), process.err
 
 
+@pytest.mark.slow
 def test_slow_and_silent_callers_deny_no_other(bundle: Path, tmp_path: Path) -> None:
     with serving(bundle, tmp_path) as (process, port):
         with crowds(port, [("drip", 500), ("silent", 500), ("kept", 20)]) as (slow, _, honest):
@@ -127,6 +129,7 @@ def test_slow_and_silent_callers_deny_no_other(bundle: Path, tmp_path: Path) -> 
         assert process.running(), process.err
 
 
+@pytest.mark.slow
 def test_callers_that_take_all_places_deny_no_other(bundle: Path, tmp_path: Path) -> None:
     with serving(bundle, tmp_path, "--max-connections", "64") as (_, port):
         with crowds(port, [("silent", 500), ("drip", 200), ("kept", 1)]) as (_, slow, honest):
@@ -135,6 +138,7 @@ def test_callers_that_take_all_places_deny_no_other(bundle: Path, tmp_path: Path
                 assert honest.ask("new") == {"answered": 1}
 
 
+@pytest.mark.slow
 def test_slow_bodies_cost_bounded_memory(bundle: Path, tmp_path: Path) -> None:
     """Two hundred callers that announce as much as they dare, send most of it, and stop."""
     with serving(bundle, tmp_path) as (process, port):

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -79,7 +78,7 @@ class Trace:
         for child in self._children():
             os.kill(child, signal.SIGTERM)
 
-    def ended(self) -> Self:
+    def ended(self) -> Trace:
         """Wait for the end, which must be a good one."""
         assert self._process.wait(2 * PATIENCE_S) == 0, self.said
         return self
@@ -88,7 +87,7 @@ class Trace:
         pid = self._process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Trace:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -170,6 +169,7 @@ open(os.path.expanduser("~/at home"), "w").close()
     assert trace.written == {"written", "made", "written by a child", str(tmp_path / "home" / "at home")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "variant"), [("onnxruntime", "onnx-fp32"), ("litert", "tflite-int8")])
 def test_a_replay_opens_no_socket_and_writes_its_output_alone(
     bundle: Path, tmp_path: Path, engine: str, variant: str
@@ -194,6 +194,7 @@ STATE = {
 """What is named for state, and the files that this means; SQLite's own and a lock lie beside the first."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATE)
 def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, state: str) -> None:
     """Connected, answering and drained; nothing listens, and nothing is written that is not configured."""
@@ -224,6 +225,7 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, 
     assert all(Path(path).parent in {Path(), tmp_path} for path in trace.written)
 
 
+@pytest.mark.slow
 def test_a_server_listens_where_it_was_told_to_and_nowhere_else(bundle: Path, tmp_path: Path) -> None:
     with Trace(tmp_path, *command("serve", bundle, "--allow-unsigned", "--port", "0")) as trace:
         trace.until(lambda: "serving" in trace.said)
@@ -236,6 +238,7 @@ def test_a_server_listens_where_it_was_told_to_and_nowhere_else(bundle: Path, tm
     assert trace.written == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["--version", "doctor", "inspect {bundle}", "verify {bundle}"])
 def test_looking_at_things_leaves_no_trace(bundle: Path, tmp_path: Path, arguments: str) -> None:
     trace = traced(tmp_path, *command(*(word.format(bundle=bundle) for word in arguments.split())))
@@ -250,6 +253,7 @@ def test_the_package_can_be_imported_without_a_trace(tmp_path: Path) -> None:
     assert trace.written == set()
 
 
+@pytest.mark.slow
 def test_checking_an_application_touches_nothing(bundle: Path, tmp_path: Path) -> None:
     """Not even the outbox, which the running application may have open."""
     (tmp_path / "app.toml").write_text(

@@ -52,9 +52,10 @@ def test_the_wheel_holds_the_demo_s_files_once_and_little_else(wheel: Path) -> N
     assert wheel.stat().st_size < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_the_demo_runs_from_an_installed_wheel_in_an_empty_folder(command: Path, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    where = [str(command.with_name("python")), "-P", "-c", "import edge_runtime; print(edge_runtime.__file__)"]
+    where = [str(command.with_name("python")), "-I", "-c", "import edge_runtime; print(edge_runtime.__file__)"]
     found = subprocess.run(where, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     assert found.stdout.startswith(str(command.parents[1])), "the checkout is what would be tested"
 

@@ -142,7 +142,7 @@ def test_a_subject_without_area_verb_or_object_is_refused(subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", ["mqtt: read the rest", "edge_runtime/http, cloud: share one client", "merge: bring words to main"]
+    "subject", ["mqtt: read the rest", "edge_runtime/http, cloud: share one client", "merge: ONNX passes on one graph"]
 )
 def test_a_subject_of_area_verb_and_object_passes(subject: str) -> None:
     assert not commit_subjects.wrong(subject)

@@ -20,7 +20,7 @@ import selectors
 import socket
 import threading
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.demo.broker.protocol import BrokerConfig, BrokerProtocol, Client
@@ -103,7 +103,7 @@ class Broker:
         host = self._config.host
         return f"mqtt://[{host}]:{self.port}" if ":" in host else f"mqtt://{host}:{self.port}"
 
-    def start(self) -> Self:
+    def start(self) -> Broker:
         """Listen, and serve from a thread of its own.
 
         Raises:
@@ -138,7 +138,7 @@ class Broker:
         self._wake_reader.close()
         self._wake_writer.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Broker:
         return self.start()
 
     def __exit__(

@@ -2,17 +2,17 @@
 
 ::
 
-    records    what goes in and comes out, and the limits
-    outbox     Outbox: put, take, settle, dead letters
-    rows       the statements behind them
-    session    one open file: lock, transactions, healing after errors
-    placing    paths that can never be a store's
-    opening    creation, checks, upgrade
-    salvage    what happens to a damaged file
-    closings   how cases ended: what consumers are told, and what repeats are told again
-    snapshot   looking into an outbox that somebody else owns
-    requests   asking its owner to retry or drop dead letters
-    schema     tables, ledger, checksums
+    records         what goes in and comes out
+    outbox          Outbox: put, take, settle, dead letters
+    queries         the statements behind them
+    session         one open file: lock, transactions, healing after errors
+    path_checks     paths that can never be a store's
+    open_db         creation, checks, upgrade
+    recovery        damaged files: set aside, readable cases carried over
+    closings        ends of cases: what consumers are told, and what repeats are told again
+    read_only_copy  looking into an outbox that another process owns
+    control         asking its owner to retry or drop dead letters
+    schema          tables, ledger, checksums
 
 The only package that knows SQL.
 """

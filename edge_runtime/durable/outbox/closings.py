@@ -53,7 +53,7 @@ class Memory:
         return case_id in self._places
 
     def find(self, db: Connection, case_id: str) -> Closing | None:
-        """The last closing of a case that is not in the queue; None where there is none, or it is in the queue."""
+        """Find the last closing of a case; None where there is none, or the case is in the queue."""
         seq = self._places.get(case_id)
         if seq is None or db.execute(_IS_QUEUED, (stored_id(case_id),)).fetchone():
             return None
@@ -66,13 +66,13 @@ _IS_QUEUED = "SELECT 1 FROM cases WHERE id = ? AND NOT EXISTS (SELECT 1 FROM dea
 
 
 def of_cases(db: Connection, seqs: Iterable[int], reason: str) -> list[Closing]:
-    """Closings of cases that are still there, not numbered yet."""
+    """Make closings of cases that are still there; not numbered yet."""
     found = [db.execute("SELECT id, key, created, meta FROM cases WHERE seq = ?", (seq,)).fetchone() for seq in seqs]
     return [Closing(0, public_id(row[0]), row[1], row[2], reason, bytes(row[3])) for row in found if row]
 
 
 def of_damaged(db: Connection, seqs: Iterable[int]) -> list[Closing]:
-    """Closings of cases that fail their checksum: of these, only an id that its index confirms is believed."""
+    """Make closings of cases that fail their checksum; only an id that its index confirms is believed."""
     closings = []
     for seq in seqs:
         (stored,) = db.execute("SELECT id FROM cases WHERE seq = ?", (seq,)).fetchone()
@@ -82,17 +82,17 @@ def of_damaged(db: Connection, seqs: Iterable[int]) -> list[Closing]:
 
 
 def of_id(case_id: str) -> Closing:
-    """A closing of a case of which nothing but its id can be read."""
+    """Make the closing of a case of which nothing but its id can be read."""
     return Closing(0, case_id, case_id.rpartition("@")[0], 0.0, "damaged", b"")
 
 
 def answered(closings: Sequence[Closing], answers: Mapping[str, bytes]) -> list[Closing]:
-    """The same, as delivered, each with the answer that its case was given."""
+    """Mark closings as delivered, each with the answer that its case was given."""
     return [one._replace(reason=DELIVERED, meta=answers.get(one.id, b"")) for one in closings]
 
 
 def write(db: Connection, draft: Ledger, closings: Sequence[Closing], memory: Memory) -> None:
-    """Number these, remember them, and list for publication all but those of answered cases."""
+    """Write closings: number and remember them, and list for publication all but those of answered cases."""
     if not closings:
         return
     (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM closed").fetchone()
@@ -117,7 +117,7 @@ def publish_again(db: Connection, draft: Ledger, closings: Sequence[Closing]) ->
 
 
 def unpublished(db: Connection, limit: int) -> tuple[list[Closing], list[int]]:
-    """The oldest that the sinks do not have yet, and the numbers of those that are damaged."""
+    """Read the oldest that the sinks do not have yet, and the numbers of those that are damaged."""
     found = {row[0]: _unpack(*row) for row in db.execute(_UNPUBLISHED, (limit,)).fetchall()}
     return [one for one in found.values() if one is not None], [seq for seq, one in found.items() if one is None]
 
@@ -126,7 +126,7 @@ _UNPUBLISHED = "SELECT seq, crc, body FROM unpublished LEFT JOIN closed USING (s
 
 
 def published(db: Connection, draft: Ledger, seqs: Iterable[int], memory: Memory) -> None:
-    """The sinks have these; what is older than what is remembered is deleted."""
+    """Take these, which the sinks have, off the list; delete what is older than what is remembered."""
     (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM closed").fetchone()
     for seq in seqs:
         db.execute("DELETE FROM unpublished WHERE seq = ?", (seq,))

@@ -32,7 +32,7 @@ _COPY_BYTES = 1 << 20
 
 
 def explain(error: OSError, what: str) -> StoreError:
-    """What the system's refusal means for a store.
+    """Translate the system's refusal into an error of the store.
 
     Args:
         error: of a call on the store's file or folder.
@@ -58,7 +58,7 @@ def lock(path: Path) -> int:
 
     Raises:
         StoreInUse: somebody else owns the outbox.
-        StoreUnusable: the folder is missing, or may not be written to; a file is somebody else's, or open to others.
+        StoreUnusable: the folder is missing, or may not be written to; a file is another program's, or open to others.
         OSError: the disk is full, read-only or failing.
     """
     if not path.parent.is_dir():
@@ -96,7 +96,7 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
 
     Raises:
         Damaged: the file is ours, but not as we wrote it. Some damage shows as a sqlite3.DatabaseError instead.
-        StoreUnusable: the file is somebody else's, or from a newer version.
+        StoreUnusable: the file is another program's, or from a newer version.
         sqlite3.Error, OSError: the disk is full, read-only or failing.
     """
     path = config.path
@@ -173,9 +173,9 @@ def _rewrite_log(path: Path) -> None:
 
 
 def fold_log(path: Path, db: Connection, pages: int) -> None:
-    """Copy a log of so many pages into the database, and begin it anew.
+    """Copy a log of so many pages into the database, and start it over.
 
-    SQLite does so by itself, after a commit, but does not write down that it has. After a crash it would go on behind
+    SQLite does so on its own, after a commit, but does not write down that it has. After a crash it would go on behind
     the old log, and copy it again: a device that loses its power every few minutes would have a log without bounds.
     """
     log = log_of(path)
@@ -193,7 +193,7 @@ def _check_header(path: Path) -> None:
     with path.open("r+b") as file:  # for writing: SQLite would open one that it may only read, and fail later
         header = file.read(100)
     if not header or path.with_name(path.name + "-journal").exists():
-        return  # creation was interrupted: SQLite rolls it back by itself
+        return  # creation was interrupted: SQLite rolls it back on its own
     if header[:16] != _MAGIC:
         raise Damaged("the header is not a database's")
     if header[68:72] == APPLICATION_ID.to_bytes(4, "big") and any(header[at : at + len(b)] != b for at, b in _FIXED):
@@ -219,7 +219,7 @@ def _refuse_a_strangers(path: Path, db: Connection) -> None:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     (owner,) = db.execute("PRAGMA application_id").fetchone()
     if tables and "ledger" not in tables and owner != APPLICATION_ID:
-        raise StoreUnusable(f"{path} is somebody else's database; give the outbox a file of its own")
+        raise StoreUnusable(f"{path} is another program's database; give the outbox a file of its own")
 
 
 def _create_or_upgrade(path: Path, db: Connection) -> None:
@@ -249,13 +249,13 @@ def _create_or_upgrade(path: Path, db: Connection) -> None:
             Ledger().write(db)
         db.execute("COMMIT")
     except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back on its own
             db.execute("ROLLBACK")
         raise
 
 
 def has_our_schema(db: Connection) -> bool:
-    """Whether the table definitions are what `UPGRADES` makes, down to the pages where the tables begin."""
+    """Return whether the table definitions are what `UPGRADES` makes, down to the pages where the tables begin."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     reference = sqlite3.connect(":memory:")
     try:
@@ -294,6 +294,6 @@ def _check(db: Connection) -> Ledger:
     if not ledger.balances() or cases != ledger.queued + ledger.dead:
         raise Damaged("the ledger does not match the rows")
     (sum_of_places,) = db.execute(_SUM_OF_PLACES).fetchone()
-    if sum_of_cases != sum_of_places:  # a spoilt number in the queue names one case twice, and another never
+    if sum_of_cases != sum_of_places:  # a corrupt number in the queue names one case twice, and another never
         raise Damaged("the queue does not match the cases")
     return ledger

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from edge_runtime.clock import Clock
 from edge_runtime.durable.config import GROUP_CASES, PAGE_BYTES, OutboxConfig
@@ -74,7 +74,7 @@ class Outbox:
     never calls it.
 
     Making one touches no disk. `open` (or ``with``) opens the file and says what is wrong with it; every other method
-    opens it when needed, so an outbox whose disk is full or gone at the start heals by itself.
+    opens it when needed, so an outbox whose disk is full or gone at the start heals on its own.
 
     Every method that needs the file raises StoreFull when the disk is full, StoreCorrupt while a damaged file cannot be
     replaced, and StoreError when the file cannot be used. What was accepted before is not affected.
@@ -103,7 +103,7 @@ class Outbox:
         self._next_housekeeping = 0.0
         self._page_limit = config.max_bytes // PAGE_BYTES - _SPARE_PAGES
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Outbox:
         self.open()
         return self
 
@@ -116,7 +116,7 @@ class Outbox:
         """Open the file now.
 
         Raises:
-            StoreInUse, StoreUnusable: the file is in use or somebody else's, its folder is missing or forbidden.
+            StoreInUse, StoreUnusable: the file is in use or another program's, its folder is missing or forbidden.
             StoreError: the disk is full, read-only or failing; that may pass.
         """
         self._file.run(lambda _: None)
@@ -199,7 +199,7 @@ class Outbox:
         return result
 
     def _without_repeats(self, group: list[HardCase], result: PutResult, db: Connection) -> list[HardCase]:
-        """The cases that have not left already; of the others, the closings are published again."""
+        """Return the cases that have not left already; of the others, publish the closings again."""
         if not any(case.id in self._memory for case in group):
             return group
         found = {case.id: closing for case in group if (closing := self._memory.find(db, case.id)) is not None}
@@ -211,7 +211,7 @@ class Outbox:
         return [case for case in group if case.id not in found]
 
     def _that_fit(self, db: Connection, cases: list[HardCase], result: PutResult) -> list[HardCase]:
-        """The cases that fit as things are; the others are refused."""
+        """Return the cases that fit as things are; refuse the others."""
         free: float = rows.free_pages(db, self._page_limit)
         fitting = []
         for case in cases:
@@ -226,7 +226,7 @@ class Outbox:
         return fitting
 
     def _make_room(self, db: Connection, draft: Ledger, cases: list[HardCase], result: PutResult) -> list[HardCase]:
-        """The cases that fit after the policy dropped queued ones for them; the others are refused."""
+        """Drop queued cases by the policy, and return those that fit then; refuse the others."""
         fitting = []
         reserved = 0.0
         for case in cases:
@@ -247,7 +247,7 @@ class Outbox:
         return fitting
 
     def _victim(self, db: Connection, draft: Ledger, newcomer: HardCase) -> Queued | None:
-        """The queued case that gives way, never one in flight; None when there is none."""
+        """Find the queued case that gives way, never one in flight; None when there is none."""
         if self._config.when_full == "drop_least_valuable":
             return rows.least_valuable(db, self._leased(), newcomer)
         found = rows.oldest(db, draft, self._leased(), 1)
@@ -270,7 +270,7 @@ class Outbox:
     def _drop(
         self, db: Connection, draft: Ledger, queued: Sequence[Queued], reason: Literal["evicted", "expired"]
     ) -> None:
-        """These leave without an answer: delete, count, and close them."""
+        """Delete cases that leave without an answer, count them, and write their closings."""
         ended = closings.of_cases(db, [case.seq for case in queued], reason)
         rows.forget(db, draft, queued)
         closings.write(db, draft, ended, self._memory)
@@ -314,24 +314,24 @@ class Outbox:
         except TypeError as error:
             raise Damaged("a row of the queue holds values of the wrong type") from error
         found = rows.read_cases(db, chosen)
-        spoilt = [lease for lease in chosen if not is_intact(found[lease.seq])]
-        if spoilt:
+        corrupt = [lease for lease in chosen if not is_intact(found[lease.seq])]
+        if corrupt:
             with self._file.transaction(db) as draft:
-                ended = closings.of_damaged(db, [lease.seq for lease in spoilt])
-                rows.forget(db, draft, spoilt)
+                ended = closings.of_damaged(db, [lease.seq for lease in corrupt])
+                rows.forget(db, draft, corrupt)
                 closings.write(db, draft, ended, self._memory)
-                draft.damaged += len(spoilt)
-            log.error("%d hard cases in the outbox fail their checksum and are dropped as damaged", len(spoilt))
+                draft.damaged += len(corrupt)
+            log.error("%d hard cases in the outbox fail their checksum and are dropped as damaged", len(corrupt))
         cases = []
         for lease in chosen:
-            if lease not in spoilt:
+            if lease not in corrupt:
                 case = rows.case_of(found[lease.seq], lease.attempts)
                 self._leases[case.id] = lease
                 cases.append(case)
         return cases
 
     def delivered(self, ids: Iterable[str], answers: Mapping[str, bytes] | None = None) -> int:
-        """The cloud has answered these, and the sinks have the answers: delete them.
+        """Delete cases that the cloud has answered and whose answers the sinks have.
 
         Args:
             ids: cases in flight; others are ignored.
@@ -349,7 +349,7 @@ class Outbox:
         return self._settle(ids, work)
 
     def retry(self, ids: Iterable[str], delay_s: float, error: str) -> int:
-        """These failed, and time may heal it.
+        """Put off cases that failed and may succeed later.
 
         With `OutboxConfig.max_attempts` reached, a case becomes a dead letter with the reason ``attempts`` instead.
 
@@ -372,7 +372,7 @@ class Outbox:
         return self._settle(ids, work)
 
     def bury(self, ids: Iterable[str], reason: str, detail: str) -> int:
-        """These will never succeed: keep them as dead letters.
+        """Move cases that will never succeed to the dead letters.
 
         Args:
             ids: cases in flight; others are ignored.
@@ -436,7 +436,7 @@ class Outbox:
             after = page[-1][0]
 
     def dead_letter(self, case_id: str) -> DeadLetter | None:
-        """The dead letter with this id, or None."""
+        """Read the dead letter with this id; None if there is none."""
         return self._file.run(partial(self._dead_one, case_id))
 
     def revive(self, ids: Iterable[str]) -> int:
@@ -498,11 +498,11 @@ class Outbox:
 
     @property
     def unpublished(self) -> int:
-        """How many closings the sinks do not have yet; as of the last commit, without a look at the file."""
+        """Number of closings that the sinks do not have yet; as of the last commit, without a look at the file."""
         return self._file.ledger.unpublished
 
     def closings(self, limit: int) -> list[Closing]:
-        """Closings that the sinks do not have yet, oldest first; the same ones until `published` is told.
+        """Read closings that the sinks do not have yet, oldest first; the same ones until `published` is called.
 
         One that fails its checksum is dropped and left out.
         """
@@ -517,7 +517,7 @@ class Outbox:
         return found
 
     def published(self, seqs: Sequence[int]) -> None:
-        """The sinks have these closings."""
+        """Take closings that the sinks have off the list."""
 
         def work(db: Connection) -> None:
             with self._file.transaction(db) as draft:
@@ -528,7 +528,7 @@ class Outbox:
     # Beside the queue -------------------------------------------------------------------------------------------------
 
     def get_state(self, name: str) -> bytes | None:
-        """A value kept by `put_state`, or None."""
+        """Read a value kept by `put_state`; None if there is none."""
         row = self._file.run(lambda db: db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone())
         return None if row is None else bytes(row[0])
 
@@ -548,7 +548,7 @@ class Outbox:
         self._file.run(write)
 
     def counts(self) -> Counts:
-        """The ledger and levels, as of now."""
+        """Return the ledger and levels, as of now."""
         return self._file.run(self._counts)
 
     def _counts(self, db: Connection) -> Counts:

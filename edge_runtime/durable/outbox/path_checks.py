@@ -77,7 +77,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def is_removed(path: Path, identity: tuple[int, int] | None) -> bool:
-    """Whether the file that was opened at `path` is not there any more.
+    """Return whether the file that was opened at `path` is not there any more.
 
     Args:
         path: of the database.

@@ -67,7 +67,7 @@ def groups(cases: Sequence[HardCase]) -> Iterator[list[HardCase]]:
 
 
 def is_valid(case: HardCase) -> bool:
-    """Whether a case can be stored as it is."""
+    """Return whether a case can be stored as it is."""
     return (
         0 <= case.priority <= LAST_PRIORITY
         and math.isfinite(case.created + case.deadline_s + case.value)
@@ -79,7 +79,7 @@ def is_valid(case: HardCase) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """False for a lone surrogate, which JSON may spell out and UTF-8 cannot hold."""
+    """Return False for a lone surrogate, which JSON may spell out and UTF-8 cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -106,13 +106,13 @@ def free_pages(db: Connection, limit: int) -> int:
 
 
 def case_of(row: Sequence[Any], attempts: int) -> HardCase:
-    """The case in a row of `cases`."""
+    """Read the case in a row of `cases`."""
     _, stored, key, created, deadline_s, priority, value, _, _, meta, body = row
     return HardCase(public_id(stored), key, created, deadline_s, priority, value, body, meta, attempts)
 
 
 def is_known(db: Connection, case_id: str) -> bool:
-    """Whether a case with this id is in the outbox, queued or dead."""
+    """Return whether a case with this id is in the outbox, queued or dead."""
     return db.execute("SELECT 1 FROM cases WHERE id = ?", (stored_id(case_id),)).fetchone() is not None
 
 
@@ -183,7 +183,7 @@ def leave_queue(db: Connection, leases: Iterable[Lease]) -> None:
 
 
 def is_queued(db: Connection, lease: Lease) -> bool:
-    """Whether a leased case is still where it was; a commit that reported an error may have happened all the same."""
+    """Return whether a leased case is still where it was; a commit that reported an error may have happened."""
     if lease.waited:
         row = db.execute("SELECT attempts = ? FROM waiting WHERE seq = ?", (lease.attempts, lease.seq)).fetchone()
     else:
@@ -192,7 +192,7 @@ def is_queued(db: Connection, lease: Lease) -> bool:
 
 
 def oldest(db: Connection, draft: Ledger, leased: set[int], limit: int) -> list[tuple[Queued, float]]:
-    """The oldest queued cases that are not in flight, each with its `stored_s`."""
+    """Find the oldest queued cases that are not in flight, each with its `stored_s`."""
     rows = db.execute(_OLDEST, (draft.floor, limit + len(leased))).fetchall()
     draft.floor = rows[0][0] - 1 if rows else draft.next_seq - 1
     for _, _, stored, stored_s in rows:
@@ -202,7 +202,7 @@ def oldest(db: Connection, draft: Ledger, leased: set[int], limit: int) -> list[
 
 
 def least_valuable(db: Connection, leased: set[int], newcomer: HardCase) -> Queued | None:
-    """The queued case worth least, if it is worth less than `newcomer`; never one in flight."""
+    """Find the queued case worth least, if it is worth less than `newcomer`; never one in flight."""
     bounds = (newcomer.priority, newcomer.priority, newcomer.value, 1 + len(leased))
     for seq, priority, case_id, worth_less in db.execute(_LEAST_VALUABLE, bounds).fetchall():
         if seq not in leased:
@@ -212,7 +212,7 @@ def least_valuable(db: Connection, leased: set[int], newcomer: HardCase) -> Queu
 
 
 def _expect(types_are_ours: bool) -> None:
-    """SQLite keeps any type in any column, so a spoilt row may hold another one."""
+    """SQLite keeps any type in any column, so a corrupt row may hold another one."""
     if not types_are_ours:
         raise Damaged("a row holds a value of the wrong type")
 
@@ -220,7 +220,7 @@ def _expect(types_are_ours: bool) -> None:
 def choose(
     db: Connection, now: float, leased: set[int], *, limit: int, max_bytes: int, live_share: float
 ) -> list[Lease]:
-    """What the next `take` gets; see `Outbox.take` for the rule."""
+    """Choose what the next `take` gets; see `Outbox.take` for the rule."""
     in_order = [
         Lease(seq, priority, size, 0, waited=False)
         for priority, seq, size in db.execute(_READY, (limit + len(leased),)).fetchall()
@@ -301,7 +301,7 @@ def exhume(db: Connection, draft: Ledger, seq: int, size: int) -> None:
 
 
 def one_line(text: str) -> str:
-    """What may be stored of a free text."""
+    """Return what may be stored of a free text."""
     return " ".join(text.encode("utf-8", "replace").decode().split())[:_TEXT_LIMIT]
 
 

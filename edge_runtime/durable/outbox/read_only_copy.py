@@ -1,10 +1,10 @@
-"""Looking into an outbox that somebody else owns, or nobody: a copy of its file, read as after a crash.
+"""Read-only copy of an outbox that another process may own: its file, read as after a crash.
 
 The runtime holds its outbox for itself (docs/decisions/0005-outbox-on-sqlite.md), so a second process cannot open it.
 It can copy it: the database first, then the log. While the log's header stays the same, SQLite only adds frames to the
 log and copies committed ones into the database; whatever of them the first copy caught half-done, the second one holds
 whole, and replaying it gives the state as of its last committed frame. A header that changed in between means that the
-log was begun anew, and the copy is made again. https://www.sqlite.org/fileformat2.html#walformat
+log was recreated, and the copy is made again. https://www.sqlite.org/fileformat2.html#walformat
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from edge_runtime.durable.config import OutboxConfig
 from edge_runtime.durable.outbox import queries as rows
@@ -31,7 +31,7 @@ _ATTEMPTS = 10
 _AT_ONCE = 64
 _LOG_HEADER_BYTES = 32
 
-# Types as they should be, whatever a spoilt row says: what a person looks at has no checksum of its own.
+# Types as they should be, whatever a corrupt row says: what a person looks at has no checksum of its own.
 _COLUMNS = """cases.*, CAST(dead.reason AS TEXT), CAST(dead.detail AS TEXT), CAST(dead.buried AS REAL),
     CAST(coalesce(dead.attempts, waiting.attempts, 0) AS INTEGER), CAST(waiting.error AS TEXT)"""
 _DEAD = f"""SELECT {_COLUMNS} FROM dead CROSS JOIN cases USING (seq) LEFT JOIN waiting USING (seq)
@@ -59,7 +59,7 @@ class Entry:
 
 
 class Snapshot:
-    """What an outbox held a moment ago. The outbox itself is neither locked nor written to.
+    """Copy of an outbox as it was a moment ago. The outbox itself is neither locked nor written to.
 
     Leaving the ``with`` block removes the copy, which needs as much room in the folder for temporary files as the
     outbox has on its disk.
@@ -90,7 +90,7 @@ class Snapshot:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Snapshot:
         return self
 
     def __exit__(
@@ -108,7 +108,7 @@ class Snapshot:
         return self._pages(_ALL)
 
     def find(self, case_id: str) -> Entry | None:
-        """The case with this id, or None."""
+        """Read the case with this id; None if there is none."""
         row = self._db.execute(_ONE, (stored_id(case_id),)).fetchone()
         return None if row is None else self._entry(row)
 
@@ -172,7 +172,7 @@ def _connect(path: Path) -> Connection:
 
 
 def _generation(path: Path) -> tuple[object, ...]:
-    """What changes when the log is begun anew, or the file replaced."""
+    """Return what changes when the log is recreated, or the file replaced."""
     status = os.stat(path)  # noqa: PTH116 - beside the open() below
     try:
         with log_of(path).open("rb") as log:

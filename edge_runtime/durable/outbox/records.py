@@ -37,7 +37,7 @@ DELIVERED: Final = "delivered"
 
 
 class Closing(NamedTuple):
-    """How a case ended: what its consumers are told of it."""
+    """End of a case, as its consumers are told of it."""
 
     seq: int
     """Order in which cases were closed."""
@@ -54,7 +54,7 @@ class Closing(NamedTuple):
 
 @dataclass(slots=True)
 class PutResult:
-    """What became of the cases of one `Outbox.put`."""
+    """Outcome of one `Outbox.put`."""
 
     accepted: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Counts:
     """Powered seconds that the oldest queued case has waited; 0 when there is none."""
 
     def balances(self) -> bool:
-        """Whether nothing has vanished: accepted = delivered + queued + dropped + dead."""
+        """Return whether nothing has vanished: accepted = delivered + queued + dropped + dead."""
         return self.accepted == self.delivered + self.queued + sum(self.dropped.values()) + self.dead
 
 

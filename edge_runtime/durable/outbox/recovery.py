@@ -174,7 +174,7 @@ _WAITING = (float, int, str)
 
 
 def _side_row(old: Connection, query: str, seq: int, types: tuple[type, ...]) -> Any:
-    """What is known of a case beside its row; None where nothing can be made of it, and the case is queued as fresh."""
+    """Read what is known of a case beside its row; None where nothing is, and the case is queued as fresh."""
     try:
         row = old.execute(query, (seq,)).fetchone()
     except _UNREADABLE:
@@ -193,7 +193,7 @@ def _state(old: Connection) -> list[tuple[str, bytes]]:
 def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
     """Rows of `cases`, some at a time, some perhaps twice, stepping over damaged pages by halving the range that fails.
 
-    By rising `seq`; where that ends, by falling `seq` from the other end, because a row whose number was spoilt looks
+    By rising `seq`; where that ends, by falling `seq` from the other end, because a row whose number was corrupt looks
     like the end of its range to whoever comes from below.
     """
     failures = 0
@@ -266,7 +266,7 @@ def _open_damaged(path: Path, connect: Connect) -> Connection | None:
 
 
 def _is_ours_after_page_one(path: Path) -> bool:
-    """Whether pages two and three are the roots of `ledger` and `cases`, so that nobody else's file is written to."""
+    """Return whether pages two and three are the roots of `ledger` and `cases`, and not another program's."""
     with path.open("rb") as file:
         file.seek(PAGE_BYTES)
         ledger, cases = file.read(1), file.read(PAGE_BYTES)[-1:]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 APPLICATION_ID = 0x45444745
-"""``EDGE``, in the database header: tells our file from somebody else's."""
+"""``EDGE``, in the database header: tells our file from another program's."""
 
 _V1 = (
     """CREATE TABLE ledger (
@@ -75,7 +75,7 @@ READ_CASE = "SELECT * FROM cases WHERE seq = ?"
 
 
 class Cursor(Protocol):
-    """What a statement returns."""
+    """Result of a statement."""
 
     def fetchone(self) -> Any:
         """Next row, or None."""
@@ -110,14 +110,14 @@ Connect = Callable[[Path], Connection]
 
 
 def connect_sqlite(path: Path) -> Connection:
-    """The standard library's SQLite; one connection that threads use in turn."""
+    """Open the standard library's SQLite; one connection that threads use in turn."""
     return sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
 
 
 def memory_for(size: int) -> bool:
-    """Whether so many bytes can be had.
+    """Return whether so many bytes can be had.
 
-    Where they can, a MemoryError is the file's doing: of a spoilt row that claims four gigabytes, SQLite (3.40) says
+    Where they can, a MemoryError is the file's doing: of a corrupt row that claims four gigabytes, SQLite (3.40) says
     that there is no memory for it, and not that it is damaged.
     """
     try:
@@ -128,7 +128,7 @@ def memory_for(size: int) -> bool:
 
 
 class Damaged(Exception):  # noqa: N818 - internal: becomes a set-aside file, never reaches a caller
-    """What SQLite did not notice, or said in words of its own: the file is not what we wrote."""
+    """Damage that SQLite did not notice, or named in its own words: the file is not what we wrote."""
 
 
 @dataclass(slots=True)
@@ -162,11 +162,11 @@ class Ledger:
         return {name: getattr(self, name) for name in DROP_REASONS}
 
     def balances(self) -> bool:
-        """The law: accepted = delivered + queued + dropped + dead."""
+        """Return whether accepted = delivered + queued + dropped + dead."""
         return self.accepted == self.delivered + self.queued + sum(self.dropped().values()) + self.dead
 
     def copy(self) -> Ledger:
-        """A draft that a transaction may change."""
+        """Make a draft that a transaction may change."""
         derived = (self.queued, self.dead, self.dead_bytes, self.floor)
         return Ledger(
             *self._stored(), *derived, self.unpublished, self.repeated, self.repeated_stored
@@ -193,7 +193,7 @@ class Ledger:
 
     @classmethod
     def read(cls, db: Connection) -> Ledger:
-        """The stored fields; Damaged when the row is missing or fails its checksum."""
+        """Read the stored fields; Damaged when the row is missing or fails its checksum."""
         row = db.execute(_READ_LEDGER).fetchone()
         if row is None:
             raise Damaged("the ledger is empty")
@@ -231,7 +231,7 @@ _CASE_HEAD = struct.Struct("<qdddqd")
 
 
 def stored_id(case_id: str) -> str:
-    """How an id is kept: ``watch-3@1700`` as ``1700@watch-3``.
+    """Return an id as it is stored: ``watch-3@1700`` as ``1700@watch-3``.
 
     A window's id ends in its number, which rises with time on every stream. With the number first, new ids go to one
     end of the index whatever stream they are from; a commit writes one page of it instead of one for each stream.
@@ -241,7 +241,7 @@ def stored_id(case_id: str) -> str:
 
 
 def public_id(stored: str) -> str:
-    """The id that `stored_id` keeps this way."""
+    """Return the id that `stored_id` keeps this way."""
     number, at, stream = stored.partition("@")
     return f"{stream}{at}{number}"
 
@@ -258,14 +258,14 @@ def case_row(
     meta: bytes,
     body: bytes,
 ) -> tuple[Any, ...]:
-    """A row of `cases` with its checksum; `case_id` as `stored_id` gives it."""
+    """Make a row of `cases` with its checksum; `case_id` as `stored_id` gives it."""
     head = _CASE_HEAD.pack(seq, created, deadline_s, value, priority, stored_s)
     crc = zlib.crc32(body, zlib.crc32(f"{case_id}\0{key}\0".encode(), zlib.crc32(head + meta)))
     return seq, case_id, key, created, deadline_s, priority, value, stored_s, crc, meta, body
 
 
 def is_intact(row: Sequence[Any]) -> bool:
-    """Whether a row of `cases` is what was put."""
+    """Return whether a row of `cases` is what was put."""
     try:
         return bool(case_row(*row[:8], *row[9:])[8] == row[8])
     except (struct.error, TypeError, UnicodeError):  # a flipped type byte: text for a blob, null for a number

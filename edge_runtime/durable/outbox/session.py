@@ -17,6 +17,7 @@ from edge_runtime.durable.outbox import open_db as opening
 from edge_runtime.durable.outbox.path_checks import identity_of, is_removed
 from edge_runtime.durable.outbox.recovery import Damage, finish, salvage
 from edge_runtime.durable.outbox.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
+from edge_runtime.durable.sqlite_errors import Code, primary_code
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,9 @@ _ROW_COPIES = 4
 """What reading a row takes, in rows: SQLite's copy, ours, and room."""
 
 _DAMAGE = {
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_CONSTRAINT,  # our tables contradict each other; an id seen before is not an error
+    Code.CORRUPT,
+    Code.NOTADB,
+    Code.CONSTRAINT,  # our tables contradict each other; an id seen before is not an error
 }
 
 
@@ -86,7 +87,7 @@ class Session:
         Raises:
             StoreFull: the disk is full.
             StoreCorrupt: the file is damaged and could not be replaced.
-            StoreInUse, StoreUnusable: somebody else's file, a wrong path or wrong permissions: waiting does not help.
+            StoreInUse, StoreUnusable: another program's file, a wrong path or wrong permissions: waiting does not help.
             StoreError: the file cannot be used; the message says why.
         """
         with self.lock:
@@ -114,7 +115,7 @@ class Session:
         except BaseException:
             try:
                 db.execute("ROLLBACK")
-            except sqlite3.Error:  # SQLite has rolled back by itself, or cannot: start from the file again
+            except sqlite3.Error:  # SQLite has rolled back on its own, or cannot: start from the file again
                 self._abandon()
             raise
         self.ledger = draft
@@ -168,7 +169,7 @@ class Session:
         return self._db
 
     def _give_up_removed(self, db: Connection) -> None:
-        """Somebody has deleted the file or its folder. What it held is lost; the counters are not."""
+        """Handle a file or folder that was deleted. What it held is lost; the counters are not."""
         self._lost = self.ledger.copy()
         log.error(
             "the outbox %s was removed while it was in use: %d hard cases and %d dead letters are lost",
@@ -227,16 +228,15 @@ class Session:
 
     def _explain(self, error: sqlite3.Error) -> StoreError | Damaged:
         path = self._config.path
-        extended = getattr(error, "sqlite_errorcode", None)
-        if extended is None:  # not from SQLite: Python could not decode a text that we had encoded
+        code = primary_code(error)
+        if code is None:  # not from SQLite: Python could not decode a text that we had encoded
             return Damaged(str(error)) if isinstance(error, sqlite3.OperationalError) else StoreError(str(error))
-        code = extended & 0xFF  # https://www.sqlite.org/rescode.html: the low byte is the primary code
         if code in _DAMAGE:
             return Damaged(str(error))
-        if code == sqlite3.SQLITE_FULL:
+        if code == Code.FULL:
             return StoreFull(f"no room for the outbox {path}: free space on its disk")
-        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        if code in {Code.BUSY, Code.LOCKED}:
             return StoreError(f"the outbox {path} is in use by another program; close it")
-        if code == sqlite3.SQLITE_READONLY:
+        if code == Code.READONLY:
             return StoreError(f"the outbox {path} is read-only; check its permissions and how its disk is mounted")
         return StoreError(f"the outbox {path} failed ({error}); check its disk")

@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_export.card.spec import Card, Layout, check_numbers, layout_of
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.normalise import normalise
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_runtime.errors import ConfigError
 
 _FLOATS: dict[int, type[np.floating[Any]]] = {

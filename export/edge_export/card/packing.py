@@ -14,8 +14,8 @@ import onnx
 from edge_export.card.onnx_edges import Fitted, fit_onnx
 from edge_export.card.spec import NO_CLASSES, Card
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource, pack
 from edge_export.selection.timing import answers, arrange
 from edge_runtime import engines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ from edge_runtime import manifest
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
+from edge_runtime.system.iso8601 import parse_date
 
 Layout = Literal["NCW", "NWC"]
 
@@ -158,7 +158,7 @@ class Card:
 
     def __post_init__(self) -> None:
         for day in filter(None, (self.created, self.expires)):
-            date.fromisoformat(day)
+            parse_date(day)
 
 
 def load(path: Path) -> Card:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
     made, message = announce(
         options.bundle,
         key,
-        issued=datetime.now(UTC),
+        issued=datetime.now(timezone.utc),
         url=options.url,
         chunks=options.chunks,
         chunk_bytes=options.chunk_bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
         Order(
             name=name,
             targets=targets,
-            created=datetime.fromtimestamp(SystemClock().wall(), UTC).date().isoformat(),
+            created=datetime.fromtimestamp(SystemClock().wall(), timezone.utc).date().isoformat(),
             max_bytes=options.max_bytes,
             max_latency_ms=options.max_latency_ms,
             max_forwarded=options.max_forwarded,

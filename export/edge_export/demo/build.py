@@ -49,12 +49,12 @@ from edge_export.evaluation.calibration import (
     threshold_for_share,
 )
 from edge_export.package.pack import VariantSource, pack
+from edge_export.recipe.training_spec import Training
 from edge_export.selection.candidates import TOLERANCE_INT8
 from edge_export.selection.timing import answers
 from edge_export.tflite.convert import convert
 from edge_export.training.baseline import random_forest
 from edge_export.training.distill import Distillation
-from edge_export.training.loop import Training
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract

@@ -16,16 +16,17 @@ import onnx
 from edge_export.augment.windows import Augmentation, WindowSampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, cut_windows, leave_one_group_out, spread
 from edge_export.networks import Calibrated, ContextNet, DeviceNet
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
 from edge_export.onnx_graph.from_torch import to_onnx
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
+from edge_export.recipe.training_spec import Training
 from edge_export.selection.limits import targets_for
 from edge_export.selection.timing import answers
 from edge_export.training.baseline import random_forest
 from edge_export.training.distill import Distillation, distil, label_pool
-from edge_export.training.loop import Training, answer, fit_labels, start
+from edge_export.training.loop import answer, fit_labels, start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """From a trained torch network to an ONNX file that says nothing of the machine it was made on.
 
-The same network gives the same bytes; see `edge_export.onnx_graph.canonicalise` for what is removed.
+The same network gives the same bytes; see `edge_export.onnx_graph.passes.canonicalise` for what is removed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import onnx
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 
 OPSET = 20
 """Read by onnxruntime since 1.17; the exporter silently raises anything below 18."""

@@ -1,4 +1,4 @@
-"""Doubt about windows unlike anything trained on: a factor on the logits, computed inside the graph.
+"""Out-of-distribution statistics: what familiar windows are like, and how far another one lies from them.
 
 A softmax is as sure about noise as about speech. So each window's plain statistics (per channel its mean, the logarithm
 of its deviation and of its mean change from sample to sample) are held against those of the training windows of each
@@ -19,17 +19,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-from onnx import helper
 
 from edge_export.data.dataset import Float32, Int64, Windows
-from edge_export.onnx_graph.graph import Net, shape_of
 from edge_runtime.errors import ConfigError
 
 _FLOOR = 1e-3
 """Least deviation and change that are told apart, as a share of the channel's deviation in training: a resting sensor
 shows its last digit."""
-_FAR = 1e3
+FAR = 1e3
 """Standard deviations beyond which nothing becomes more unfamiliar; keeps absurd values from becoming infinite."""
 
 
@@ -111,75 +108,6 @@ def excess(windows: Float32, novelty: Novelty) -> npt.NDArray[np.float64]:
 
 
 def _distance(found: npt.NDArray[np.float64], novelty: Novelty) -> npt.NDArray[np.float64]:
-    scaled = np.clip((found - novelty.centre) * novelty.scale, -_FAR, _FAR)
+    scaled = np.clip((found - novelty.centre) * novelty.scale, -FAR, FAR)
     nearest: npt.NDArray[np.float64] = np.square(scaled[:, None] - novelty.means).mean(axis=2).min(axis=1)
     return nearest
-
-
-def with_novelty(model: onnx.ModelProto, novelty: Novelty) -> onnx.ModelProto:
-    """Divide the logits of unfamiliar windows by how unfamiliar they are.
-
-    Args:
-        model: from windows (batch, n_channels, samples) to what a Softmax gives; float or quantised.
-        novelty: from `fit_novelty`.
-
-    Returns:
-        A new model with the same input and output.
-
-    Raises:
-        ConfigError: the graph does not end in a Softmax, or its windows have other channels.
-    """
-    net = Net(model)
-    window = net.source.name
-    shape = shape_of(net.source)
-    if len(shape) != 3 or shape[1] != len(novelty.floor):
-        raise ConfigError(f"the model takes windows of shape {shape}, not (batch, {len(novelty.floor)}, samples)")
-    output = net.graph.output[0].name
-    softmax = net.producers.get(output)
-    if softmax is None or softmax.op_type != "Softmax":
-        raise ConfigError(f"the output {output!r} does not come from a Softmax; end the graph with one")
-    logits = softmax.input[0]
-    count = novelty.means.shape[1]
-    one_share = 1 / (count * novelty.limit)
-    nodes: list[onnx.NodeProto] = []
-
-    def add(kind: str, name: str, *inputs: str, **settings: int) -> str:
-        nodes.append(helper.make_node(kind, list(inputs), [f"novelty_{name}"], name=f"novelty_{name}", **settings))
-        return f"novelty_{name}"
-
-    def numbers(name: str, array: npt.ArrayLike) -> str:
-        return net.store(f"novelty_{name}", np.asarray(array, np.float32))
-
-    def places(name: str, *values: int) -> str:
-        return net.store(f"novelty_{name}", np.array(values, np.int64))
-
-    along, across, floor = places("along", 2), places("across", 1), numbers("floor", novelty.floor)
-    mean = add("ReduceMean", "mean", window, along, keepdims=1)
-    centred = add("Sub", "centred", window, mean)
-    power = add("ReduceMean", "power", add("Mul", "squared", centred, centred), along, keepdims=0)
-    deviation = add("Log", "deviation", add("Add", "deviation_floor", add("Sqrt", "root", power), floor))
-    first, last = places("first", 0), places("last", (shape[2] or 0) - 1)
-    second, end = places("second", 1), places("end", shape[2] or 0)
-    later = add("Slice", "later", window, second, end, along)
-    earlier = add("Slice", "earlier", window, first, last, along)
-    steps = add("Abs", "steps", add("Sub", "difference", later, earlier))
-    change = add("ReduceMean", "change", steps, along, keepdims=0)
-    change = add("Log", "change_log", add("Add", "change_floor", change, floor))
-    level = add("ReduceMean", "level", window, along, keepdims=0)
-    every = add("Concat", "statistics", level, deviation, change, axis=1)
-    scaled = add("Mul", "scaled", add("Sub", "from_centre", every, numbers("centre", novelty.centre)),
-                 numbers("scale", novelty.scale))  # fmt: skip
-    scaled = add("Clip", "bounded", scaled, numbers("lowest", -_FAR), numbers("highest", _FAR))
-    # mean((s - m)^2) as mean(s^2) - 2 s.m / n + mean(m^2): one product with a table instead of one per class.
-    towards = add("MatMul", "towards", scaled, numbers("means", -2 * one_share * novelty.means.T))
-    from_each = add("Add", "offset", towards,
-                    numbers("sizes", np.square(novelty.means, dtype=np.float64).sum(axis=1) * one_share))  # fmt: skip
-    size = add("ReduceSum", "size", add("Mul", "scaled_squared", scaled, scaled), across, keepdims=1)
-    nearest = add("ReduceMin", "nearest", from_each, across, keepdims=1)
-    distance = add("Add", "distance", nearest, add("Mul", "size_share", size, numbers("share", one_share)))
-    divided = add("Div", "logits", logits, add("Max", "excess", distance, numbers("one", 1.0)))
-    place = list(net.graph.node).index(softmax)
-    for offset, node in enumerate(nodes):
-        net.graph.node.insert(place + offset, node)
-    softmax.input[0] = divided
-    return net.model

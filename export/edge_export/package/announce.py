@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import orjson
@@ -12,7 +12,8 @@ import orjson
 from edge_export.package.sign import SigningKey, envelope
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import ConfigError
-from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, seconds
+from edge_runtime.system.iso8601 import parse_time
+from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement
 
 LIFETIME = timedelta(days=30)
 """Of an announcement, unless it says when it expires."""
@@ -65,8 +66,10 @@ def announce(
             name=manifest.name,
             version=manifest.version,
             sequence=int(issued.timestamp()) if sequence is None else sequence,
-            issued=issued.astimezone(UTC).isoformat(timespec="seconds"),
-            expires=_utc(expires) if expires else (issued + LIFETIME).astimezone(UTC).isoformat(timespec="seconds"),
+            issued=issued.astimezone(timezone.utc).isoformat(timespec="seconds"),
+            expires=_utc(expires)
+            if expires
+            else (issued + LIFETIME).astimezone(timezone.utc).isoformat(timespec="seconds"),
             devices=tuple(devices),
             sha256=digest,
             size=bundle.stat().st_size,
@@ -82,4 +85,4 @@ def announce(
 
 
 def _utc(text: str) -> str:
-    return datetime.fromtimestamp(seconds(text), UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(parse_time(text), timezone.utc).isoformat(timespec="seconds")

@@ -7,8 +7,7 @@ confidences, too few for a threshold.
 `quantize` is the plain way. Its parts are there for a search: `write.prepare` once, `ranges.collect` once, then
 `ranges.choose` and `write.write` per candidate. In between a model can be made easier to quantise (`equalize`,
 `smooth`) and its weights rounded (`adaround`) or biases corrected (`bias`) for the least damage; `mixed` finds which
-layers stay in float, `isa` what a processor's arithmetic makes of the result. `retype` turns one integer type into the
-other. `weights4` and `half` are other precisions; `qat` trains (the only part that needs torch).
+layers stay in float; `qat` trains (the only part that needs torch).
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
         # Symbolic shape inference would need sympy, and only matters for transformers.
         quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
         result = onnx.load(str(prepared))
-    # Names may be places already (`edge_export.onnx_graph.canonicalise`), and functions such as HardSwish, which are
-    # written out, moved those.
+    # Names may be places already (`edge_export.onnx_graph.passes.canonicalise`), and functions such as HardSwish, which
+    # are written out, moved those.
     taken = {node.name for node in result.graph.node}
     for position, node in enumerate(result.graph.node):
         if not node.name:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,9 +18,11 @@ from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
 from edge_export.recipe.network_spec import Student, TeacherFamily
+from edge_export.recipe.training_spec import Training
 from edge_runtime import manifest, schema
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.manifest import InputContract
+from edge_runtime.system.iso8601 import parse_date
 
 if not TYPE_CHECKING:
     # The table's `type` chooses the reader; type checkers are given the union.
@@ -174,17 +175,6 @@ class AugmentationRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRecipe:
-    """How long and how fast; see `edge_export.training.loop.Training`."""
-
-    steps: int
-    batch: int = 64
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.01
-    label_smoothing: float = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherRecipe:
     """The cloud's model: trained on the spot, or an ONNX file of somebody's (``--teacher MODEL.onnx``).
 
@@ -199,7 +189,7 @@ class TeacherRecipe:
 
     candidates: tuple[TeacherFamily, ...] = ()
     members: int = 1
-    training: TrainingRecipe | None = None
+    training: Training | None = None
     within: float = 0.003
     given: Literal["", "probabilities", "logits"] = ""
 
@@ -232,7 +222,7 @@ class StudentRecipe:
     """
 
     network: Student
-    training: TrainingRecipe
+    training: Training
     front_end: tuple[FrontEnd, ...] = ()
     weights: Literal["float16", "float32"] = "float32"
     pool: int = 8192
@@ -272,7 +262,7 @@ class PruneRecipe:
     scope: Literal["layer", "global"] = "global"
     round_to: Literal[1, 2, 4, 8, 16] = 8
     max_drop: float = 0.005
-    training: TrainingRecipe
+    training: Training
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1 or self.steps < 1 or self.max_drop < 0:
@@ -297,7 +287,7 @@ class QuantiseRecipe:
     calibration_windows: int = 512
     weight_bits: Literal[7, 8] = 7
     mixed: bool = True
-    training: TrainingRecipe | None = None
+    training: Training | None = None
 
     def __post_init__(self) -> None:
         if not self.ranges:
@@ -383,7 +373,7 @@ class Recipe:
         if len(set(keys)) != len(keys):
             raise ValueError("each [[data]] needs a key of its own")
         for day in filter(None, (self.created, self.expires)):
-            date.fromisoformat(day)
+            parse_date(day)
         for target in self.targets:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")

@@ -9,13 +9,14 @@ from typing import Literal
 import onnx
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
 from edge_export.onnx_graph.graph import Net, answers
-from edge_export.onnx_graph.minimise import slim
-from edge_export.onnx_graph.out_of_distribution import Novelty, with_novelty
-from edge_export.onnx_graph.shield import shield
-from edge_export.onnx_graph.temperature import with_temperature
+from edge_export.onnx_graph.out_of_distribution import Novelty
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
+from edge_export.onnx_graph.passes.shield import shield
+from edge_export.onnx_graph.passes.temperature import with_temperature
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.layers import layers

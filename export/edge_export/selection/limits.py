@@ -101,39 +101,55 @@ def choose(
         ConfigError: the reference is missing or was not measured, a name occurs twice, or nothing is within the limits;
             the message says what each one lacks.
     """
-    names = [candidate.name for candidate in candidates]
-    reference, times = measured.reference, measured.of(1)
-    if reference not in names or len(set(names)) != len(names):
-        raise ConfigError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
-    scores = {judgement.name: judgement for judgement in judged}
-    if reference not in times or reference not in scores:
-        raise ConfigError(f"'{reference}' was not timed on one thread or not judged; the others are compared with it")
-    timed_there = target == measured.machine.architecture
-    table = {
-        candidate.name: _Row(candidate, times.get(candidate.name), scores.get(candidate.name), limits, timed_there)
-        for candidate in candidates
+    table = _table(candidates, measured, judged, limits, timed_there=target == measured.machine.architecture)
+    reasons = {
+        name: _reason(row, table[measured.reference], target, measured.failed)  # rules 1 to 5
+        for name, row in table.items()
     }
-    lost: dict[str, str] = {}
-    for name, row in table.items():
-        if reason := _reason(row, table[reference], target, measured.failed):  # rules 1 to 5
-            lost[name] = reason
-    alive = [row for name, row in table.items() if name not in lost]
+    alive = [row for name, row in table.items() if not reasons[name]]
     if not alive:
-        raise ConfigError(f"no candidate is within the limits: {'; '.join(f'{n}: {why}' for n, why in lost.items())}")
-    for row in alive:  # rule 6
-        rivals = (rival for rival in alive if rival.source.format == row.source.format)
-        if better := next((rival for rival in rivals if rival.beats(row)), None):
-            lost[row.name] = f"{better.name} is {_as_good(better, row)}"
-    shipped = sorted((row for row in alive if row.name not in lost), key=_Row.order)
+        raise ConfigError(
+            f"no candidate is within the limits: {'; '.join(f'{n}: {why}' for n, why in reasons.items())}"
+        )
+    reasons |= {row.name: _beaten(row, alive) for row in alive}  # rule 6
     complete = [row for row in table.values() if row.complete]
     return Choice(
-        shipped=tuple(row.source for row in shipped),
-        lost={name: lost[name] for name in names if name in lost},
+        shipped=tuple(row.source for row in sorted(alive, key=_Row.order) if not reasons[row.name]),
+        lost={name: reason for name, reason in reasons.items() if reason},
         figures=tuple(
-            row.figures(on_front=row.complete and not any(o.beats(row) for o in complete), reason=lost.get(name, ""))
+            row.figures(on_front=row.complete and not any(o.beats(row) for o in complete), reason=reasons[name])
             for name, row in table.items()
         ),
     )
+
+
+def _table(
+    candidates: Sequence[VariantSource],
+    measured: Measurement,
+    judged: Iterable[Judged],
+    limits: Limits,
+    *,
+    timed_there: bool,
+) -> dict[str, _Row]:
+    """Set candidates beside their figures, by name in their order; the reference among them has both figures."""
+    names = [candidate.name for candidate in candidates]
+    reference, times = measured.reference, measured.of(1)
+    scores = {judgement.name: judgement for judgement in judged}
+    if reference not in names or len(set(names)) != len(names):
+        raise ConfigError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
+    if reference not in times or reference not in scores:
+        raise ConfigError(f"'{reference}' was not timed on one thread or not judged; the others are compared with it")
+    return {
+        candidate.name: _Row(candidate, times.get(candidate.name), scores.get(candidate.name), limits, timed_there)
+        for candidate in candidates
+    }
+
+
+def _beaten(row: _Row, alive: Iterable[_Row]) -> str:
+    """Explain which candidate of the same format is better, a sentence; empty if none is."""
+    rivals = (rival for rival in alive if rival.source.format == row.source.format)
+    better = next((rival for rival in rivals if rival.beats(row)), None)
+    return f"{better.name} is {_as_good(better, row)}" if better else ""
 
 
 def targets_for(format: str, scheme: str) -> tuple[str, ...]:  # noqa: A002 - the manifest's own word
@@ -216,29 +232,38 @@ def compressed_size(model: bytes) -> int:
 
 def _reason(row: _Row, reference: _Row, target: str, failed: Mapping[str, str]) -> str:
     """Explain by rules 1 to 5 of `choose` why a candidate cannot ship, in a sentence; empty if it can."""
-    name, limits = row.name, row.limits
+    name = row.name
     if row.source.targets and (why := _not_for(row.source, target)):  # rule 1
         return why
     if name in failed:  # rule 2
         return f"it could not be timed: {failed[name]}"
     if row.timing is None or row.judged is None:
         return "it was not timed" if row.timing is None else "its answers were not judged"
-    if row is not reference:
-        word = "accuracy" if limits.metric == "accuracy" else "macro F1"
-        if row.drop > limits.max_accuracy_drop:  # rule 3
-            return (
-                f"it loses {100 * row.drop:.2f} points of {word} against {reference.name}; "
-                f"{100 * limits.max_accuracy_drop:.2f} are allowed"
-            )
-        if row.ratio > SLOWER:  # rule 4
-            return (
-                f"it takes {row.ratio:.2f} times as long as {reference.name} "
-                f"({row.timing.ratio_low:.2f} to {row.timing.ratio_high:.2f})"
-            )
-    if limits.max_bytes is not None and row.size > limits.max_bytes:  # rule 5
+    return ("" if row is reference else _worse(row, row.timing, reference)) or _over_limits(row, row.timing)
+
+
+def _worse(row: _Row, timing: Timing, reference: _Row) -> str:
+    """Explain by rules 3 and 4 why a candidate is worse than the reference, a sentence; empty if it is not."""
+    allowed = row.limits.max_accuracy_drop
+    if row.drop > allowed:  # rule 3
+        word = "accuracy" if row.limits.metric == "accuracy" else "macro F1"
+        lost = f"it loses {100 * row.drop:.2f} points of {word} against {reference.name}"
+        return f"{lost}; {100 * allowed:.2f} are allowed"
+    if row.ratio > SLOWER:  # rule 4
+        return (
+            f"it takes {row.ratio:.2f} times as long as {reference.name} "
+            f"({timing.ratio_low:.2f} to {timing.ratio_high:.2f})"
+        )
+    return ""
+
+
+def _over_limits(row: _Row, timing: Timing) -> str:
+    """Explain by rule 5 why a candidate is too large or too slow, a sentence; empty if it is neither."""
+    limits = row.limits
+    if limits.max_bytes is not None and row.size > limits.max_bytes:
         return f"it has {row.size} bytes; {limits.max_bytes} are allowed"
-    if limits.max_latency_ms is not None and row.timed_there and row.timing.p50_us > 1e3 * limits.max_latency_ms:
-        return f"it takes {row.timing.p50_us / 1e3:.3g} ms per window; {limits.max_latency_ms:g} are allowed"
+    if limits.max_latency_ms is not None and row.timed_there and timing.p50_us > 1e3 * limits.max_latency_ms:
+        return f"it takes {timing.p50_us / 1e3:.3g} ms per window; {limits.max_latency_ms:g} are allowed"
     return ""
 
 

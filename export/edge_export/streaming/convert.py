@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.streaming.aggregate import frames_reduced_first
 from edge_export.streaming.emit import GraphWriter, activate_before_squeeze
 from edge_export.streaming.model import StreamingModel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -128,54 +128,78 @@ def analyse(graph: WindowGraph, *, hop: int, mode: Mode) -> Plan:
 
 
 def _forwards(plan: Plan) -> None:
-    graph = plan.graph
+    """Give every tensor its time axis, as far as it has one, in graph order.
+
+    1. A node none of whose inputs has time, and a Shape, are no part of an update.
+    2. A recurrent operator of a stream is a cell: it carries its state, and takes every frame once.
+    3. An operator that goes frame by frame, whose other inputs no window changes, is a step.
+    4. Every other node sees the whole window; the plan says why.
+    """
+    graph, stream = plan.graph, plan.mode == "stream"
     plan.frames[graph.source] = Frames(
-        axis=2, batch=0, length=graph.samples, stride=1, begin=ALWAYS if plan.mode == "stream" else 0, end=graph.samples
+        axis=2, batch=0, length=graph.samples, stride=1, begin=ALWAYS if stream else 0, end=graph.samples
     )
     for position, node in enumerate(graph.model.graph.node):
         timed = plan.timed(node)
-        if not timed or node.op_type == "Shape":
+        if not timed or node.op_type == "Shape":  # rule 1
+            continue
+        if stream and node.op_type in recurrent.OPERATORS:  # rule 2
+            _add_cell(plan, position, node, timed)
             continue
         changing = [name for name in inputs_of(node) if name not in plan.frames and name not in graph.static]
-        if plan.mode == "stream" and node.op_type in recurrent.OPERATORS:
-            plan.cells[position] = recurrent.cell(graph, node, timed)
-            if plan.hop % timed[0].stride:
-                raise ConfigError(f"{label(node)}: {_why_misaligned(plan, timed[0].stride)}")
-            plan.frames[node.output[0]] = timed[0].moved(axis=0, batch=2)
-            continue
-        rule = _RULES.get(node.op_type)
-        step = rule(graph, node, timed) if rule and not changing and node.domain in ("", "ai.onnx") else None
-        if step is None:
+        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        step = rule(graph, node, timed) if rule and not changing else None
+        if step is None:  # rule 4
             plan.reasons[position] = _why_whole(node, timed, changing)
-            continue
-        plan.steps[position] = step
-        results = [step.reach.after(frames, graph.shapes[node.output[0]][step.axis]) for frames in timed.values()]
-        joint = results[0]
-        joint = Frames(
-            axis=step.axis,
-            batch=step.batch,
-            length=joint.length,
-            stride=joint.stride,
-            begin=max(result.begin for result in results),
-            end=min(result.end for result in results),
+        else:  # rule 3
+            _add_step(plan, position, node, step)
+
+
+def _add_cell(plan: Plan, position: int, node: onnx.NodeProto, timed: dict[int, Frames]) -> None:
+    """Let a recurrent operator carry its state; its outputs over time have the axes (time, direction, batch, ...)."""
+    plan.cells[position] = recurrent.cell(plan.graph, node, timed)
+    if plan.hop % timed[0].stride:
+        raise ConfigError(f"{label(node)}: {_why_misaligned(plan, timed[0].stride)}")
+    plan.frames[node.output[0]] = timed[0].moved(axis=0, batch=2)
+
+
+def _add_step(plan: Plan, position: int, node: onnx.NodeProto, step: Step) -> None:
+    """Let a node go frame by frame, and give its results their time axis.
+
+    1. A hop that is no whole number of frames: all frames are new in every window, which a stream does not have, and
+       which a window takes only where there is one frame at most.
+    2. Padding and kernel that reach further than the window: all frames are new, too.
+    3. Padding inside the window: the frames that see it are computed again.
+    """
+    plan.steps[position] = step
+    timed = plan.timed(node).values()
+    joint = _joint(step, [step.reach.after(frames, plan.graph.shapes[node.output[0]][step.axis]) for frames in timed])
+    if plan.hop % joint.stride:  # rule 1
+        plan.reasons[position] = _why_misaligned(plan, joint.stride)
+        if plan.mode == "stream" or joint.length > 1:
+            raise ConfigError(f"{label(node)}: {plan.reasons[position]}")
+        joint = joint.fixed()
+    elif joint.begin == joint.length and all(frames.begin < frames.end for frames in timed):  # rule 2
+        plan.reasons[position] = "its padding and kernel reach further than the window, so every frame sees an edge"
+    elif plan.mode == "window" and step.reach.size > 1 and _edges(joint) > max(map(_edges, timed)):  # rule 3
+        plan.reasons[position] = (
+            f"padding inside the window: {joint.begin} frames at its start and {joint.length - joint.end} at its "
+            "end see zeros, and are computed again in every update"
         )
-        if any(result.stride != joint.stride for result in results) or joint.begin >= joint.end:
-            joint = joint.fixed()
-        if plan.hop % joint.stride:
-            plan.reasons[position] = _why_misaligned(plan, joint.stride)
-            if plan.mode == "stream" or joint.length > 1:
-                raise ConfigError(f"{label(node)}: {plan.reasons[position]}")
-            joint = joint.fixed()
-        elif joint.begin == joint.length and all(f.begin < f.end for f in timed.values()):
-            plan.reasons[position] = "its padding and kernel reach further than the window, so every frame sees an edge"
-        elif plan.mode == "window" and step.reach.size > 1 and _edges(joint) > max(map(_edges, timed.values())):
-            plan.reasons[position] = (
-                f"padding inside the window: {joint.begin} frames at its start and {joint.length - joint.end} at its "
-                "end see zeros, and are computed again in every update"
-            )
-        for name in node.output:
-            if name:
-                plan.frames[name] = joint
+    plan.frames.update((name, joint) for name in node.output if name)
+
+
+def _joint(step: Step, results: list[Frames]) -> Frames:
+    """The time axis of a result of several inputs: frames that each gives; all are new where the strides differ."""
+    joint = replace(
+        results[0],
+        axis=step.axis,
+        batch=step.batch,
+        begin=max(result.begin for result in results),
+        end=min(result.end for result in results),
+    )
+    together = all(result.stride == joint.stride for result in results) and joint.begin < joint.end
+    return joint if together else joint.fixed()
 
 
 def _edges(frames: Frames) -> int:

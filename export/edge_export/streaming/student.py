@@ -12,7 +12,7 @@ import onnx
 
 from edge_export.data.dataset import Dataset, Float32
 from edge_export.data.labels import stamps
-from edge_export.onnx_graph.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.streaming import StreamingModel, StreamingRunner, parity, to_streaming
 from edge_export.streaming.runner import session
 from edge_runtime.errors import ConfigError

@@ -7,7 +7,7 @@ target of a Reshape, the zero state of a GRU) is a plain number here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,24 +47,8 @@ class WindowGraph:
         self.model = onnx.ModelProto()
         self.model.CopyFrom(model)
         graph = self.model.graph
-        for position, node in enumerate(graph.node):
-            if node.op_type in ("GRU", "LSTM", "RNN"):
-                # Outputs that nobody asked for are needed once the state leaves the graph.
-                names = [*node.output, "", "", ""][: 3 if node.op_type == "LSTM" else 2]
-                node.output[:] = [name or f"recurrent_{position}_{place}" for place, name in enumerate(names)]
-        initialised = {tensor.name for tensor in graph.initializer}
-        inputs = [info for info in graph.input if info.name not in initialised]
-        if len(inputs) != 1:
-            raise ConfigError(
-                f"a windowed network has one input, not {len(inputs)}; give the network before its conversion"
-            )
-        self.source = str(inputs[0].name)
-        dims = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim]
-        if len(dims) != 3 or dims[1] < 1 or dims[2] < 1:
-            raise ConfigError(
-                f"input '{self.source}' must be (batch, channels, samples) with fixed channels and samples, not {dims}"
-            )
-        self.batch, self.channels, self.samples = dims
+        _name_states(graph)
+        self.source, (self.batch, self.channels, self.samples) = _window_of(graph)
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
         if self.opset < _OLDEST:
             raise ConfigError(f"operator set {self.opset} is too old; convert the model to {_OLDEST} or later")
@@ -74,26 +58,19 @@ class WindowGraph:
         self.producers = {name: node for node in graph.node for name in node.output if name}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.values: dict[str, Array] = {name: numpy_helper.to_array(t) for name, t in self.initializers.items()}
-        self.static = set(self.values)
-        for node in graph.node:
-            if node.op_type == "Shape" or all(name in self.static for name in node.input if name):
-                self.static.update(name for name in node.output if name)
+        self.static = _unchanged_by_windows(graph, self.values)
         self.rows = self.batch or 2
         seen = self._tensors(self.rows)
-        self.shapes: dict[str, tuple[int, ...]] = {name: array.shape for name, array in seen.items()}
-        self.shapes.update({name: array.shape for name, array in self.values.items()})
-        self.types: dict[str, np.dtype[Any]] = {name: array.dtype for name, array in seen.items()}
-        self.types.update({name: array.dtype for name, array in self.values.items()})
+        # With a batch that is fixed nothing can depend on it, and a second run would not load.
         other = seen if self.batch else self._tensors(self.rows + 1)
-        self.values.update(
-            {
-                name: seen[name]
-                for name in self.static
-                if name in seen and np.array_equal(seen[name], other[name], equal_nan=seen[name].dtype.kind == "f")
-            }
-        )
+        arrays = seen | self.values
+        self.shapes: dict[str, tuple[int, ...]] = {name: array.shape for name, array in arrays.items()}
+        self.types: dict[str, np.dtype[Any]] = {name: array.dtype for name, array in arrays.items()}
         self.first_rows: Mapping[str, Array] = {name: seen[name] for name in self.static if name in seen}
-        self._other_rows: Mapping[str, Array] = {name: other[name] for name in self.static if name in other}
+        self._other_rows: Mapping[str, Array] = {name: other[name] for name in self.first_rows}
+        for name, array in self.first_rows.items():
+            if np.array_equal(array, other[name], equal_nan=array.dtype.kind == "f"):
+                self.values[name] = array
 
     def constant(self, node: onnx.NodeProto, position: int) -> Array | None:
         """Value of an input, None where it is absent or not fixed."""
@@ -125,6 +102,39 @@ class WindowGraph:
         except Exception as error:  # onnxruntime raises types of its own that derive from Exception alone
             raise ConfigError(f"the network does not run: {str(error).splitlines()[0]}") from error
         return {self.source: window, **dict(zip(names, arrays, strict=True))}
+
+
+def _name_states(graph: onnx.GraphProto) -> None:
+    """Name the outputs that no node reads of recurrent operators; they are needed once the state leaves the graph."""
+    for position, node in enumerate(graph.node):
+        if node.op_type in ("GRU", "LSTM", "RNN"):
+            names = [*node.output, "", "", ""][: 3 if node.op_type == "LSTM" else 2]
+            node.output[:] = [name or f"recurrent_{position}_{place}" for place, name in enumerate(names)]
+
+
+def _window_of(graph: onnx.GraphProto) -> tuple[str, tuple[int, int, int]]:
+    """Name and sizes (batch, channels, samples) of the one input; the batch is 0 where it is open."""
+    initialised = {tensor.name for tensor in graph.initializer}
+    inputs = [info for info in graph.input if info.name not in initialised]
+    if len(inputs) != 1:
+        raise ConfigError(
+            f"a windowed network has one input, not {len(inputs)}; give the network before its conversion"
+        )
+    name, dims = str(inputs[0].name), [int(dim.dim_value) for dim in inputs[0].type.tensor_type.shape.dim]
+    if len(dims) != 3 or dims[1] < 1 or dims[2] < 1:
+        raise ConfigError(
+            f"input '{name}' must be (batch, channels, samples) with fixed channels and samples, not {dims}"
+        )
+    return name, (dims[0], dims[1], dims[2])
+
+
+def _unchanged_by_windows(graph: onnx.GraphProto, constants: Iterable[str]) -> set[str]:
+    """Names of constants, of sizes, and of what is computed of both alone."""
+    static = set(constants)
+    for node in graph.node:
+        if node.op_type == "Shape" or static.issuperset(inputs_of(node)):
+            static.update(name for name in node.output if name)
+    return static
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.prune import Evidence, Pruned, Pruning, prune
 from edge_export.quantize import Scheme
 from edge_export.quantize.qat import fake_quantized, harvest, write_learned
-from edge_export.recipe.recipe import PruneRecipe, TrainingRecipe
+from edge_export.recipe.recipe import PruneRecipe
+from edge_export.recipe.training_spec import Training
 from edge_export.step_cache import Steps
 from edge_export.training.checkpoint import load_pruned, save_weights
 from edge_export.training.distill import distil
 from edge_export.training.loop import start
-from edge_export.training.teacher_student import Lessons, Student, Task, score_of, training
+from edge_export.training.teacher_student import Lessons, Student, Task, score_of
 
 EVIDENCE = 512
 """Windows of the pool that say which channels matter."""
@@ -67,7 +68,7 @@ def prune_student(
             samples=task.contract.window,
             evidence=Evidence(x=pool.x[:EVIDENCE], y=pool.y[:EVIDENCE]),
             tune=lambda network: distil(
-                network, pool, lessons.distillation, training(recipe.training), seed=task.recipe.seed + 1
+                network, pool, lessons.distillation, recipe.training, seed=task.recipe.seed + 1
             ),
             evaluate=lambda network: score_of(network, task.validation.x, task),
             max_drop=recipe.max_drop,
@@ -102,7 +103,7 @@ def train_rounded(
     task: Task,
     student: Student,
     lessons: Lessons,
-    recipe: TrainingRecipe,
+    recipe: Training,
     steps: Steps,
     *,
     calibration: Float32,
@@ -124,7 +125,7 @@ def train_rounded(
     def make(folder: Path) -> None:
         start(task.recipe.seed)
         network: nn.Module = fake_quantized(student.network, calibration, schemes["uint8"])
-        distil(network, lessons.pool, lessons.distillation, training(recipe), seed=task.recipe.seed + 2)
+        distil(network, lessons.pool, lessons.distillation, recipe, seed=task.recipe.seed + 2)
         learned = harvest(network)
         channels, samples = len(task.contract.channels), task.contract.window
         fp32 = to_onnx(Calibrated([learned.network]), channels=channels, samples=samples)

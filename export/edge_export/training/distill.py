@@ -20,7 +20,8 @@ from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import UNLABELLED, Float32, Int64
-from edge_export.training.loop import Batch, Fitted, Say, Training, Validation, fit, fit_best
+from edge_export.recipe.training_spec import Training
+from edge_export.training.loop import Batch, Fitted, Say, Validation, fit, fit_best
 from edge_export.training.teachers import Teacher, TorchTeacher
 from edge_runtime.errors import ConfigError
 

@@ -16,33 +16,10 @@ from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 from edge_export.augment.corruptions import mix
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import Float32, Int64
+from edge_export.recipe.training_spec import Training
 from edge_runtime.errors import ConfigError
 
 Batch = tuple[npt.NDArray[Any], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """How long and how fast to train.
-
-    Attributes:
-        steps: number of batches.
-        batch: windows in each.
-        learning_rate: highest rate of the one-cycle schedule (Smith and Topin 2018, arXiv:1708.07120).
-        weight_decay: of AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101).
-        label_smoothing: share of each label spread over all classes; only where labels are trained on directly.
-    """
-
-    steps: int
-    batch: int = 64
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.01
-    label_smoothing: float = 0.05
-
-    def __post_init__(self) -> None:
-        if self.steps < 10 or self.batch < 2:
-            # The schedule rises over a fifth of the steps, and batch statistics need two windows.
-            raise ValueError(f"need at least 10 steps and batches of 2, not {self.steps} and {self.batch}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

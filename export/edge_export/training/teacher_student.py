@@ -24,16 +24,16 @@ from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import judge
 from edge_export.networks import Calibrated, build_network
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.temperature import ends_in_softmax, with_softmax, with_temperature
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
 from edge_export.recipe.network_spec import Family
-from edge_export.recipe.recipe import Recipe, TrainingRecipe
+from edge_export.recipe.recipe import Recipe
 from edge_export.step_cache import Say, Steps
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
-from edge_export.training.loop import Training, answer, fit_labels, start
+from edge_export.training.loop import answer, fit_labels, start
 from edge_export.training.teachers import OnnxTeacher, TorchTeacher
 from edge_export.training.teachers import Teacher as Answering
 from edge_runtime.clock import SystemClock
@@ -349,7 +349,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
     def make(folder: Path) -> None:
         start(seed)
         assert recipe.teacher.training is not None, "the recipe was checked"
-        trained = fit_labels(network(), task.sampler(seed), training(recipe.teacher.training))
+        trained = fit_labels(network(), task.sampler(seed), recipe.teacher.training)
         save_weights(trained, folder / "weights.npz")
 
     folder = steps.run("teacher", _member_inputs(task, front, family, seed), make)
@@ -376,7 +376,7 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons,
     def make(folder: Path) -> None:
         pool = lessons.pool
         start(recipe.seed)
-        trained = distil(network(), pool, lessons.distillation, training(student.training), seed=recipe.seed)
+        trained = distil(network(), pool, lessons.distillation, student.training, seed=recipe.seed)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {
@@ -388,17 +388,6 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons,
     folder = steps.run("student", inputs, make)
     start(recipe.seed)
     return Student(network=load_weights(network(), folder / "weights.npz"), step=folder.name, blank=network)
-
-
-def training(recipe: TrainingRecipe) -> Training:
-    """Convert the recipe's table to what `edge_export.training.loop` takes."""
-    return Training(
-        steps=recipe.steps,
-        batch=recipe.batch,
-        learning_rate=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-        label_smoothing=recipe.label_smoothing,
-    )
 
 
 def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:

@@ -9,7 +9,7 @@ import itertools
 import wave
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +173,9 @@ def sounds(pattern: str, takes: int = 4) -> Callable[[Path], None]:
 
 def iso(row: int) -> str:
     """A stamp as loggers write it."""
-    return datetime.fromtimestamp(1_700_000_000 + row / RATE_HZ, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return datetime.fromtimestamp(1_700_000_000 + row / RATE_HZ, timezone.utc).isoformat(
+        sep=" ", timespec="milliseconds"
+    )
 
 
 P = ("p0", "p1", "p2", "p3", "p4")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +173,9 @@ def test_the_recipe_builds(tmp_path: Path) -> None:
 
 
 def iso(row: int, step_s: float = 0.02) -> str:
-    return datetime.fromtimestamp(1_700_000_000 + row * step_s, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return datetime.fromtimestamp(1_700_000_000 + row * step_s, timezone.utc).isoformat(
+        sep=" ", timespec="milliseconds"
+    )
 
 
 @pytest.mark.parametrize(
@@ -310,6 +312,7 @@ def test_a_column_of_stamps_is_known_to_auto_and_to_replay_by_the_same_names(nam
 # -- what is asked for, and what is refused ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_units_and_rates_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recordings.one_table(tmp_path / "data")
     assert "channel 'ax': in which unit? say --unit ax=UNIT" in refused(folder, tmp_path / "out", capsys)

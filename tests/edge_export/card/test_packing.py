@@ -90,6 +90,7 @@ def test_two_files_of_one_model_become_variants_that_agree(files: list[Path], tm
         assert str(tmp_path).encode() not in b"".join(bundle.read_variant(v.name) for v in bundle.manifest.variants)
 
 
+@pytest.mark.slow
 def test_files_of_different_models_are_refused(files: list[Path], tmp_path: Path) -> None:
     files[1].write_bytes(models.tflite(negated(onnx.load(str(files[0])))))
     card = models.card(tmp_path)
@@ -194,6 +195,7 @@ def test_a_file_that_ends_the_process_costs_a_child_only(
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_packed_bundle_is_signed_and_replays(
     files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,6 +259,7 @@ labels = [{", ".join(f'"{i}"' for i in range(labels))}]
 """
 
 
+@pytest.mark.slow
 def test_keywords_of_mlperf_tiny_are_answered_as_published(shared: Path, tmp_path: Path) -> None:
     """0.967 for the int8 file and 0.962 for the other one, on the 213 recordings beside them."""
     folder = shared / "models" / "mlperf-tiny"

@@ -13,6 +13,7 @@ from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.clock import SystemClock
+from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.update import announcement, freshness
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.state import State
@@ -48,7 +49,7 @@ def test_what_it_writes_is_about_the_file_and_a_device_follows_it(
     found = read(made, out)
     assert (found.model, found.size, found.sha256) == ("watch/4", len(data), hashlib.sha256(data).hexdigest())
     assert (found.devices, found.canary, found.url) == (("*",), 1.0, "https://example.org/x")
-    assert announcement.seconds(found.expires) - announcement.seconds(found.issued) == 30 * 86_400
+    assert parse_time(found.expires) - parse_time(found.issued) == 30 * 86_400
     signed = announcement.parse(out.read_bytes(), [load_key(made / "release.pub.pem")])
     assert freshness.admitted(State(), signed, SystemClock.wall()).floors["watch"].sequence == found.sequence
     assert "watch/4, sequence" in capsys.readouterr().out

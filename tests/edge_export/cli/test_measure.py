@@ -32,6 +32,7 @@ def measured(path: Path) -> dict[str, dict[str, dict[str, float]]]:
         return {variant.name: variant.measured for variant in opened.manifest.variants}
 
 
+@pytest.mark.slow
 def test_figures_of_this_machine_go_into_another_bundle(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,6 +48,7 @@ def test_figures_of_this_machine_go_into_another_bundle(
     assert figures["onnx-fp32"]["bench"]["ratio"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_signed_bundle_is_signed_again_and_not_measured_without_its_key(
     bundle: Path, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_bundle_that_was_changed_after_signing_is_not_signed_again(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_another_machine_is_asked_over_ssh_and_a_dry_run_leaves_the_bundle_as_it_is(
     bundle: Path, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,8 +17,8 @@ from edge_export.cli import main
 from edge_export.data.dataset import Dataset, Recording
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RATE_HZ
 from edge_export.demo import build as demo
+from edge_export.recipe.training_spec import Training
 from edge_export.training.distill import Distillation
-from edge_export.training.loop import Training
 
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import ConfigError

@@ -85,6 +85,7 @@ def test_every_variant_is_as_accurate_here_as_stated(
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_device_and_cloud_together_do_what_the_figures_say(
     watch_bundle: Bundle, teacher_bundle: Bundle, windows: Windows, figures: dict[str, Any]
 ) -> None:

@@ -154,6 +154,7 @@ def test_groups_that_err_together_count_as_fewer_windows() -> None:
     assert design_effect(together, group) > 40
 
 
+@pytest.mark.slow
 def test_the_promise_about_errors_holds_for_groups_nobody_looked_at() -> None:
     random = np.random.default_rng(7)
     kept = 0

@@ -12,9 +12,10 @@ from edge_export.augment.windows import Augmentation, WindowSampler  # noqa: E40
 from edge_export.data.dataset import Channel, Dataset, Recording, cut_windows  # noqa: E402
 from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
 from edge_export.tflite.convert import convert  # noqa: E402
 from edge_export.training.distill import Distillation, distil, label_pool  # noqa: E402
-from edge_export.training.loop import Training, answer, fit_labels, start  # noqa: E402
+from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 
 from tests.edge_export.graphs import onnx_answers, operators, windows  # noqa: E402
 

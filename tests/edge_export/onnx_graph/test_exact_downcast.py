@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.exact_downcast import narrowed
-from edge_export.onnx_graph.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.minimise import slim
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from hypothesis import given

@@ -76,6 +76,7 @@ def check(found: dict[str, list[str]], same: int) -> None:
     assert all("_if" in name or "loop" in name or "scan" in name for name in found.get("refused", []))
 
 
+@pytest.mark.slow
 def test_a_sixth_of_the_backend_suite_answers_the_same() -> None:
     check(tally(range(1), _PARTS), 200)
 

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.evaluation.calibration import at_temperature
-from edge_export.onnx_graph.out_of_distribution import excess, fit_novelty, with_novelty
+from edge_export.onnx_graph.out_of_distribution import excess, fit_novelty
+from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
 from edge_export.selection.timing import answers

@@ -46,6 +46,7 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.edge").read_bytes() == (tmp_path / "other.edge").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from tests import models; models.tiny_bundle(Path(sys.argv[1]))"
     root = Path(__file__).resolve().parents[3]

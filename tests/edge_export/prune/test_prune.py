@@ -26,11 +26,12 @@ from edge_export.recipe.network_spec import (  # noqa: E402
     SeparableCnn2d,
     Tcn,
 )
-from edge_export.training.loop import Training, answer, fit_labels, start  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
+from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
 from tests.edge_export.graphs import onnx_answers, windows  # noqa: E402
-from tests.edge_export.training.test_loop import tones  # noqa: E402
+from tests.edge_export.training.tones import tones  # noqa: E402
 
 MEL = LogMelSpec(rate_hz=1000.0, frame_s=0.064, hop_s=0.01, bands=10, low_hz=20.0, high_hz=450.0)
 FAMILIES: dict[str, tuple[Family, FrontEnd]] = {

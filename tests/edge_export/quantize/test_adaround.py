@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import Net, answers, observe
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounding, adaround
 from edge_export.quantize.bias import correct

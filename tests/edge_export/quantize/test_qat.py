@@ -20,8 +20,9 @@ from edge_export.quantize.mixed import sqnr_db  # noqa: E402
 from edge_export.quantize.qat import Learned, fake_quantized, harvest, write_learned  # noqa: E402
 from edge_export.quantize.ranges import calibrate  # noqa: E402
 from edge_export.quantize.write import prepare, write  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
 from edge_export.tflite.convert import convert  # noqa: E402
-from edge_export.training.loop import Training, answer, fit, start  # noqa: E402
+from edge_export.training.loop import answer, fit, start  # noqa: E402
 from onnx import numpy_helper  # noqa: E402 - only where torch is
 from torch import nn  # noqa: E402, TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: E402, TID251 - this is the export toolchain

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme, quantize
 from onnx import numpy_helper
 

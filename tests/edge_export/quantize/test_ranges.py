@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Method
 from edge_export.quantize.histogram import BINS, Histogram
 from edge_export.quantize.ranges import affine, calibrate, choose, collect

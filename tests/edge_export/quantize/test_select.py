@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import activations, calibrate

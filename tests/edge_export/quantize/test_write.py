@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
 from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Method, Scheme
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import sqnr_db

@@ -114,6 +114,7 @@ def test_a_spectrum_in_front_stays_in_float_where_that_keeps_the_answers(mixed: 
     assert precisions["onnx-fp32"] == "fp32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harmless", [True, False])
 def test_what_stays_in_float_is_stored_in_halves_where_that_costs_nothing(
     harmless: bool, monkeypatch: pytest.MonkeyPatch

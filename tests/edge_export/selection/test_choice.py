@@ -19,7 +19,7 @@ from edge_export.step_cache import Steps
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
 from tests import models
-from tests.edge_export.test_splits import RECIPE
+from tests.edge_export.recipe_text import RECIPE
 
 pytestmark = pytest.mark.skipif(
     not (models.usable("onnxruntime") and models.usable("litert")), reason="onnxruntime or LiteRT is not installed"
@@ -100,6 +100,7 @@ def test_a_bundle_holds_the_best_of_each_format_where_times_were_taken() -> None
     assert names(both.packed("elsewhere", "best")) == "abcd"
 
 
+@pytest.mark.slow
 def test_the_teacher_and_what_ships_take_turns() -> None:
     cloud = dataclasses.replace(
         models.variant("onnx-fp32"), model=models.tiny_onnx_classifier(channels=3, window=24, labels=3)

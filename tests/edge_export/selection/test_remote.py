@@ -50,6 +50,7 @@ def ssh(tmp_path: Path) -> Ssh:
     return Ssh(folder)
 
 
+@pytest.mark.slow
 def test_figures_come_from_the_other_side_and_nothing_stays_there(bundle: Path, ssh: Ssh) -> None:
     found = measure_on(
         "pi@kitchen", bundle, python=sys.executable, plan=QUICK, ssh=ssh('echo Welcome!\nexec sh -c "$command"')
@@ -101,6 +102,7 @@ def test_a_bundle_that_arrives_cut_short_is_refused_there(bundle: Path, ssh: Ssh
     assert list(ssh.home.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_figures_of_another_file_are_not_believed(bundle: Path, ssh: Ssh, tmp_path: Path) -> None:
     other = models.tiny_bundle(tmp_path / "other.edge", seed=5)
     with pytest.raises(BundleError, match="pi measured another file"):

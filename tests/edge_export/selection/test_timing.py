@@ -29,6 +29,7 @@ def test_both_formats_answer_the_same_windows_alike() -> None:
         np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_candidates_are_timed_whatever_they_are_for() -> None:
     elsewhere = dataclasses.replace(models.variant("onnx-int8"), targets=("riscv64",))
     broken = dataclasses.replace(models.variant("tflite-int8"), name="broken", model=b"none")
@@ -43,6 +44,7 @@ def test_candidates_are_timed_whatever_they_are_for() -> None:
     assert found.of()["onnx-fp32"].ratio == 1
 
 
+@pytest.mark.slow
 def test_a_real_model_that_kills_its_process_costs_only_itself(shared: Path) -> None:
     model = (shared / "models/hard-cases/keyword_scrambled_8bit.tflite").read_bytes()
     deadly = dataclasses.replace(models.variant("tflite-int8"), name="deadly", model=model)

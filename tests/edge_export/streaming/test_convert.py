@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx
 import pytest
@@ -16,16 +14,12 @@ from hypothesis import strategies as st
 from edge_runtime.errors import ConfigError
 from tests.edge_export.graphs import onnx_answers
 from tests.edge_export.streaming import architectures as nets
+from tests.edge_export.streaming.signals import noise, prefix_answers
 
 CLOSE = 1e-4
 
 
-def noise(*shape: int, seed: int = 0) -> np.ndarray:
-    """A random stream that wanders, so that windows differ."""
-    steps = np.random.default_rng(seed).standard_normal(shape)
-    return (np.cumsum(steps, axis=-1) * 0.3 + steps).astype(np.float32)
-
-
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(net=nets.networks(), times=st.integers(1, 6), batch=st.sampled_from([1, 3]), seed=st.integers(0, 99))
 def test_any_network_gives_the_windowed_answers_on_every_window(
@@ -76,15 +70,6 @@ def test_long_streams_are_answered_like_their_windows(model: onnx.ModelProto, ho
     assert found.max_abs_diff <= 1e-5
     assert found.agreement == 1.0
     assert streaming.work < 0.2
-
-
-def prefix_answers(build: Callable[..., onnx.ModelProto], hop: int, updates: int, stream: np.ndarray) -> np.ndarray:
-    """Answers of networks whose one window is the whole stream so far."""
-    answers = []
-    for count in range(1, updates + 1):
-        model = build(samples=count * hop)
-        answers.append(onnx_answers(model, stream[:, :, : count * hop]))
-    return np.stack(answers)
 
 
 @pytest.mark.parametrize("cell", ["GRU", "LSTM", "RNN"])

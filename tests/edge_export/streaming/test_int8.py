@@ -13,7 +13,7 @@ from edge_export.streaming.runner import session
 
 from edge_runtime.errors import ConfigError
 from tests.edge_export.streaming import architectures as nets
-from tests.edge_export.streaming.test_convert import noise
+from tests.edge_export.streaming.signals import noise
 
 TYPES: list[Literal["uint8", "int8"]] = ["uint8", "int8"]
 

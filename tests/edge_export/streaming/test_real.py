@@ -11,7 +11,7 @@ from edge_export.quantize import Scheme
 from edge_export.streaming import StreamingRunner, parity, quantize_streaming, to_streaming
 
 from tests.edge_export.streaming import architectures as nets
-from tests.edge_export.streaming.test_convert import prefix_answers
+from tests.edge_export.streaming.signals import prefix_answers
 
 
 def recording(shared: Path, person: str, place: str, samples: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from edge_export.streaming import Mode, StreamingRunner, to_streaming
 from edge_export.tflite.convert import convert
 
 from tests.edge_export.streaming import architectures as nets
-from tests.edge_export.streaming.test_convert import noise
+from tests.edge_export.streaming.signals import noise
 
 
 @pytest.mark.parametrize(

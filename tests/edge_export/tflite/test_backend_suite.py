@@ -36,6 +36,7 @@ def check(found: Mapping[str, Outcome], right: int) -> None:
     assert sum(outcome.word == "right" for outcome in by_case(found).values()) >= right
 
 
+@pytest.mark.slow
 def test_a_sixteenth_of_the_suite_is_right_or_refused(engine: Engine) -> None:
     check(attempt([trial for trial in backend_trials() if part(trial) == 0], engine), 60)
 

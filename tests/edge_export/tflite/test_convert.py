@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from edge_export.tflite.errors import UnsupportedNodeError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from edge_export.tflite.file import Quantization, TfliteFile

@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="networks are built with torch, which the plain test environment lacks")
 
 from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
-from edge_export.onnx_graph.canonicalise import clean  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
+from edge_export.onnx_graph.passes.canonicalise import clean  # noqa: E402
 from edge_export.quantize import Scheme, quantize  # noqa: E402
 from edge_export.tflite.convert import convert  # noqa: E402
 from torch import nn  # noqa: E402, TID251

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError
 from tests.edge_export.tflite.compare import Net, on_onnx, on_tflite, same
-from tests.edge_export.tflite.test_recurrent import layer
+from tests.edge_export.tflite.recurrent_layers import layer
 
 
 def computed_axes(b: Net) -> str:

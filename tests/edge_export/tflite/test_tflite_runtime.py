@@ -13,10 +13,10 @@ from edge_export.tflite.convert import convert
 
 from tests.edge_export.graphs import device_net
 from tests.edge_export.tflite.compare import Net, on_tflite, random_inputs
+from tests.edge_export.tflite.int8_forms import FORMS, between
+from tests.edge_export.tflite.recurrent_layers import layer
 from tests.edge_export.tflite.suite import Trial, attempt, engines
-from tests.edge_export.tflite.test_int8 import FORMS, between
-from tests.edge_export.tflite.test_operators import UNARY
-from tests.edge_export.tflite.test_recurrent import layer
+from tests.edge_export.tflite.unary import UNARY
 
 
 def models() -> dict[str, onnx.ModelProto]:

@@ -14,12 +14,13 @@ from edge_export.data.dataset import UNLABELLED  # noqa: E402
 from edge_export.networks import Calibrated, Classifier, build_network  # noqa: E402
 from edge_export.recipe.feature_spec import Raw  # noqa: E402
 from edge_export.recipe.network_spec import ResNet1d, SeparableCnn1d  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
 from edge_export.training.distill import Distillation, Pool, distil, distil_best, label_pool, soft_loss  # noqa: E402
-from edge_export.training.loop import Training, Validation, answer, fit_labels, start  # noqa: E402
+from edge_export.training.loop import Validation, answer, fit_labels, start  # noqa: E402
 from edge_export.training.teachers import TorchTeacher  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
-from tests.edge_export.training.test_loop import tones  # noqa: E402
+from tests.edge_export.training.tones import tones  # noqa: E402
 
 TRAINING = Training(steps=80, batch=32, learning_rate=0.02)
 

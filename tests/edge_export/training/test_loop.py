@@ -13,8 +13,8 @@ from edge_export.augment.corruptions import ArraySampler, class_weights  # noqa:
 from edge_export.networks import Classifier, build_network  # noqa: E402
 from edge_export.recipe.feature_spec import Raw  # noqa: E402
 from edge_export.recipe.network_spec import SeparableCnn1d  # noqa: E402
+from edge_export.recipe.training_spec import Training  # noqa: E402
 from edge_export.training.loop import (  # noqa: E402
-    Training,
     Validation,
     answer,
     fit_best,
@@ -25,16 +25,7 @@ from edge_export.training.loop import (  # noqa: E402
 )
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
-
-
-def tones(count: int, seed: int, shares: tuple[float, ...] = (0.4, 0.3, 0.3)) -> tuple[np.ndarray, np.ndarray]:
-    """Windows of three frequencies in noise."""
-    random = np.random.default_rng(seed)
-    y = random.choice(3, count, p=shares).astype(np.int64)
-    phase = random.uniform(0, 2 * np.pi, (count, 1))
-    wave = np.sin(np.array([0.2, 0.35, 0.5])[y][:, None] * np.arange(48) + phase)
-    noise = random.standard_normal((count, 2, 48))
-    return (wave[:, None] + 1.0 * noise).astype(np.float32), y
+from tests.edge_export.training.tones import tones  # noqa: E402
 
 
 def network(seed: int = 0) -> Classifier:

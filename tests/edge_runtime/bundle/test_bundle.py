@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime import engines
-from edge_runtime.bundle import archive, npy
+from edge_runtime.bundle import npy
 from edge_runtime.bundle.archive import Limits
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.describe import describe
@@ -30,6 +30,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError, IntegrityError, ManifestError
 from tests import models
+from tests.edge_runtime.bundle.zipped import rewritten
 
 DAY = 86_400
 
@@ -43,37 +44,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(path: Path) -> Iterator[Bundle]:
     with open_bundle(path) as opened:
         yield opened
-
-
-def files_of(path: Path) -> dict[str, bytes]:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        opened = archive.Archive(fd, Limits(), {})
-        return {name: opened.read(name) for name in opened.entries}
-    finally:
-        os.close(fd)
-
-
-def rewritten(
-    path: Path,
-    to: Path,
-    change: Callable[[dict[str, bytes], dict[str, Any]], None],
-    *,
-    honest: bool = False,
-) -> Path:
-    """The bundle with its files and manifest changed; `honest` makes the digests those of the changed files."""
-    files = files_of(path)
-    manifest = json.loads(files.pop("manifest.json"))
-    change(files, manifest)
-    if honest:
-        for item in (*manifest["variants"], *manifest["files"]):
-            data = files[item["file"]]
-            item["size"], item["sha256"] = len(data), hashlib.sha256(data).hexdigest()
-    if "manifest.json" not in files:
-        files["manifest.json"] = json.dumps(manifest).encode()
-    out = to / "changed.edge"
-    out.write_bytes(archive.pack(files))
-    return out
 
 
 def test_a_good_bundle_gives_back_what_was_packed(bundle: Bundle, path: Path) -> None:

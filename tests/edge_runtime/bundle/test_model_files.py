@@ -187,6 +187,7 @@ def test_a_cut_onnx_model_is_refused() -> None:
             model_files.check(model[:length], "onnx")
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=200), start=st.integers(0, 700), stop=st.integers(0, 700))
 @settings(derandomize=True, max_examples=300, deadline=None)
 def test_mutants_are_refused_or_pass_and_nothing_else_happens(data: bytes, start: int, stop: int) -> None:

@@ -19,7 +19,7 @@ from edge_runtime.bundle import archive, signature
 from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, SignatureError
 from tests import models
-from tests.edge_runtime.bundle.test_bundle import files_of, rewritten
+from tests.edge_runtime.bundle.zipped import files_of, rewritten
 
 SEED = 20261121
 

@@ -132,6 +132,7 @@ def test_replay_maps_columns_of_csv_files(bundle: Path, tmp_path: Path) -> None:
     assert {answer["key"] for answer in answers(tmp_path / "out.jsonl")} == {"watch-7"}
 
 
+@pytest.mark.slow
 def test_serve_where_somebody_else_listens_is_one_line(bundle: Path, tmp_path: Path) -> None:
     with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
         process.says("serving tiny")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import orjson
 import pytest
 
 from edge_runtime.cli import main
+from edge_runtime.system import toml
 from tests.integration.running import answers, command, streams, write_recording
 from tests.models import tiny_bundle
 
@@ -167,7 +167,7 @@ def test_paths_are_beside_the_file_wherever_one_stands(folder: Path, tmp_path_fa
 def test_print_default_is_toml_and_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--print-default"]) == 0
     text = capsys.readouterr().out
-    assert set(tomllib.loads(text)) >= {"model", "broker", "source", "sink"}
+    assert set(toml.loads(text)) >= {"model", "broker", "source", "sink"}
 
 
 def test_the_printed_example_checks_with_a_bundle_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

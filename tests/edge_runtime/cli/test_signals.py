@@ -44,6 +44,7 @@ def url_of(process: Process) -> str:
     return next(word for word in process.out.split() if word.startswith("http"))
 
 
+@pytest.mark.slow
 @both
 def test_a_replay_that_is_stopped_says_so_and_leaves_whole_lines(
     bundle: Path, tmp_path: Path, number: signal.Signals
@@ -61,6 +62,7 @@ def test_a_replay_that_is_stopped_says_so_and_leaves_whole_lines(
     assert out.read_bytes().endswith(b"}\n")
 
 
+@pytest.mark.slow
 @both
 def test_serve_answers_until_a_signal_comes(bundle: Path, tmp_path: Path, number: signal.Signals) -> None:
     with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
@@ -73,6 +75,7 @@ def test_serve_answers_until_a_signal_comes(bundle: Path, tmp_path: Path, number
     assert "Traceback" not in process.err
 
 
+@pytest.mark.slow
 def test_serve_waits_for_a_request_under_way_as_long_as_stated(bundle: Path, tmp_path: Path) -> None:
     """One whose sender never ends it is cut off after 5 s."""
     with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
@@ -103,6 +106,7 @@ def gone(pids: set[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.slow
 def test_the_demo_ends_its_processes_and_tells_what_came_of_it(tmp_path: Path) -> None:
     """With somebody's own broker; what waits for the cloud then stays in the outbox, and in the books."""
     with Broker() as broker, listening(broker.port, "edge/+/prediction") as heard:
@@ -121,6 +125,7 @@ def test_the_demo_ends_its_processes_and_tells_what_came_of_it(tmp_path: Path) -
     assert "Traceback" not in process.err
 
 
+@pytest.mark.slow
 @both
 def test_the_demo_leaves_nobody_behind_when_it_is_stopped_while_starting(
     tmp_path: Path, number: signal.Signals
@@ -134,6 +139,7 @@ def test_the_demo_leaves_nobody_behind_when_it_is_stopped_while_starting(
     assert process.err == ""
 
 
+@pytest.mark.slow
 def test_the_demo_that_is_killed_leaves_nobody_behind_and_the_next_one_balances_its_books(tmp_path: Path) -> None:
     with Broker() as broker, listening(broker.port, "edge/+/prediction") as heard:
         arguments = ("demo", "--json", "--broker", broker.url, "--state", tmp_path / "state")

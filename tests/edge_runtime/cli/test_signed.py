@@ -50,6 +50,7 @@ def arguments(folder: Path, *words: str) -> list[str]:
     return [str(folder / word) if word.endswith((".edge", ".pem", ".toml")) else word for word in words]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--key", "--trusted-key"])
 def test_verify_says_who_signed(made: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
     keys = (option, "other.pub.pem", option, "release.pub.pem")
@@ -153,6 +154,7 @@ def test_an_expired_bundle_does_not_start_however_well_it_is_signed(tmp_path: Pa
     load_model(config, SimulatedClock(wall=1.7e9)).close()
 
 
+@pytest.mark.slow
 def test_serve_must_be_told_whose_bundles_may_run(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,6 +169,7 @@ def test_serve_must_be_told_whose_bundles_may_run(
             process.says("serving tiny")
 
 
+@pytest.mark.slow
 def test_replay_runs_what_it_is_given_and_with_a_key_only_what_that_signed(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import schema
+from edge_runtime.cli import SAFE_PATH
 from edge_runtime.cli.systemd_unit import GROUPS, MARK, ServiceConfig, groups_of, hints, paths_of, unit
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.config import ReadingLogConfig
@@ -299,6 +300,7 @@ def allowed_calls(name: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @needs_systemd
 @needs_strace
 def test_an_application_makes_no_call_that_its_unit_forbids(tmp_path: Path) -> None:
@@ -328,7 +330,7 @@ def test_an_application_makes_no_call_that_its_unit_forbids(tmp_path: Path) -> N
     )
     calls = tmp_path / "calls"
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-c", "-U", "name", "-o", calls, sys.executable, "-P", "-m", "edge_runtime", "run",
+        ["strace", "-f", "-qq", "-c", "-U", "name", "-o", calls, sys.executable, SAFE_PATH, "-m", "edge_runtime", "run",
          str(tmp_path / "app.toml")],
         capture_output=True, text=True, timeout=120, check=False, env=environment(),
     )  # fmt: skip

@@ -6,7 +6,6 @@ import dataclasses
 import re
 import shutil
 import signal
-import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from edge_runtime import schema
 from edge_runtime.cli import main
 from edge_runtime.config import AppConfig
 from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.system import toml
 from tests.integration.running import ROOT, Message, Process, Publisher, listening, payload, streams, until
 
 _HEADER = re.compile(r"^(?:# )?\[\[?([\w.\"]+)\]\]?")
@@ -57,7 +57,7 @@ def sections(text: str) -> dict[str, Section]:
         if header := _HEADER.match(line):
             found.append(Section(header[1].replace("broker.local", "broker"), {}))
         elif setting := _SETTING.match(line):
-            found[-1].values.update({setting[1]: tomllib.loads(line.removeprefix("# "))[setting[1]]})
+            found[-1].values.update({setting[1]: toml.loads(line.removeprefix("# "))[setting[1]]})
     return {section.name: section for section in found}
 
 
@@ -136,6 +136,7 @@ def _values(found: dict[str, Section], section: str) -> dict[str, Any]:
     return found[section].values if section in found else {}
 
 
+@pytest.mark.slow
 def test_the_template_starts_with_the_bundle_that_comes_along_once_unsigned_ones_may_run(
     template: str, tmp_path: Path
 ) -> None:

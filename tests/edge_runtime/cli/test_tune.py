@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import re
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.cli.tune import _lines
 from edge_runtime.hardware import CACHE, EngineChoice, this_device
+from edge_runtime.system import toml
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import compile_cache
 from edge_runtime.tuning.results import Figure, Tuning
@@ -50,6 +50,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
 
 
+@pytest.mark.slow
 def test_it_measures_remembers_and_forgets(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(bundle), "--threads", "1"]) == 0
     text = capsys.readouterr().out
@@ -65,6 +66,7 @@ def test_it_measures_remembers_and_forgets(bundle: Path, capsys: pytest.CaptureF
     assert "nothing was remembered" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +82,7 @@ def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_another_file_may_remember(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "here.json"
     assert main(["tune", str(bundle), "--threads", "1", "--file", str(file), "--json"]) == 0
@@ -130,7 +133,7 @@ def test_one_that_is_not_worth_it_is_told_with_the_line_that_takes_it_all_the_sa
     assert why.startswith("not b on tensorrt: 50.1 us a window, 20.0 of them")
     assert why.endswith("against 100.0 us: it would have to save half of that to be worth its power and memory")
     line = instead.removeprefix("to have it all the same: ").removesuffix(" under [model]").replace(" and ", "\n")
-    assert tomllib.loads(line) == {"variant": "b", "accelerators": PROVIDERS}
+    assert toml.loads(line) == {"variant": "b", "accelerators": PROVIDERS}
 
 
 @pytest.mark.parametrize(("p50_us", "accelerator"), [(30.0, "tensorrt"), (30.1, None)])
@@ -154,6 +157,7 @@ def test_where_only_an_accelerator_runs_it_is_taken() -> None:
     assert _lines(alone)[-1] == "run takes b on cuda, the fastest here"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_what_was_compiled_for_nothing(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from edge_runtime.system.retry import Retry
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud, high
 from tests.edge_runtime.durable.outbox.outboxes import Failing
-from tests.edge_runtime.test_pipeline import manifest
+from tests.edge_runtime.manifests import manifest
 
 
 class Rig:

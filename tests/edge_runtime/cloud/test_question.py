@@ -18,7 +18,7 @@ from edge_runtime.errors import CloudRejected, ConfigError
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
 from tests.edge_runtime.cloud.clouds import FakeCloud
-from tests.edge_runtime.test_pipeline import manifest
+from tests.edge_runtime.manifests import manifest
 
 META = {"start": 1.0, "end": 2.0, "label": "low", "confidence": 0.6, "hard": True}
 

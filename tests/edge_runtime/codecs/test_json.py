@@ -254,6 +254,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(document=JSON)
 def test_any_document_gives_readings_or_a_reason(document: Any) -> None:

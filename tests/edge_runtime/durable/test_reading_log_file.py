@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,60 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
 from edge_runtime.durable import reading_log as reading_log_module
-from edge_runtime.durable.config import ReadingLogConfig
-from edge_runtime.durable.reading_log import ReadingLog
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import decode_snapshot, encode_snapshot
 from edge_runtime.errors import ConfigError, StoreError, StoreFull, StoreUnusable
-from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.metrics import Metrics
-from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
+from tests.edge_runtime.durable.bench import PATIENCE_S, Bench
 from tests.edge_runtime.durable.outbox.outboxes import crash_image
-
-PATIENCE_S = 60.0
-
-
-def contract(resample: str = "linear", hop: int = 3, context: int = 0) -> InputContract:
-    return InputContract(
-        channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")),
-        rate_hz=10.0,
-        window=8,
-        hop=hop,
-        resample=resample,  # type: ignore[arg-type]
-        context=context,
-    )
-
-
-def stream(seed: int, messages: int, keys: int = 2, *, arrays: bool = True) -> list[Reading]:
-    """Readings with jitter, a gap now and then, some late, of several keys."""
-    rng = np.random.default_rng(seed)
-    at = dict.fromkeys(range(keys), 1000.0)
-    made = []
-    for _ in range(messages):
-        key = int(rng.integers(keys))
-        n = int(rng.integers(1, 6))
-        t = at[key] + np.arange(n) / 10.0 + rng.uniform(-0.03, 0.03, n)
-        at[key] += n / 10.0 + (1.5 if rng.random() < 0.03 else 0.0)
-        values = rng.normal(size=(n, 2)).astype(np.float32)
-        single = not arrays or rng.random() < 0.3
-        made.append(Reading(f"k{key}", float(t[0]) if single else np.sort(t), values))
-    for i in range(0, len(made) - 1, 7):  # neighbours change places
-        made[i], made[i + 1] = made[i + 1], made[i]
-    return made
-
-
-def same(found: list[Window], expected: list[Window]) -> None:
-    assert [window.id for window in found] == [window.id for window in expected]
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a.samples, b.samples)
-        np.testing.assert_array_equal(a.context, b.context)
-        assert a.start == b.start
+from tests.edge_runtime.durable.streams import contract, same, stream
 
 
 @settings(max_examples=25, deadline=None)
@@ -98,71 +53,6 @@ def test_a_restored_windower_goes_on_as_if_nothing_had_happened(
     restored = Windower(spec, config)
     restored.restore(states)
     same(restored.push(readings[cut:]) + restored.flush(), whole.push(readings[cut:]) + whole.flush())
-
-
-class Bench:
-    """A reading log with a windower, as the pipeline uses them, and what was answered."""
-
-    def __init__(self, folder: Path, file: ReadingLogFile | None = None, spec: InputContract | None = None) -> None:
-        self.folder = folder
-        self.spec = spec or contract()
-        self.windower = Windower(self.spec)
-        self.loop = Loop()
-        self.metrics = Metrics()
-        self.reading_log = ReadingLog(
-            ReadingLogConfig(path=folder / "journal.db"),
-            loop=self.loop,
-            metrics=self.metrics,
-            clock=SystemClock(),
-            file=file,
-        )
-        self.acknowledged = 0
-        self.late: list[Window] = []
-        recovered, settle = self.reading_log.recover(self.spec, WindowConfig(), self.windower, self.take_late)
-        self.open: list[tuple[list[Window], Callable[[], object] | None]] = [(recovered, settle)]
-        self.recovered = recovered
-
-    def take_late(self, windows: list[Window], settle: Callable[[], object]) -> None:
-        self.late += windows
-        self.open.append((windows, settle))
-
-    def turn(self, *readings: Reading) -> list[Window]:
-        windows = []
-        for reading in readings:
-            self.reading_log.take([reading], self.acknowledge)
-            windows += self.windower.push([reading])
-        self.open.append((windows, self.reading_log.flush_iteration(windows, self.windower)))
-        return windows
-
-    def acknowledge(self) -> None:
-        self.acknowledged += 1
-
-    def settle(self) -> None:
-        """All answers so far are safe."""
-        for _, settled in self.open:
-            if settled is not None:
-                settled()
-        self.open.clear()
-
-    def wait(self) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while not self.reading_log.drained():
-            assert time.monotonic() < until
-            self.loop.iterate(0.01)
-
-    def crash(self, into: Path) -> Path:
-        """What a killed process leaves: the files as they are."""
-        self.wait()
-        into.mkdir()
-        for name in ("journal.db", "journal.db-wal"):
-            if (self.folder / name).exists():
-                shutil.copy(self.folder / name, into / name)
-        self.close()
-        return into
-
-    def close(self) -> None:
-        self.reading_log.close()
-        self.loop.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
-from tests.edge_runtime.durable.test_reading_log_file import contract, same, stream
+from tests.edge_runtime.durable.streams import contract, same, stream
 
 
 class Run:

@@ -37,6 +37,7 @@ floats = hnp.arrays(
 )
 
 
+@pytest.mark.slow
 @given(affine=affines(), x=floats)
 @settings(derandomize=True, deadline=None, max_examples=300)
 def test_any_finite_sample_lands_on_the_nearest_integer_or_at_an_end(affine: Affine, x: Floats) -> None:

@@ -120,6 +120,7 @@ def names(up: FallbackChain) -> list[str]:
 # -- what answers ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_won_answers_first_and_the_processors_best_stands_in(begin: Begin) -> None:
     """In a process of its own, as it was measured; when that dies, the same windows are answered again.
 
@@ -148,6 +149,7 @@ def test_one_that_works_no_more_leaves_the_processor(begin: Begin, monkeypatch: 
     assert "NoSuchExecutionProvider" in up.status()["failed"][names(up)[0]]
 
 
+@pytest.mark.slow
 def test_after_a_hang_the_processors_best_is_still_the_first_of_the_processor(begin: Begin) -> None:
     """Broken once by handing over the accelerator's variant."""
     _, before = begin(isolate="none")
@@ -338,6 +340,7 @@ def test_a_disk_that_takes_nothing_costs_the_folder_and_nothing_else(
 # -- measured and used -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_tune_compiles_is_what_runs(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Handed over in both places; what was compiled for nothing is gone."""
     monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
@@ -363,6 +366,7 @@ def test_what_tune_compiles_is_what_runs(bundle: Bundle, tmp_path: Path, monkeyp
     assert len(list(folder.glob("*/*"))) == 1
 
 
+@pytest.mark.slow
 def test_the_first_start_measures_the_processor_alone(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,7 +379,7 @@ def test_the_first_start_measures_the_processor_alone(
 
 
 def test_a_configuration_file_says_it_in_three_ways(bundle: Bundle, tmp_path: Path) -> None:
-    from edge_runtime.config import load  # noqa: PLC0415
+    from edge_runtime.config import load_config  # noqa: PLC0415
 
     def read(lines: str) -> Any:
         file = tmp_path / "app.toml"
@@ -383,7 +387,7 @@ def test_a_configuration_file_says_it_in_three_ways(bundle: Bundle, tmp_path: Pa
             f'[model]\nbundle = "watch.edge"\nunsigned = "allow"\n{lines}\n'
             '[[source]]\ntype = "stdin"\n[[sink]]\ntype = "stdout"\n'
         )
-        return load(file).model.accelerators
+        return load_config(file).model.accelerators
 
     assert read("") is None
     assert read("accelerators = {}") == {}

@@ -23,7 +23,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
-from tests.edge_runtime.test_pipeline import manifest
+from tests.edge_runtime.manifests import manifest
 
 WINDOWS = [Window("k", i, 0.0, np.zeros((4, 2), "f4"), np.zeros((4, 2), "f4"), 0.0) for i in range(3)]
 NAMES = ("first", "second", "third")

@@ -88,6 +88,7 @@ def test_an_engine_that_fails_hands_its_windows_to_the_other_one(begin: Start) -
     assert (after.argmax(axis=1) == before.argmax(axis=1)).mean() >= 0.8
 
 
+@pytest.mark.slow
 def test_a_rung_apart_is_replaced_when_its_process_dies(begin: Start) -> None:
     _, up = begin(isolate="all")
     engine = loaded(up, 0).engine
@@ -178,6 +179,7 @@ def test_the_order_and_the_costs_are_this_machines_own_where_it_has_measured(bun
         assert [one.name for one in slow] == ["onnx-fp32", "tflite-int8", "onnx-int8"]
 
 
+@pytest.mark.slow
 def test_the_governor_steps_down_to_what_is_lighter_on_this_machine(begin: Start, tmp_path: Path) -> None:
     """By size the order of these two is the other way round. Broken once by costs of the manifest."""
     path = tmp_path / "tuned.json"
@@ -208,6 +210,7 @@ def test_a_rung_is_loaded_as_it_was_measured(begin: Start, tmp_path: Path, monke
     assert asked == [("tflite-int8", "litert", 1), ("onnx-int8", "onnxruntime", 2), ("onnx-fp32", "onnxruntime", 3)]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_on_the_processor_alone(
     begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +253,7 @@ def test_an_accelerator_that_is_not_there_leaves_the_cpu(begin: Start) -> None:
     up.predict(completed(2))
 
 
+@pytest.mark.slow
 def test_a_variant_that_does_not_start_is_replaced_by_the_next(
     begin: Start,
     tmp_path: Path,
@@ -299,6 +303,7 @@ def test_if_nothing_starts_the_last_reason_is_given(begin: Start, monkeypatch: p
         begin()
 
 
+@pytest.mark.slow
 def test_what_hung_in_the_process_before_comes_back_in_one_of_its_own(begin: Start) -> None:
     """Mutation that this finds: `backends_of` without the backends that hung."""
     _, before = begin()

@@ -38,7 +38,7 @@ class Authority:
         return self._write(f"{name}.crt", builder.sign(self._key, hashes.SHA256())), key_file
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int = 1) -> x509.CertificateBuilder:
-        now = dt.datetime.now(dt.UTC)
+        now = dt.datetime.now(dt.timezone.utc)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)

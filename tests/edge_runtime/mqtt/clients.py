@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
@@ -119,7 +119,7 @@ class Bench:
         while time.monotonic() < deadline:
             self.loop.iterate(0.01)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Bench:
         return self
 
     def __exit__(
@@ -226,7 +226,7 @@ class ScriptedBroker:
             self._sock.close()
             self._sock = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ScriptedBroker:
         return self
 
     def __exit__(

@@ -156,6 +156,7 @@ def test_a_recorded_stream_of_mosquitto_gives_what_paho_makes_of_it(version: int
     assert seen == paho_messages(version, data, has_connack=True)
 
 
+@pytest.mark.slow
 @fuzz(max_examples=300)
 @given(
     stream=streams,
@@ -185,6 +186,7 @@ def test_random_bytes_raise_malformed_packet_or_nothing(data: bytes, version: in
     decode_all(items, version or V5)
 
 
+@pytest.mark.slow
 @fuzz(max_examples=500)
 @given(
     first=st.sampled_from([CONNECT, CONNACK, PUBACK, PUBREL, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, DISCONNECT]),
@@ -351,6 +353,7 @@ def test_equal_topics_are_one_object() -> None:
     assert len({id(item[0]) for item in items}) == 1
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded_whatever_is_sent() -> None:
     largest = 100_000
     tracemalloc.start()

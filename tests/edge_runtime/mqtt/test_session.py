@@ -193,6 +193,7 @@ def test_nothing_to_hand_over_is_handed_over() -> None:
     assert sender.settle() == [3]
 
 
+@pytest.mark.slow
 def test_packet_ids_wrap_around_and_skip_those_in_flight() -> None:
     sender = Sender(messages=10**6, size=10**9)
     sender.begin(limits(window=60_000))
@@ -310,6 +311,7 @@ def test_a_pubrel_that_the_broker_had_already_is_no_refusal() -> None:
     assert not sender.dropped
 
 
+@pytest.mark.slow
 def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_first_used() -> None:
     sender = Sender(messages=10**6, size=10**9)
     sender.begin(limits(window=60_000), session_present=True)

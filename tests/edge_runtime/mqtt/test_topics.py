@@ -27,6 +27,7 @@ filters = st.builds(
 ).filter(bool)
 
 
+@pytest.mark.slow
 @fuzz(max_examples=500)
 @given(topic_filter=filters, topic=topics)
 def test_matching_is_what_paho_does(topic_filter: str, topic: str) -> None:

@@ -9,7 +9,6 @@ import select
 import socket
 import threading
 from types import TracebackType
-from typing import Self
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -70,7 +69,7 @@ class WebsocketBridge:
             raise EOFError
         return bytes(byte ^ mask[i & 3] for i, byte in enumerate(data))
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> WebsocketBridge:
         self._thread.start()
         return self
 

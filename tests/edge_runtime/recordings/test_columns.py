@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_what_nobody_said_is_seconds_if_it_can_be() -> None:
 
 def test_cells_are_numbers_texts_of_numbers_dates_or_empty() -> None:
     np.testing.assert_allclose(seconds_of(["20", 40, None, "nan", ""], "ms"), [0.02, 0.04, np.nan, np.nan, np.nan])
-    moment = datetime.fromtimestamp(START, UTC)
+    moment = datetime.fromtimestamp(START, timezone.utc)
     texts = ["2023-11-14T22:13:20.25Z", "2023-11-14 22:13:20.250", moment]
     np.testing.assert_allclose(seconds_of(texts, "iso8601"), START)
     assert seconds_of([date(2023, 11, 14)], "s").tolist() == [1_699_920_000.0]

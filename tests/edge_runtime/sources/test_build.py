@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from edge_runtime.config import AppConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.build import build_source
+from edge_runtime.system import toml
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTRACT = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=50, window=10, hop=5)
@@ -31,9 +31,7 @@ def documented() -> list[str]:
 def test_every_source_that_the_documentation_shows_can_be_built(text: str) -> None:
     if 'type = "serial"' in text:
         pytest.importorskip("serial", reason='needs pyserial: pip install "edge-runtime[serial]"')
-    config = schema.load(
-        AppConfig, {"model": {"bundle": "x.edge"}, "sink": [{"type": "stdout"}], **tomllib.loads(text)}
-    )
+    config = schema.load(AppConfig, {"model": {"bundle": "x.edge"}, "sink": [{"type": "stdout"}], **toml.loads(text)})
     source = build_source(
         config.source[0], name="source[0]", contract=CONTRACT, broker_clients={}, metrics=Metrics(), clock=SystemClock()
     )
@@ -43,4 +41,4 @@ def test_every_source_that_the_documentation_shows_can_be_built(text: str) -> No
 
 
 def test_the_documentation_shows_all_three() -> None:
-    assert [tomllib.loads(text)["source"][0]["type"] for text in documented()] == ["serial", "iio", "alsa"]
+    assert [toml.loads(text)["source"][0]["type"] for text in documented()] == ["serial", "iio", "alsa"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.errors import InputError
 from edge_runtime.sources.framing import Cobs, Fixed, Framer, Lengths, Lines, Records, checked
+from tests.edge_runtime.sources.frames import crc16, stuffed
 
 LIMIT = 600
 
@@ -24,25 +25,6 @@ class Refused:
     def __call__(self, error: InputError, start: bytes, size: int) -> None:
         assert size >= 0
         self.reasons.append(error.reason)
-
-
-def stuffed(message: bytes) -> bytes:
-    """COBS by the paper's definition: each run of up to 254 non-zero bytes behind its length plus one."""
-    out = bytearray()
-    runs = message.split(b"\0")
-    for number, run in enumerate(runs):
-        while len(run) >= 254:
-            out += b"\xff" + run[:254]
-            run = run[254:]  # noqa: PLW2901
-            if not run and number == len(runs) - 1:
-                break
-        else:
-            out += bytes([len(run) + 1]) + run
-    return bytes(out) + b"\0"
-
-
-def crc16(message: bytes) -> bytes:
-    return message + struct.pack("<H", binascii.crc_hqx(message, 0))
 
 
 def cut(framer: Framer, data: bytes, pieces: Sequence[int]) -> list[bytes]:

@@ -21,8 +21,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.sources import serial
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.serial import IN_FLIGHT, SerialConfig, SerialSource
+from tests.edge_runtime.sources.frames import crc16, stuffed
 from tests.edge_runtime.sources.sensors import Listener, Port
-from tests.edge_runtime.sources.test_framing import crc16, stuffed
 
 library = pytest.importorskip("serial", reason='needs pyserial: pip install "edge-runtime[serial]"')
 

@@ -25,6 +25,7 @@ def test_nothing_is_expected_before_anything_came() -> None:
     assert not after((0.0, 1)).expected
 
 
+@pytest.mark.slow
 @given(st.floats(1e-5, 0.1), st.lists(st.integers(1, 50), min_size=40, max_size=60))
 def test_the_mean_is_that_of_the_sensors_however_the_messages_are_read(interval_s: float, counts: list[int]) -> None:
     """Read one by one or fifty at a time, after a wait or without: the same rate gives the same decision."""

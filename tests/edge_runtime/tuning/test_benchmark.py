@@ -132,6 +132,7 @@ def test_the_order_of_variants_is_that_of_choosing_again_without_those_before(fi
 # -- measuring -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_both
 def test_every_variant_is_timed_in_every_engine_and_every_refusal_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_every_variant_is_timed_in_every_engine_and_every_refusal_is_told(
     assert found.model == "tiny/1"
 
 
+@pytest.mark.slow
 @needs_both
 def test_accelerators_of_the_board_are_tried_and_are_the_operators_to_choose(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
@@ -428,6 +430,7 @@ def test_what_is_remembered_is_what_runs_unless_a_variant_is_named(bundle: Path,
     named.close()
 
 
+@pytest.mark.slow
 @needs_both
 def test_a_choice_that_runs_no_more_is_said_and_the_next_best_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -478,6 +481,7 @@ def test_the_file_is_read_once_for_a_start(bundle: Path, tmp_path: Path, monkeyp
     assert read == [path]
 
 
+@pytest.mark.slow
 @needs_both
 def test_the_first_start_measures_where_it_may_and_the_second_recalls(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

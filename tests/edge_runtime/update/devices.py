@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
@@ -201,7 +201,7 @@ class Device:
     def __init__(self, config: AppConfig, source: Any = None) -> None:
         self.answers = Answers()
         self.source = source or Ticker()
-        self.app = App(config, more_sinks=[self.answers])
+        self.app = App(config, sinks=[self.answers])
         self.app.sources = [self.source]
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
@@ -246,7 +246,7 @@ class Device:
         if self.error is not None:
             raise self.error
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Device:
         self._thread.start()
         self.until(lambda: self.answers.all)
         return self

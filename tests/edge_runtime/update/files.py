@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 
 class FileServer:
@@ -71,7 +71,7 @@ class FileServer:
         with suppress(ConnectionError):  # whoever asked has gone
             handler.wfile.write(body)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> FileServer:
         self._thread.start()
         return self
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import UpdateRefused
+from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.update import announcement, freshness
 from edge_runtime.update import keys as key_sets
-from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, Signed, in_canary, seconds
+from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement, Signed, in_canary
 from edge_runtime.update.freshness import FloorClock, admitted
 from edge_runtime.update.state import State, forgiven
 from edge_runtime.update.update_store import UpdateStore
@@ -50,8 +51,8 @@ def signed(key: SigningKey, told: Any) -> bytes:
 def test_a_good_one_is_read(key: SigningKey, trusted: list[TrustedKey]) -> None:
     told = announcement.parse(signed(key, GOOD | {"canary": 0.1, "not_before": "2026-12-01T00:00:00Z"}), trusted)
     assert (told.announcement.model, told.announcement.canary) == ("watch/2", 0.1)
-    assert seconds("2026-12-01T00:00:00Z") == seconds("2026-12-01") == seconds("2026-12-01T01:00+01:00")
-    assert seconds("2026-12-01") == 1_796_083_200.0
+    assert parse_time("2026-12-01T00:00:00Z") == parse_time("2026-12-01") == parse_time("2026-12-01T01:00+01:00")
+    assert parse_time("2026-12-01") == 1_796_083_200.0
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
 
 # -- freshness ---------------------------------------------------------------------------------------------------------
 
-NOW = seconds("2026-11-23")
+NOW = parse_time("2026-11-23")
 
 
 def made(digest: str = "a", **change: Any) -> Signed:
@@ -198,21 +199,21 @@ def test_each_name_has_its_floor_and_keeps_it() -> None:
 
 
 def test_an_expired_one_is_refused_on_a_device_that_knows_the_date() -> None:
-    assert refusal(State(), made(), seconds(GOOD["expires"])) == "announcement_expired"
-    admitted(State(), made(), seconds(GOOD["expires"]) - 1)
+    assert refusal(State(), made(), parse_time(GOOD["expires"])) == "announcement_expired"
+    admitted(State(), made(), parse_time(GOOD["expires"]) - 1)
 
 
 def test_an_expired_one_is_refused_on_a_device_that_starts_in_1970() -> None:
     """Mutation: `admitted` with the device's clock alone: such a device takes everything for ever."""
     state = admitted(State(), made(), 5.0)
-    assert state.seen_s == seconds(GOOD["issued"])
+    assert state.seen_s == parse_time(GOOD["issued"])
     later = made("b", name="clock", issued="2027-06-01", expires="2027-07-01")
     state = admitted(state, later, 6.0)
     assert refusal(state, made(sequence=9), 7.0) == "announcement_expired"
 
 
 def test_an_operator_ends_the_hold_of_a_clock_that_was_wrong() -> None:
-    state = replace(admitted(State(), made(), NOW), seen_s=seconds("2099-01-01"))
+    state = replace(admitted(State(), made(), NOW), seen_s=parse_time("2099-01-01"))
     assert refusal(state, made("b", sequence=8)) == "announcement_expired"
     after = admitted(forgiven(state), made("b", sequence=8), NOW)
     assert refusal(after, made(sequence=7)) == "announcement_replayed", "the floor of sequence numbers stays"

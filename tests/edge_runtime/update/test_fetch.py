@@ -11,7 +11,7 @@ import time
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -203,7 +203,7 @@ class Flood:
                         self.blocks += 1
                     sock.sendall(self._last)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Flood:
         self._thread.start()
         return self
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from edge_export.package.trusted_keys import key_set
@@ -69,7 +69,7 @@ class Operator:
         self._publisher._client.publish(topic, payload, 1, retain=True)
         self._publisher.flush()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Operator:
         return self
 
     def __exit__(self, *_: object) -> None:

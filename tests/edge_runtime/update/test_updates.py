@@ -44,6 +44,7 @@ def leads(device: Device) -> bool:
     return bool(device.updates.rollout.stage == "trial")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("proven")
 def test_a_dropped_bundle_takes_over_without_losing_a_window(factory: Factory, folder: Path) -> None:
     """Mutation: `Pipeline.replace` without its `flush_iteration` and with an emptied `_ready`: ids have a gap."""

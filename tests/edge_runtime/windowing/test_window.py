@@ -166,6 +166,7 @@ def test_windows_do_not_depend_on_arrival_order_within_the_lateness_bound(
     assert metrics.dropped["late"] == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=20), offset=st.floats(-0.2, 0.2))
 def test_the_fast_path_gives_what_the_slow_path_gives(sizes: list[int], offset: float) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -28,7 +28,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
-from tests.edge_runtime.test_pipeline import manifest
+from tests.edge_runtime.manifests import manifest
 from tests.faults.oracle import History
 
 CHANNELS, SAMPLES = 2, 8
@@ -128,7 +128,7 @@ class Endpoint:
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Endpoint:
         self._thread.start()
         return self
 
@@ -244,7 +244,7 @@ class Device:
         with Snapshot(OutboxConfig(path=self.outbox.path)) as snapshot:
             return {entry.case.id for entry in snapshot.all()}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Device:
         self.escalator.start()
         return self
 

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 _CHUNK = 16 * 1024
 _WAIT_S = 30.0
@@ -164,7 +164,7 @@ class Proxy:
         self.port = 0
         self.accepted = self.cuts = 0
         self._toxics: tuple[list[Toxic], list[Toxic]] = ([], [])
-        self._tasks: dict[asyncio.Task[None], asyncio.TaskGroup | None] = {}
+        self._tasks: dict[asyncio.Task[None], _Group | None] = {}
         self._listener: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -195,7 +195,7 @@ class Proxy:
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Proxy:
         self._thread.start()
         self.up()
         return self
@@ -265,20 +265,20 @@ class Proxy:
         try:
             onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self.upstream)
             ends.append(onward_writer)
-            async with asyncio.TaskGroup() as group:
-                self._tasks[task] = group
-                for toxic in {id(toxic): toxic for toxics in self._toxics for toxic in toxics}.values():
-                    _watch(group, toxic)
-                group.create_task(self._pump(reader, onward_writer, self._toxics[0]))
-                group.create_task(self._pump(onward_reader, writer, self._toxics[1]))
-        except* Cut as cuts:
+            self._tasks[task] = group = _Group()
+            for toxic in {id(toxic): toxic for toxics in self._toxics for toxic in toxics}.values():
+                _watch(group, toxic)
+            group.start(self._pump(reader, onward_writer, self._toxics[0]))
+            group.start(self._pump(onward_reader, writer, self._toxics[1]))
+            await group.wait()
+        except Cut as cut:
             self.cuts += 1
-            reset = any(isinstance(cut, Cut) and cut.reset for cut in cuts.exceptions)
-        except* OSError:
+            reset = cut.reset
+        except OSError:
             reset = True  # the upstream is away, or one end broke: the other one hears of it
-        except* asyncio.CancelledError as cancelled:
+        except asyncio.CancelledError as cancelled:
             self.cuts += 1
-            reset = any("reset" in error.args for error in cancelled.exceptions)
+            reset = "reset" in cancelled.args
         finally:
             for end in ends:
                 _close(end, reset=reset)
@@ -308,14 +308,40 @@ async def _through(toxics: list[Toxic], data: bytes, passed: int) -> AsyncIterat
             yield out
 
 
-def _watch(group: asyncio.TaskGroup | None, toxic: Toxic) -> None:
-    if group is None:
-        return  # not connected yet, and will see it when it is
-    watching = toxic.watch()
-    try:
-        group.create_task(watching)
-    except RuntimeError:  # it is ending anyway
-        watching.close()
+class _Group:
+    """Tasks that end together: with the first that fails, or when all are done. (asyncio's is of Python 3.11.)"""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self.ended.done():
+            return
+        if error is not None:
+            self.ended.set_exception(error)
+        elif not self._running:
+            self.ended.set_result(None)
+
+    async def wait(self) -> None:
+        try:
+            await self.ended
+        finally:
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def _watch(group: _Group | None, toxic: Toxic) -> None:
+    if group is not None and not group.ended.done():  # else it is not connected yet, and will see it when it is
+        group.start(toxic.watch())
 
 
 def _close(end: asyncio.StreamWriter, *, reset: bool) -> None:

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 import pytest
 
@@ -65,7 +64,7 @@ class ShippedBroker:
     def log(self) -> str:
         return self._mosquitto.log()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ShippedBroker:
         self._mosquitto.start()
         return self
 

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import paho.mqtt.client as paho
 import pytest
@@ -105,7 +105,7 @@ class Client:
         self._client.loop_stop()
         sock.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import tomllib
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +25,7 @@ from edge_runtime.model.config import ModelConfig
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.server.server import ServeConfig
 from edge_runtime.sinks.webhook import WebhookSinkConfig
+from edge_runtime.system import toml
 from tests.faults.conftest import Note
 from tests.integration.running import Process, command
 from tests.models import tiny_bundle
@@ -121,7 +121,7 @@ def test_no_example_holds_a_secret(path: Path) -> None:
             assert name.endswith(("_file", "_files")), f"{name} = {value!r}"
             assert not (path.parent / value).exists(), f"{value} is shipped"
 
-    walk(tomllib.loads(path.read_text("utf-8")), "")
+    walk(toml.loads(path.read_text("utf-8")), "")
 
 
 def test_what_can_listen_does_it_for_this_machine_alone() -> None:
@@ -131,7 +131,7 @@ def test_what_can_listen_does_it_for_this_machine_alone() -> None:
 
 def test_a_device_needs_three_packages_and_an_engine() -> None:
     """Each further one is somebody else to trust."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = toml.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = {re.split(r"[<>=!~\[; ]", one)[0] for one in project["dependencies"]}
     assert names == {"numpy", "paho-mqtt", "orjson"}
 

@@ -18,7 +18,7 @@ import threading
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ class TlsServer:
             self.shaken += 1
             self.received += secure.recv(4096)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> TlsServer:
         self._thread.start()
         return self
 
@@ -256,7 +256,7 @@ OFF = ('""', "false", "0", '"none"', '"/dev/null"')
 
 def start(path: Path) -> None:
     """As far as an application goes before it connects."""
-    config = configuration.load(path)
+    config = configuration.load_config(path)
     config.broker["b"].check()
     assert config.cloud is not None
     connect(config.cloud, SystemClock()).close()

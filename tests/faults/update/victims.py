@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from tests.integration.running import PATIENCE_S, ROOT, environment
 
@@ -62,7 +62,7 @@ class Life:
 class Victims:
     """The fork server."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Victims:
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.update.victims"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment(PYTHONUNBUFFERED="1"),
@@ -223,7 +223,7 @@ def _run(order: Order, folder: Path, journal: Journal) -> None:
 
     told = json.loads((folder / "update.json").read_text())
     kept = Kept()
-    app = App(configured(folder, poll_s=0.01, **told), more_sinks=[kept])
+    app = App(configured(folder, poll_s=0.01, **told), sinks=[kept])
     assert app.updates is not None
     source = Ticker(0.001)
     app.sources = [source]

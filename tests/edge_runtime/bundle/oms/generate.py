@@ -87,7 +87,7 @@ def changed(bundle: dict[str, Any], change: Change) -> dict[str, Any]:
 def with_certificate(folder: Path, key: ec.EllipticCurvePrivateKey, place: Path) -> dict[str, Any]:
     """Signed by the package's other method."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
-    day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    day = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
     usage = {name: name == "digital_signature" for name in (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",

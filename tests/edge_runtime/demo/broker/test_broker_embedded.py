@@ -257,6 +257,7 @@ def test_each_acknowledgement_lets_one_waiting_message_go() -> None:
         assert len(reader.outgoing) == sent
 
 
+@pytest.mark.slow
 def test_a_packet_id_still_in_flight_is_not_given_out_again() -> None:
     desk = Desk()
     reader, writer = desk.connect("reader", topic_filter=b"t"), desk.connect("writer")

@@ -24,6 +24,7 @@ filters = st.builds(
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 3), filters, st.integers(0, 2)), max_size=25)
 
 
+@pytest.mark.slow
 @fuzz(max_examples=200)
 @given(steps=steps, topics=st.lists(topics, min_size=1, max_size=5))
 def test_the_tree_finds_what_trying_every_filter_finds(

@@ -89,6 +89,7 @@ def test_a_commit_that_failed_late_but_happened_is_recognised(tmp_path: Path, cl
         assert counts.balances()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_survived(tmp_path: Path) -> None:
     """A limit on file size makes real writes fail at arbitrary places; lifting it is the space coming back."""
     program = """
@@ -149,6 +150,7 @@ _COMMITTER = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path, clock: SimulatedClock) -> None:
     rng = random.Random(5)
     acked: set[str] = set()

@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -403,7 +404,7 @@ class OutboxMachine(RuleBasedStateMachine):
         assert log.stat().st_size <= self.config.log_limit
 
 
-TestOutbox = OutboxMachine.TestCase
+TestOutbox = pytest.mark.slow(OutboxMachine.TestCase)
 TestOutbox.settings = settings(
     max_examples=200, stateful_step_count=30, derandomize=True, deadline=None, database=None,
     suppress_health_check=list(HealthCheck),

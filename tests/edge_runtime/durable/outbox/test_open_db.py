@@ -88,7 +88,7 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path, clock: SimulatedC
     other.commit()
     other.close()
     before = (tmp_path / "outbox.db").read_bytes()
-    with pytest.raises(StoreError, match="somebody else's database; give the outbox a file of its own"):
+    with pytest.raises(StoreError, match="another program's database; give the outbox a file of its own"):
         make_and_close(tmp_path, clock)
     assert (tmp_path / "outbox.db").read_bytes() == before
 

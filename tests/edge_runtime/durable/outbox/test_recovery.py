@@ -71,6 +71,7 @@ def test_with_its_first_page_gone_every_case_is_carried_over(tmp_path: Path, clo
         assert outbox.put(cases(9_999)).accepted
 
 
+@pytest.mark.slow
 def test_a_wrong_bit_in_the_header_or_the_table_definitions_loses_nothing(
     tmp_path: Path, clock: SimulatedClock
 ) -> None:
@@ -329,7 +330,7 @@ def test_a_database_with_other_pages_is_somebody_elses_too(tmp_path: Path, clock
     other.execute("CREATE TABLE letters (text)")
     other.commit()
     other.close()
-    with pytest.raises(StoreError, match="somebody else's database"):
+    with pytest.raises(StoreError, match="another program's database"):
         make_and_close(tmp_path, clock)
     assert damaged_files(tmp_path) == []
 
@@ -468,6 +469,7 @@ def test_damage_to_the_log_loses_its_end_and_keeps_the_order(tmp_path: Path, clo
     assert len(lengths) > 10
 
 
+@pytest.mark.slow
 def test_100_damaged_files_never_stop_the_outbox_and_never_yield_a_wrong_case(
     tmp_path: Path, clock: SimulatedClock
 ) -> None:

@@ -190,6 +190,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     data=json_values
     | st.dictionaries(

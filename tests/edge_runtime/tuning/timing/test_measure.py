@@ -102,6 +102,7 @@ def test_memory_and_loading_are_those_of_a_process_of_its_own() -> None:
     assert found.load_ms > 0
 
 
+@pytest.mark.slow
 @needs_both
 def test_every_variant_of_a_bundle_is_timed_and_comes_back_as_written(tmp_path: Path) -> None:
     with open_bundle(models.tiny_bundle(tmp_path, variants=BOTH)) as bundle:
@@ -118,6 +119,7 @@ def test_every_variant_of_a_bundle_is_timed_and_comes_back_as_written(tmp_path: 
     assert "\n" not in found.to_json()
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_variant_that_is_not_for_here_or_answers_wrongly_is_not_timed(tmp_path: Path) -> None:
     elsewhere = dataclasses.replace(models.variant("onnx-int8"), targets=("riscv64",))
@@ -148,6 +150,7 @@ def test_a_bundle_with_nothing_for_this_machine_is_an_error(tmp_path: Path) -> N
         measure_bundle(bundle)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = models.tiny_bundle(tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from edge_export.evaluation.calibration import at_temperature
-from edge_export.onnx_graph.temperature import ends_in_softmax, with_softmax, with_temperature
+from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import clean
 from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError
@@ -109,4 +111,43 @@ def test_a_broken_graph_is_refused() -> None:
     model = device_net()
     model.graph.node[0].input[0] = "nothing"
     with pytest.raises(ConfigError, match="not a valid ONNX model"):
+        clean(model)
+
+
+def _repeat_node(model: onnx.ModelProto) -> None:
+    model.graph.node.add().CopyFrom(model.graph.node[1])
+
+
+def _read_nothing(model: onnx.ModelProto) -> None:
+    model.graph.node[1].input[0] = "nowhere"
+
+
+def _compute_no_answer(model: onnx.ModelProto) -> None:
+    model.graph.output[0].name = "never"
+
+
+def _name_no_opset(model: onnx.ModelProto) -> None:
+    del model.opset_import[:]
+
+
+def _repeat_weights(model: onnx.ModelProto) -> None:
+    model.graph.initializer.add().CopyFrom(model.graph.initializer[0])
+
+
+def _leave_type_out(model: onnx.ModelProto) -> None:
+    model.graph.node[1].attribute[0].ClearField("type")
+
+
+def _hold_nothing(model: onnx.ModelProto) -> None:
+    model.ClearField("graph")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_repeat_node, _read_nothing, _compute_no_answer, _name_no_opset, _repeat_weights, _leave_type_out, _hold_nothing],
+)
+def test_a_damaged_model_is_an_error_of_the_user(damage: Callable[[onnx.ModelProto], None]) -> None:
+    model = device_net()
+    damage(model)
+    with pytest.raises(ConfigError, match=r"not a valid ONNX model|cannot be read: .*redeclared"):
         clean(model)

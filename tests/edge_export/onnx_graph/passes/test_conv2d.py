@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.conv2d import as_conv2d
-from edge_export.onnx_graph.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.minimise import slim
 from edge_export.quantize import Scheme, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,6 +169,7 @@ def finished(x: Signal, end: str) -> onnx.ModelProto:
     return b.model(b.node("Identity", x.name))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_network_answers_as_before_for_any_batch(data: st.DataObject) -> None:

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.minimise import slim
-from edge_export.onnx_graph.shield import shield
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.shield import shield
 from edge_export.quantize import Scheme, quantize
 
 from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, onnx_operators, windows

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.canonicalise import clean
-from edge_export.onnx_graph.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.minimise import slim
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from hypothesis import given, settings

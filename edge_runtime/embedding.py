@@ -1,0 +1,121 @@
+"""Functions for a Python program that needs a model and no application: open a bundle, answer recorded files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from edge_runtime.clock import SystemClock
+from edge_runtime.errors import ConfigError
+from edge_runtime.gate.budget import Budget
+from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.gate import Gate
+from edge_runtime.metrics import Metrics
+from edge_runtime.model.config import ModelConfig
+from edge_runtime.model.loading import Model, load_model
+from edge_runtime.pipeline import Pipeline
+from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sources.recording import RecordingConfig, RecordingSource
+from edge_runtime.system.loop import Loop
+from edge_runtime.types import Prediction
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Windower
+
+AnyPath = str | os.PathLike[str]
+
+
+def single_variant(bundle: AnyPath, trusted_keys: Sequence[AnyPath] = (), variant: str = "auto") -> ModelConfig:
+    """Return settings for a bundle that a person or a program names by hand: one variant answers, or the error says why not.
+
+    Without `trusted_keys`, an unsigned bundle is allowed: naming the file says what is to run.
+    """
+    return ModelConfig(
+        bundle=Path(bundle),
+        trusted_keys=tuple(map(Path, trusted_keys)),
+        unsigned="refuse" if trusted_keys else "allow",
+        variant=variant,
+        failover="off",
+    )
+
+
+def open_model(bundle: AnyPath, *, trusted_keys: Sequence[AnyPath] = (), variant: str = "auto") -> Model:
+    """Verify a bundle, try it in a child process, and load it.
+
+    Args:
+        bundle: the .edge file.
+        trusted_keys: public keys (PEM), one of which must have signed the bundle. None: no signature is asked for.
+        variant: name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine
+            (``edge-runtime tune``), or else the first that runs here.
+
+    Returns:
+        The model; a context manager that frees it.
+
+    Raises:
+        ConfigError: there is no such file, key or variant.
+        BundleError: the bundle is damaged, has expired, or is not signed with any of the keys.
+        EngineError: nothing of it runs here.
+    """
+    return load_model(single_variant(bundle, trusted_keys, variant))
+
+
+def replay(
+    model: Model,
+    *files: AnyPath,
+    key: str = "",
+    time: str = "",
+    columns: Mapping[str, str] | None = None,
+    lateness_s: float = 0.0,
+    metrics: Metrics | None = None,
+) -> Iterator[Prediction]:
+    """Answer recorded files as ``edge-runtime replay`` does: same windows, same ids, same answers.
+
+    The files are read in pieces while the predictions are taken, so memory stays bounded. The model stays open.
+
+    Args:
+        model: from `open_model`.
+        files: JSONL, CSV, Parquet or NPZ, in the order to be played; the last part of a path may hold wildcards.
+        key: key of all readings; empty: as in the file, or else the file's name.
+        time: column with the stamps; empty: t, time, timestamp, ...
+        columns: channel of the model to column, where they are called otherwise.
+        lateness_s: seconds that samples may be out of order.
+        metrics: counts what was read, and under `Metrics.dropped` what could not be used.
+
+    Yields:
+        One prediction for each window. Hard ones are marked, and stay ``local``.
+
+    Raises:
+        ConfigError: a file is missing or is no recording that fits the model; before the first prediction.
+    """
+    metrics, clock, contract = metrics or Metrics(), SystemClock(), model.manifest.input
+    try:
+        recording = RecordingConfig(files=tuple(map(Path, files)), key=key, time=time, columns=dict(columns or {}))
+        window = WindowConfig(lateness_s=lateness_s)
+    except ValueError as error:
+        raise ConfigError(f"replay: {error}") from error
+    answered = MemorySink()
+    pipeline = Pipeline(
+        model=model,
+        windower=Windower(contract, window, metrics),
+        gate=Gate(model.manifest.gate),
+        budget=Budget(GateConfig(), clock, contract.case_bytes),
+        sinks=[answered],
+        escalation=None,
+        metrics=metrics,
+        clock=clock,
+    )
+    with closing(Loop(clock=clock)) as loop, closing(RecordingSource(recording, contract, metrics, clock)) as source:
+        loop.each_iteration(pipeline.flush_iteration)
+        source.open(loop, pipeline.deliver)
+        while not source.finished:
+            loop.iterate(None)
+            yield from _taken(answered)
+        pipeline.flush()
+        yield from _taken(answered)
+
+
+def _taken(sink: MemorySink) -> list[Prediction]:
+    """Predictions alone: without a cloud, there is nothing else."""
+    answers, sink.answers = sink.answers, []
+    return [answer for answer in answers if isinstance(answer, Prediction)]

@@ -1,0 +1,233 @@
+"""The one graph type, `onnx_ir.Model`: reading, transforming and writing ONNX models by it.
+
+Nodes and values know each other there (`Value.producer`, `Value.uses`), so that no pass keeps tables of names. `write`
+gives the bytes that the protobuf classes would: only the info of initializers, which repeats them, is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from edge_runtime.errors import ConfigError
+
+Array = npt.NDArray[Any]
+
+STANDARD = ""
+"""Domain of ONNX's own operators; onnx-ir reads its other name, ``ai.onnx``, as this one."""
+
+
+class UnsuitableModelError(ConfigError, ir.passes.PreconditionError):
+    """A pass does not take a model; the message says what to change."""
+
+
+class InvalidModelError(ConfigError, ir.passes.PostconditionError):
+    """A model that is not a valid one, before its passes or behind them."""
+
+
+def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.ModelProto:
+    """Run passes over a copy of a model, one after the other.
+
+    Args:
+        model: any ONNX model with its data inside; not changed.
+        passes: in the order in which they run.
+
+    Returns:
+        A new model; the given one where no pass changed anything.
+
+    Raises:
+        ConfigError: a pass does not take the model (`UnsuitableModelError`), or the model cannot be read.
+    """
+    graph, modified = read(model), False
+    for each in passes:
+        result = each(graph)
+        graph, modified = result.model, modified or result.modified
+    return write(graph) if modified else model
+
+
+def read(model: onnx.ModelProto) -> ir.Model:
+    """Read a model as a graph that shares nothing with it. Sparse tensors become dense ones.
+
+    Raises:
+        ConfigError: a damaged file: an initializer twice, an attribute without a type or of an unknown one.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for graph in graphs_in(copy.graph):
+        _put_right(graph)
+    try:
+        return ir.serde.deserialize_model(copy)
+    except ir.serde.SerdeError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ConfigError(f"the ONNX model cannot be read: {str(cause).splitlines()[0]}") from error
+
+
+def _put_right(graph: onnx.GraphProto) -> None:
+    """Make sparse tensors dense, and refuse damage: onnx-ir drops both without a word, or fails when it writes."""
+    graph.initializer.extend(_dense(tensor) for tensor in graph.sparse_initializer)
+    del graph.sparse_initializer[:]
+    names = Counter(tensor.name for tensor in graph.initializer)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise InvalidModelError(f"not a valid ONNX model: initializer {twice[0]!r} is there twice")
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.type == onnx.AttributeProto.UNDEFINED:
+            raise InvalidModelError(f"not a valid ONNX model: attribute {attribute.name!r} has no type")
+        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:  # of a Constant
+            attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
+
+
+def write(model: ir.Model) -> onnx.ModelProto:
+    """Write a graph as the ONNX model that was read, less the info of initializers and outputs that repeats them."""
+    written = ir.to_proto(model)
+    for field in ("producer_name", "producer_version", "domain"):
+        # onnx-ir leaves empty strings out, also where the file has them.
+        if (value := getattr(model, field)) is not None:
+            setattr(written, field, value)
+    for graph in graphs_in(written.graph):
+        stored = {tensor.name for tensor in graph.initializer}
+        infos = [info for info in graph.value_info if info.name not in stored]
+        copies = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in infos]
+        del graph.value_info[:]
+        graph.value_info.extend(copies)
+    return written
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and those inside its nodes, at any depth."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from graphs_in(inner)
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    """The tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    made = np.zeros(tuple(sparse.dims), values.dtype)
+    places = np.ravel_multi_index(tuple(indices.T), made.shape) if indices.ndim == 2 else indices
+    made.reshape(-1)[places] = values
+    return numpy_helper.from_array(made, sparse.values.name)
+
+
+def has_subgraphs(graph: ir.Graph) -> bool:
+    """Whether any node holds a graph of its own: a choice or a loop."""
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(attribute.type in kinds for node in graph for attribute in node.attributes.values())
+
+
+def constant(value: ir.Value | None) -> Array | None:
+    """Return the numbers of an initializer, not to be written into; None for any other value."""
+    if value is None or not value.is_initializer() or value.const_value is None:
+        return None
+    return value.const_value.numpy()
+
+
+def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    """Add an initializer, under a number behind its name where that is taken."""
+    values = itertools.chain(graph.inputs, graph.initializers.values(), *(node.outputs for node in graph))
+    taken = {value.name for value in values}
+    names = itertools.chain([name], (f"{name}_{count}" for count in itertools.count(1)))
+    tensor = ir.tensor(np.asarray(array, order="C"), name=next(free for free in names if free not in taken))
+    value = ir.Value(
+        name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def apply(kind: str, inputs: list[ir.Value | None], result: str, *, name: str = "", **attributes: Any) -> ir.Node:
+    """Make a node of ONNX's own operators with one result of a given name; it is in no graph yet."""
+    return ir.node(kind, inputs, attributes, outputs=[ir.Value(name=result)], name=name)
+
+
+def only_input(model: ir.Model) -> ir.Value:
+    """The one input that is no constant.
+
+    Raises:
+        UnsuitableModelError: there is none, or more than one.
+    """
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    if len(inputs) != 1:
+        raise UnsuitableModelError(f"need a model with one input, not {len(inputs)}")
+    return inputs[0]
+
+
+def sizes_of(value: ir.Value) -> list[int | None]:
+    """Return the sizes of a value by axis, None where open; no axes where its shape is not known."""
+    return [size if isinstance(size, int) else None for size in value.shape or ()]
+
+
+def ranks_of(model: ir.Model) -> dict[str, int]:
+    """Return numbers of axes, by the name of every value that shape inference understands."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(write(model)).graph
+    except onnx.shape_inference.InferenceError:
+        return {}  # an invalid model; ONNX's checker, behind the passes, says why
+    infos = (*inferred.input, *inferred.value_info, *inferred.output)
+    known = [info for info in infos if info.type.tensor_type.HasField("shape")]
+    return {info.name: len(info.type.tensor_type.shape.dim) for info in known}
+
+
+def forget_shapes(graph: ir.Graph) -> None:
+    """Drop type and shape of every value between the inputs and the outputs: stale ones make quantisers fail."""
+    for value in itertools.chain.from_iterable(node.outputs for node in graph):
+        if not value.is_graph_output():
+            value.type = value.shape = None
+
+
+def drop_unread(graph: ir.Graph) -> None:
+    """Remove nodes and initializers that neither a node nor the caller reads."""
+    for node in reversed(graph):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            graph.remove(node, safe=True)
+    drop_unread_constants(graph)
+
+
+def drop_unread_constants(graph: ir.Graph) -> None:
+    """Remove initializers that neither a node nor the caller reads."""
+    for name, value in list(graph.initializers.items()):
+        if not (value.uses() or value.is_graph_output()):
+            del graph.initializers[name]
+
+
+def rename(graph: ir.Graph, names: Mapping[ir.Value, str]) -> None:
+    """Rename values of a graph all at once; initializers keep their order."""
+    stored = list(graph.initializers.values())
+    graph.initializers.clear()  # a name may be taken by one that gets another
+    for value, name in names.items():
+        value.name = name
+    for value in stored:
+        graph.register_initializer(value)
+
+
+def sole_reader(value: ir.Value) -> ir.Node | None:
+    """The only node that reads a value, once; None where there are more, or the caller reads it too."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def final_softmax(model: ir.Model) -> ir.Node:
+    """The Softmax that computes the first output.
+
+    Raises:
+        UnsuitableModelError: something else computes it.
+    """
+    output = model.graph.outputs[0]
+    node = output.producer()
+    if node is None or node.op_type != "Softmax":
+        found = "nothing" if node is None else node.op_type
+        raise UnsuitableModelError(
+            f"the output {output.name!r} comes from {found}, not from a Softmax; end the graph with one"
+        )
+    return node

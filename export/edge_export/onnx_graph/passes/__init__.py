@@ -1,0 +1,1 @@
+"""Passes over ONNX graphs, one a file, in the manner of onnx-ir: `requires`, `call`, `ensures`."""

@@ -1,0 +1,147 @@
+"""Golden digests: SHA-256 of every file that the export tools write for a fixed set of models.
+
+No graph here depends on the processor: weights come from a seeded generator, ranges of activations are given, and
+nothing is calibrated. ``python -m tests.edge_export.golden`` prints the digests, ``--write`` records them, which is
+right only where a change of the bytes is meant; say why in CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import onnx
+from edge_export.onnx_graph.graph import Net
+from edge_export.onnx_graph.normalise import normalise
+from edge_export.onnx_graph.out_of_distribution import Novelty
+from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
+from edge_export.onnx_graph.passes.shield import shield
+from edge_export.onnx_graph.passes.temperature import with_softmax, with_temperature
+from edge_export.quantize.scheme import Scheme
+from edge_export.quantize.write import prepare, write
+from edge_export.streaming.convert import to_streaming
+from edge_export.tflite.convert import convert
+
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.errors import ConfigError
+from tests.edge_export.card.models import plain, samples_first
+from tests.edge_export.graphs import device_net
+from tests.edge_export.streaming.architectures import gru_net, tcn, valid_student
+
+RECORDED = Path(__file__).parents[1] / "data" / "export_digests.json"
+_BUNDLES = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"
+_HOP = 16
+PACKAGES = ("onnx", "onnxruntime", "protobuf", "flatbuffers")
+"""What else decides the bytes: shape inference, the quantiser's writer and the two serialisers."""
+
+
+def _from_bundle(bundle: str, variant: str) -> onnx.ModelProto:
+    with open_bundle(_BUNDLES / bundle) as opened:
+        return onnx.load_model_from_string(opened.read_variant(variant))
+
+
+def _in_integers(*exclude: str) -> onnx.ModelProto:
+    """`device_net` in integers, by ranges that are given; nodes of `exclude` stay in float."""
+    prepared = prepare(clean(device_net()))
+    ranges = dict.fromkeys(Net(prepared).infos(), (-3.0, 5.0))
+    return write(prepared, ranges, Scheme(activations="int8", exclude=exclude))
+
+
+MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "device net": device_net,
+    "device net in integers": _in_integers,
+    "device net with a float layer": lambda: _in_integers("Conv_3"),
+    "logits": plain,
+    "samples first": samples_first,
+    "valid student": valid_student,
+    "tcn": tcn,
+    "gru": gru_net,
+    "demo teacher": lambda: _from_bundle("teacher.edge", "onnx-fp32"),
+    "demo student": lambda: _from_bundle("watch.edge", "onnx-fp32"),
+    "demo student in integers": lambda: _from_bundle("watch.edge", "onnx-int8-s8s8"),
+}
+
+
+def _unfamiliar(model: onnx.ModelProto) -> onnx.ModelProto:
+    channels = Net(model).source.type.tensor_type.shape.dim[1].dim_value
+    random = np.random.default_rng(3)
+    return with_novelty(
+        model,
+        Novelty(
+            floor=np.full(channels, 0.25, np.float32),
+            centre=random.standard_normal(3 * channels).astype(np.float32),
+            scale=random.uniform(0.5, 2, 3 * channels).astype(np.float32),
+            means=random.standard_normal((4, 3 * channels)).astype(np.float32),
+            limit=1.5,
+        ),
+    )
+
+
+def _stateful(model: onnx.ModelProto) -> onnx.ModelProto:
+    return to_streaming(model, hop=_HOP, mode="stream", max_work=1e9).model
+
+
+TOOLS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto | bytes]] = {
+    "canonicalise": clean,
+    "normalise": normalise,
+    "conv2d": as_conv2d,
+    "softmax": lambda model: with_softmax(clean(model)),
+    "temperature": lambda model: with_temperature(clean(model), 1.75),
+    "out of distribution": lambda model: _unfamiliar(clean(model)),
+    "minimise": slim,
+    "shield": lambda model: shield(clean(model)),
+    "shipped": lambda model: slim(shield(as_conv2d(clean(_unfamiliar(with_temperature(clean(model), 1.75)))))),
+    "streaming": _stateful,
+    "tflite": convert,
+    "tflite, compact": lambda model: convert(clean(model), compact=True),
+}
+
+
+@cache
+def model(name: str) -> onnx.ModelProto:
+    """One of `MODELS`, made once; not to be changed."""
+    return MODELS[name]()
+
+
+def digest(tool: str, name: str) -> str:
+    """SHA-256 of what a tool writes for a model; the message where it refuses the model."""
+    try:
+        made = TOOLS[tool](model(name))
+    except ConfigError as error:
+        return f"refused: {error}"
+    data = made if isinstance(made, bytes) else made.SerializeToString(deterministic=True)
+    return hashlib.sha256(data).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of `PACKAGES`."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def _digests() -> Iterator[tuple[str, dict[str, str]]]:
+    for tool in TOOLS:
+        yield tool, {name: digest(tool, name) for name in MODELS}
+
+
+def main() -> None:
+    """Print or record the digests."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"record them in {RECORDED.name}")
+    text = json.dumps({"versions": versions(), "digests": dict(_digests())}, indent=1) + "\n"
+    if parser.parse_args().write:
+        RECORDED.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

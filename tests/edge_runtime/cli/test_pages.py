@@ -1,0 +1,75 @@
+"""The pages about edge-runtime say what is so: their TOML is read, their commands and options exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tomllib
+
+from edge_runtime.cli import main
+from edge_runtime.config import parse
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONFIGURED = ("guide", "sources", "devices", "updates", "signing", "SECURITY")
+"""Pages whose TOML is of `edge-runtime run`."""
+
+BASE = {
+    "model": '[model]\nbundle = "watch.edge"\nunsigned = "allow"\n',
+    "broker": '[broker.local]\nurl = "mqtt://localhost"\n',
+    "source": '[[source]]\ntype = "stdin"\n',
+    "sink": '[[sink]]\ntype = "stdout"\n',
+}
+OUTBOX = '[outbox]\npath = "outbox.db"\n'
+
+
+def fences(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def completed(block: str) -> str:
+    """A block of a page with the tables that every application has."""
+    tables = tomllib.loads(block)
+    model = tables.get("model", {})
+    if model and "bundle" not in model:
+        block = block.replace("[model.", BASE["model"] + "[model.", 1)
+    missing = "".join(text for name, text in BASE.items() if name not in tables)
+    if "cloud" in tables and "outbox" not in tables:
+        missing += OUTBOX
+    return missing + block
+
+
+TOML = [(page.stem, block) for page in PAGES if page.stem in CONFIGURED for block in fences(page, "toml")]
+COMMANDS = [
+    (page.stem, line.split("#")[0].split(" > ")[0].split(" &")[0].strip())
+    for page in PAGES
+    for block in fences(page, "sh")
+    for line in re.sub(r"\\\n\s*", " ", block).splitlines()
+    if re.match(r"(sudo )?edge-runtime ", line)
+]
+
+
+@pytest.mark.parametrize(("page", "block"), TOML)
+def test_configuration_of_a_page_is_read(page: str, block: str, tmp_path: Path) -> None:
+    """Mutation that this finds: a key is renamed in the code, and a page still has the old one."""
+    assert parse(completed(block), tmp_path / f"{page}.toml").sink
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_commands_of_a_page_exist_with_their_options(page: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(line.removeprefix("sudo ").replace("[", "").replace("]", ""))[1:]
+    command = words[:2] if words[0] in {"outbox", "update"} else words[:1]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0, page
+    shown = capsys.readouterr().out
+    for option in (word for word in words if word.startswith("--")):
+        assert option in shown, (page, option)
+
+
+def test_pages_have_configuration_and_commands() -> None:
+    assert len(TOML) > 10
+    assert len(COMMANDS) > 20

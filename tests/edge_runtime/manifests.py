@@ -1,0 +1,40 @@
+"""A manifest of two channels and two labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+
+DIGEST = "0" * 64
+
+
+def manifest(layout: str = "NCW", **gate: Any) -> Manifest:
+    return Manifest(
+        schema_version=1,
+        name="bench",
+        version=3,
+        input=InputContract(
+            channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")),
+            rate_hz=10,
+            window=4,
+            hop=2,
+            context=8,
+        ),
+        output=OutputContract(labels=("low", "high")),
+        gate=GateSpec(**({"threshold": 0.8} | gate)),
+        variants=(
+            Variant(
+                name="null",
+                file="variants/null.onnx",
+                format="onnx",
+                precision="fp32",
+                layout=layout,  # type: ignore[arg-type]
+                size=1,
+                sha256=DIGEST,
+                golden="golden/null.npy",
+            ),
+        ),
+        golden_inputs="golden/inputs.npy",
+        files=(File(file="golden/inputs.npy", size=1, sha256=DIGEST),),
+    )

@@ -1,0 +1,98 @@
+"""The project's pages: relative links and anchors lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+_FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
+_HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
+_ABROAD = re.compile(r"^[a-z]+:")
+
+
+def pages() -> list[Path]:
+    """Every Markdown file of the checkout, by git's list where there is one."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        return [path for path in (CHECKOUT / name for name in listed.stdout.splitlines()) if path.exists()]
+    return [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("examples/**/*.md")]
+
+
+PAGES = pages()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings: lower case, no punctuation, a dash for each space."""
+    text = _FENCE.sub("", page.read_text("utf-8"))
+    found: dict[str, int] = {}
+    names = set()
+    for heading in _HEADING.findall(text):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        n = found.get(name, 0)
+        found[name] = n + 1
+        names.add(f"{name}-{n}" if n else name)
+    return names
+
+
+def links(page: Path) -> list[str]:
+    text = _CODE.sub("`", _FENCE.sub("", page.read_text("utf-8")))
+    return [first or second for first, second in _LINK.findall(text)]
+
+
+def dead(page: Path) -> list[str]:
+    """Links of a page that lead nowhere."""
+    broken = []
+    for link in links(page):
+        if _ABROAD.match(link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_links_and_anchors_of_a_page_lead_somewhere(page: Path) -> None:
+    assert not dead(page)
+
+
+def test_the_search_for_dead_links_finds_them(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b`, c\n[good](#a-b-c) [bad](#a-b) [gone](other.md) `[code](gone.md)`\n```\n[code](gone)\n```\n"
+    )
+    assert dead(page) == ["#a-b", "other.md"]
+
+
+def test_pages_were_found() -> None:
+    assert {"README.md", "guide.md", "export.md", "payloads.md", "glossary.md"} <= {page.name for page in PAGES}
+
+
+def test_places_that_the_glossary_names_exist() -> None:
+    """Mutation that this finds: a room or file is renamed, and the glossary still sends readers to the old place."""
+    rows = re.findall(r"^\|.*\|$", (CHECKOUT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE)
+    places = [place for row in rows for place in re.findall(r"`([\w./]+)`", row.rsplit("|", 2)[1])]
+    rooms = [CHECKOUT / room for room in ("edge_runtime", "export/edge_export", ".")]
+    assert len(places) > 50
+    assert [place for place in places if not any((room / place).exists() for room in rooms)] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name == "docs" or page.parent == CHECKOUT],
+    ids=lambda page: page.name,
+)
+def test_python_files_that_a_page_names_exist(page: Path) -> None:
+    """Mutation that this finds: a module or test moves, and a page still names its old path."""
+    named = re.findall(
+        r"`((?:edge_runtime|devices|export|tests|benchmarks|scripts)/[\w./-]+\.py)[`:]", page.read_text("utf-8")
+    )
+    assert [name for name in named if "/NAME" not in name and not (CHECKOUT / name).is_file()] == []

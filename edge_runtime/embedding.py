@@ -27,7 +27,7 @@ AnyPath = str | os.PathLike[str]
 
 
 def single_variant(bundle: AnyPath, trusted_keys: Sequence[AnyPath] = (), variant: str = "auto") -> ModelConfig:
-    """Return settings for a bundle that a person or a program names by hand: one variant answers, or the error says why not.
+    """Return settings for one variant of a bundle that was named by hand; an error says why it cannot answer.
 
     Without `trusted_keys`, an unsigned bundle is allowed: naming the file says what is to run.
     """

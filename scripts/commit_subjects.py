@@ -15,8 +15,8 @@ from pathlib import Path
 
 from scripts.baselines import CHECKOUT
 
-BASE = "ed18fd6699ada3a1ee9fb805c6fa8c021443ef5b"
-"""The commit that added this check; commits that do not descend from it had no such rule."""
+BASE = "7d68005ada3b87ef7173f4379056607583198c30"
+"""The last commit before this rule."""
 MOST = 72
 _SHAPE = re.compile(r"(merge: \S|[a-z][\w./ ,-]*: [a-z][a-z-]* \S).*[^.]")
 

@@ -71,12 +71,12 @@ def fit_novelty(known: Windows, unseen: Windows, *, familiar: float = 0.99) -> N
     found = statistics(known.x, floor)
     novelty = _learn(found, known.y, floor)
     other = statistics(unseen.x, floor)
-    needed = [float(np.quantile(_distance(other[unseen.group == one], novelty), familiar)) for one in set(unseen.group)]
+    needed = [float(np.quantile(distance(other[unseen.group == one], novelty), familiar)) for one in set(unseen.group)]
     for one in set(known.group):
         own = known.group == one
         if not own.all():
             without = _learn(found[~own], known.y[~own], floor)
-            needed.append(float(np.quantile(_distance(found[own], without), familiar)))
+            needed.append(float(np.quantile(distance(found[own], without), familiar)))
     return replace(novelty, limit=max(needed))
 
 
@@ -102,12 +102,8 @@ def statistics(windows: Float32, floor: npt.NDArray[np.floating[Any]]) -> npt.ND
     return np.concatenate([x.mean(axis=2), np.log(x.std(axis=2) + floor), np.log(change + floor)], axis=1)
 
 
-def excess(windows: Float32, novelty: Novelty) -> npt.NDArray[np.float64]:
-    """(n,) distance to the nearest class, over the limit: above 1 is unfamiliar."""
-    return _distance(statistics(windows, novelty.floor), novelty) / novelty.limit
-
-
-def _distance(found: npt.NDArray[np.float64], novelty: Novelty) -> npt.NDArray[np.float64]:
+def distance(found: npt.NDArray[np.float64], novelty: Novelty) -> npt.NDArray[np.float64]:
+    """(n,) mean squared distance of `statistics` to the nearest class."""
     scaled = np.clip((found - novelty.centre) * novelty.scale, -FAR, FAR)
     nearest: npt.NDArray[np.float64] = np.square(scaled[:, None] - novelty.means).mean(axis=2).min(axis=1)
     return nearest

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.evaluation.calibration import at_temperature
-from edge_export.onnx_graph.out_of_distribution import excess, fit_novelty
+from edge_export.onnx_graph.out_of_distribution import Novelty, distance, fit_novelty, statistics
 from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
@@ -23,6 +24,11 @@ from edge_runtime.errors import ConfigError
 from tests.edge_export.graphs import onnx_answers
 
 CHANNELS, SAMPLES, CLASSES = 2, 48, 3
+
+
+def excess(windows: Float32, novelty: Novelty) -> npt.NDArray[np.float64]:
+    """(n,) distance to the nearest class, over the limit: above 1 is unfamiliar. What the graph computes."""
+    return distance(statistics(windows, novelty.floor), novelty) / novelty.limit
 
 
 def waves(seed: int, count: int = 240) -> tuple[Float32, Int64]:

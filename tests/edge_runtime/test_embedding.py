@@ -43,7 +43,7 @@ RECORDINGS = EXERCISES / "recordings.npz"
 SIGNATURES = {
     "App": "(config: 'AppConfig', *, metrics: 'Metrics | None' = None, clock: 'Clock | None' = None, "
     "model: 'Model | None' = None, sources: 'Sequence[Source]' = (), sinks: 'Sequence[Sink]' = (), "
-    "notifier: 'Notifier | None' = None, "
+    "notifier: 'SystemdNotifier | None' = None, "
     "replace_process: 'Callable[[Mapping[str, object]], None] | None' = None, "
     "handed_over: 'Mapping[str, object] | None' = None, rehearsal: 'bool' = False) -> 'None'",
     "App.close": "(self) -> 'None'",

@@ -20,11 +20,10 @@ CONTRACT = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=50, wi
 
 
 def documented() -> list[str]:
-    """The indented `[[source]]` tables of docs/sources.md."""
+    """The `[[source]]` tables of docs/sources.md."""
     text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
-    whole = [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks if "[[source]]" in block]
-    return [block[block.index("[[source]]") :] for block in whole]
+    blocks = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block[block.index("[[source]]") :] for block in blocks if "[[source]]" in block]
 
 
 @pytest.mark.parametrize("text", documented())

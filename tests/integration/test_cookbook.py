@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import tomllib
 
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.config import AppConfig, parse
@@ -24,6 +23,7 @@ from edge_runtime.sources.mqtt import MqttSourceConfig, key_of
 from edge_runtime.sources.recording import RecordingConfig
 from edge_runtime.sources.serial import SerialConfig, SerialSource
 from edge_runtime.sources.stdin import StdinConfig, StdinSource
+from edge_runtime.system import toml
 from edge_runtime.types import Reading
 from tests.edge_runtime.sources.sensors import Listener, Port
 from tests.integration.running import ROOT
@@ -142,7 +142,7 @@ def table(readings: Sequence[Reading], contract: InputContract) -> list[list[str
         period_s = reading.period_s or 1 / contract.rate_hz
         for i, values in enumerate(reading.values):
             stamp = reading.t + i * period_s if isinstance(reading.t, float | int) else float(reading.t[i])
-            moment = datetime.fromtimestamp(round(stamp, 3), UTC)
+            moment = datetime.fromtimestamp(round(stamp, 3), timezone.utc)
             shown = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
             rows.append([reading.key, shown, *(f"{value:g}" for value in values)])
     return rows
@@ -168,7 +168,7 @@ def test_a_recipe_gives_what_the_page_says(example: Example, tmp_path: Path) -> 
 
 
 def test_the_page_has_every_codec_and_enough_real_senders() -> None:
-    tables: list[dict[str, Any]] = [tomllib.loads(example.toml)["source"][0] for example in EXAMPLES]
+    tables: list[dict[str, Any]] = [toml.loads(example.toml)["source"][0] for example in EXAMPLES]
     codecs = {source.get("codec", {}).get("type", "json") for source in tables}
     assert codecs == {"json", "msgpack", "cbor", "raw", "senml"}
     assert {source["type"] for source in tables} == {"mqtt", "stdin", "serial", "recording"}

@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-import tomllib
 
 from edge_runtime.cli import main
 from edge_runtime.config import parse
+from edge_runtime.system import toml
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,7 +32,7 @@ def fences(page: Path, language: str) -> list[str]:
 
 def completed(block: str) -> str:
     """A block of a page with the tables that every application has."""
-    tables = tomllib.loads(block)
+    tables = toml.loads(block)
     model = tables.get("model", {})
     if model and "bundle" not in model:
         block = block.replace("[model.", BASE["model"] + "[model.", 1)

@@ -25,7 +25,7 @@ test: $(VENV)/.test tools check
 
 # With the slow ones. A test over 3 s of CPU that is not marked slow fails here.
 test-all: $(VENV)/.test tools check
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 3 $(ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 10 $(ARGS)
 
 # What of the export toolchain needs torch, in an environment of its own.
 test-export: $(EXPORT)/.ready

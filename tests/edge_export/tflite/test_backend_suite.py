@@ -46,7 +46,8 @@ def test_the_rest_of_the_suite_is_right_or_refused(engine: Engine) -> None:
     check(attempt([trial for trial in backend_trials() if part(trial) != 0], engine), 1000)
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 40])
 def test_random_networks_are_right_in_every_batch(engine: Engine, first: int) -> None:
     """Forty at a time, answered for a batch of 1 and, where the file leaves it open, of 2 and 5."""
     trials = [trial for seed in range(first, first + (40 if first == 0 else 260)) for trial in random_net(seed)]

@@ -188,10 +188,9 @@ class App:
         config = self.config.outbox
         if config is None or self.config.cloud is None:
             return None
-        from edge_runtime.durable.outbox import Outbox  # noqa: PLC0415 - SQLite, only where there is a cloud
-        from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415 - SQLite, only where there is a cloud
+        from edge_runtime.durable.outbox import Outbox, path_checks  # noqa: PLC0415
 
-        placing.check(config.path, "outbox.path")
+        path_checks.check(config.path, "outbox.path")
         outbox = Outbox(config, self.clock)
         stack.callback(outbox.close)
         return outbox
@@ -201,12 +200,12 @@ class App:
         reading = self.config.reading_log is not None and self.config.durability == "reading"
         if path is None and not reading:
             return None
-        from edge_runtime.durable.outbox import path_checks as placing  # noqa: PLC0415
+        from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415
         from edge_runtime.durable.reading_log import ReadingLog  # noqa: PLC0415 - SQLite, only where state is kept
         from edge_runtime.durable.window_state import SavedWindows  # noqa: PLC0415
 
         config = self.config.reading_log or ReadingLogConfig(path=path or Path())
-        placing.check(config.path, "outbox.path" if self.config.reading_log is None else "reading_log.path")
+        path_checks.check(config.path, "outbox.path" if self.config.reading_log is None else "reading_log.path")
         if reading:
             reading_log = ReadingLog(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
             stack.callback(reading_log.close)

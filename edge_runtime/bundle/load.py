@@ -51,9 +51,9 @@ def load_engine(
         return null.load(null.describe(shape[1:], len(bundle.manifest.output.labels)), options, {})
     name = engine or engine_for(chosen)
     if probe_first:
-        from edge_runtime.bundle import sandbox as probe  # noqa: PLC0415 - imports this module
+        from edge_runtime.bundle import sandbox  # noqa: PLC0415 - imports this module
 
-        probe.probe(bundle, variant, options, engine=name, provider_options=provider_options).require()
+        sandbox.probe(bundle, variant, options, engine=name, provider_options=provider_options).require()
     loaded = engines.load(name, bundle.read_variant(variant), options, provider_options)
     try:
         verify_golden(loaded, bundle, variant)

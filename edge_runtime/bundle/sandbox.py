@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import BundleError, EngineError
-from edge_runtime.system import subprocess_job as child_process
+from edge_runtime.system import subprocess_job
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
@@ -106,9 +106,9 @@ def probe(
         "expected": expected.shape,
     }
     if memory_bytes is None and not provider_options:
-        memory_bytes = child_process.MEMORY_BYTES
+        memory_bytes = subprocess_job.MEMORY_BYTES
     try:
-        outcome = child_process.ask(
+        outcome = subprocess_job.ask(
             f"from {__name__} import child; child()",
             job,
             (inputs.tobytes(), expected.tobytes(), bundle.read_variant(variant)),
@@ -129,7 +129,7 @@ def probe(
 
 def child() -> NoReturn:
     """Serve as the child process of `probe`."""
-    child_process.answer(_attempt)
+    subprocess_job.answer(_attempt)
 
 
 def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:

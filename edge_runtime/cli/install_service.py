@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the unit, write or print it, and say what to do next."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.cli import systemd_unit as service  # noqa: PLC0415
+    from edge_runtime.cli import systemd_unit  # noqa: PLC0415
     from edge_runtime.model.accelerator_choice import expected  # noqa: PLC0415
 
     file = options.config.absolute()
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     # One that has won here needs its device nodes as much as one that is configured.
     app = dataclasses.replace(app, model=dataclasses.replace(app.model, accelerators=expected(app.model)))
     try:
-        wanted = service.ServiceConfig(
+        wanted = systemd_unit.ServiceConfig(
             app=file,
             python=Path(sys.executable).absolute(),
             name=options.name,
@@ -80,14 +80,14 @@ def run(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise ConfigError(f"install-service: {error}") from error
-    text = service.unit(app, wanted)
-    next_steps = service.hints(app, wanted, [entry.gr_name for entry in grp.getgrall()])
+    text = systemd_unit.unit(app, wanted)
+    next_steps = systemd_unit.hints(app, wanted, [entry.gr_name for entry in grp.getgrall()])
     if options.show:
         sys.stdout.write(text)
         print("\n".join(next_steps), file=sys.stderr)
         return 0
     path: Path = options.folder / f"{options.name}.service"
-    _write(path, text, service.MARK)
+    _write(path, text, systemd_unit.MARK)
     print(f"{path} written; next:")
     print("\n".join(next_steps))
     return 0

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
-    from edge_runtime.system import malloc as heap  # noqa: PLC0415
+    from edge_runtime.system import malloc  # noqa: PLC0415
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
             shown = found | {"cloud": found["cloud"] or "none (every answer stays local)"}
             print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items()))
         return 1 if failed else 0
-    heap.tune_malloc()
+    malloc.tune_malloc()
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:

@@ -69,12 +69,11 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.hardware import this_device  # noqa: PLC0415
-    from edge_runtime.tuning import compile_cache  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.tuning import results as remembered  # noqa: PLC0415
+    from edge_runtime.tuning import compile_cache, results  # noqa: PLC0415
     from edge_runtime.tuning.benchmark import tune  # noqa: PLC0415
     from edge_runtime.tuning.timing.machine import this_machine  # noqa: PLC0415
 
-    path: Path = options.file or remembered.file_for(options.bundle)
+    path: Path = options.file or results.file_for(options.bundle)
     compiled: Path = options.compiled or compile_cache.folder_for(options.bundle)
     trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
     with open_bundle(options.bundle, trusted=trusted) as bundle:
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         if options.forget:
             compile_cache.discard(compile_cache.compiled_of(compiled, bundle))
             try:
-                found = remembered.forget(bundle, path, machine)
+                found = results.forget(bundle, path, machine)
             except OSError as error:
                 raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
             if options.json:
@@ -98,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
                 compiled.rmdir()
         why = ""
         try:
-            remembered.remember(tuning, bundle, path, machine)
+            results.remember(tuning, bundle, path, machine)
         except OSError as error:
             why = error.strerror or type(error).__name__
     if options.json:

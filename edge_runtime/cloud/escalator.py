@@ -24,8 +24,7 @@ from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.forwarder import Forwarder
 from edge_runtime.cloud.outbox_writer import OutboxWriter, Submission
 from edge_runtime.cloud.question import CloudModel
-from edge_runtime.durable.outbox import Closing, HardCase, Outbox
-from edge_runtime.durable.outbox import control as requests
+from edge_runtime.durable.outbox import Closing, HardCase, Outbox, control
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
@@ -228,7 +227,7 @@ class Escalator:
 
     def _serve_requests(self) -> None:
         """Do what an operator asks for by ``edge-runtime outbox``."""
-        if requests.serve(self._outbox.path, self._outbox):
+        if control.serve(self._outbox.path, self._outbox):
             self.forwarder.wake()
 
     # -- on the forwarder's thread -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import numpy as np
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EdgeError, EngineError, InputError
-from edge_runtime.system import subprocess_job as child_process
+from edge_runtime.system import subprocess_job
 
 if TYPE_CHECKING:
     from edge_runtime.engines.providers import Placement
@@ -106,8 +106,8 @@ class WorkerEngine:
     def _start(self, fd: int) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and a constant program
-                child_process.command(f"from {__name__} import child; child({fd})"),
-                env=child_process.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[fd],
+                subprocess_job.command(f"from {__name__} import child; child({fd})"),
+                env=subprocess_job.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[fd],
             )  # fmt: skip
         except OSError as error:
             self._socket.close()
@@ -166,7 +166,7 @@ class WorkerEngine:
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
-        return child_process.ended(code)
+        return subprocess_job.ended(code)
 
 
 def _spec(plain: Mapping[str, Any]) -> TensorSpec:

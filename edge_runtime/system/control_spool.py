@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from edge_runtime.clock import Clock
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Spool:
         Raises:
             OSError: it cannot be left there.
         """
-        durable.write(self._request, orjson.dumps(document))
+        durable_file.write(self._request, orjson.dumps(document))
 
     def ask(self, document: Mapping[str, Any], clock: Clock, timeout_s: float) -> dict[str, Any] | None:
         """Leave a request, and wait for its answer.
@@ -70,7 +70,7 @@ class Spool:
         """
         name = uuid.uuid4().hex
         own = self._request.with_name(f"{self._request.name}.{name}")
-        durable.write(own, orjson.dumps({"name": name, **document}))
+        durable_file.write(own, orjson.dumps({"name": name, **document}))
         try:
             os.link(own, self._request)  # unlike a rename, it replaces nothing
         finally:
@@ -118,7 +118,7 @@ class Spool:
             if asked is None:
                 log.warning("control: %s is not a request of this user's own, and is removed", self._request)
             else:
-                durable.write(self._answer, orjson.dumps({**handle(asked), "name": asked.get("name")}))
+                durable_file.write(self._answer, orjson.dumps({**handle(asked), "name": asked.get("name")}))
             self.remove()
         except OSError as error:
             log.warning("control: the request %s could not be answered: %s", self._request, error.strerror)

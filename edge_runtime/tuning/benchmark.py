@@ -225,10 +225,10 @@ def _passes(threads: Sequence[int]) -> list[int]:
 
 
 def _prove(bundle: Bundle, candidate: _Candidate, timeout_s: float, left_s: float, clock: Clock) -> ProbeReport:
-    from edge_runtime.bundle import sandbox as probe  # noqa: PLC0415
+    from edge_runtime.bundle import sandbox  # noqa: PLC0415
 
     bound = max(timeout_s, COMPILE_TIMEOUT_S) if candidate.accelerator else timeout_s
-    return probe.probe(
+    return sandbox.probe(
         bundle,
         candidate.variant.name,
         engine=candidate.engine,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import BundleError, EdgeError, StoreError
 from edge_runtime.model.loading import Model, Predictor
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.update.inbox import requests
 from edge_runtime.update.keys import KeyChain
 from edge_runtime.update.shadow import Steady
@@ -211,7 +211,7 @@ class Starter:
         for path, request in [] if self._rehearsal else requests(self._store):
             try:
                 log.info("update: %s", self._store.change(request.obey).last)
-                durable.remove(path)
+                durable_file.remove(path)
             except (StoreError, OSError) as error:
                 log.error("update: %s cannot be done: %s", request.action, error)  # noqa: TRY400
 

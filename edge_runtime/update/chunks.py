@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.update.announcement import Announcement
 
 
@@ -63,7 +63,7 @@ class Chunks:
         if index not in self._missing:
             return False
         os.lseek(self._fd, offset, os.SEEK_SET)
-        durable.write_all(self._fd, payload)
+        durable_file.write_all(self._fd, payload)
         self._missing.discard(index)
         if self._missing:
             return False

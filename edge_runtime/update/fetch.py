@@ -27,7 +27,7 @@ from edge_runtime.http.client import open_stream, reason_of
 from edge_runtime.http.endpoint import Endpoint
 from edge_runtime.http.framing import Head, Stream
 from edge_runtime.oip import Buffer
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.system.secrets import ClientTls, SecretFile
 
 SYNC_BYTES = 256 * 1024
@@ -117,7 +117,7 @@ class _Writing:
             raise ConnectionFailed("fetching was cancelled")
         if self._have + len(block) > self._size:
             raise InputError("too_large", "it has more bytes than were announced")
-        durable.write_all(self._fd, block)
+        durable_file.write_all(self._fd, block)
         self._have += len(block)
         if self._have - self._synced >= SYNC_BYTES:
             os.fsync(self._fd)
@@ -133,14 +133,14 @@ def check(part: Path, size: int, sha256: str) -> None:
     """
     found = part.stat().st_size
     if found != size:
-        durable.remove(part)
+        durable_file.remove(part)
         raise UpdateRefused("size", f"it has {found} bytes, {size} were announced")
     digest = hashlib.sha256()
     with part.open("rb") as file:
         while block := file.read(_HASH_BYTES):
             digest.update(block)
     if digest.hexdigest() != sha256:
-        durable.remove(part)
+        durable_file.remove(part)
         raise UpdateRefused("digest", "it does not have the SHA-256 that was announced")
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from edge_runtime import schema
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.system.control_spool import Spool
 from edge_runtime.update.state import State, forgiven, paused, withdrawn
 from edge_runtime.update.update_store import UpdateStore
@@ -49,11 +49,11 @@ def post(store: UpdateStore, request: Request, bundle: Path | None = None) -> No
     # The request first: it forgives the bundle what was held against it, so it must not come too late.
     Spool(store.requests / f"{request.action}.json").post(request)
     if bundle is not None:
-        with (store.requests / f"apply.edge{durable.NEW}").open("wb") as target, bundle.open("rb") as source:
+        with (store.requests / f"apply.edge{durable_file.NEW}").open("wb") as target, bundle.open("rb") as source:
             shutil.copyfileobj(source, target)
             target.flush()
             os.fsync(target.fileno())
-        durable.move(store.requests / f"apply.edge{durable.NEW}", store.requests / "apply.edge")
+        durable_file.move(store.requests / f"apply.edge{durable_file.NEW}", store.requests / "apply.edge")
 
 
 def requests(store: UpdateStore) -> list[tuple[Path, Request]]:
@@ -65,7 +65,7 @@ def requests(store: UpdateStore) -> list[tuple[Path, Request]]:
                 found.append((path.stat().st_mtime_ns, path, _read(path)))
             except (OSError, ValueError) as error:
                 log.error("update: %s is no request: %s", path, error)  # noqa: TRY400 - one line, no traceback
-                durable.remove(path)
+                durable_file.remove(path)
     return [(path, request) for _, path, request in sorted(found, key=lambda one: one[:2])]
 
 
@@ -122,7 +122,7 @@ def copy_in(path: Path, store: UpdateStore, max_bytes: int) -> str:
             target.write(block)
         target.flush()
         os.fsync(target.fileno())
-    durable.move(part, store.part(digest.hexdigest()))
+    durable_file.move(part, store.part(digest.hexdigest()))
     return digest.hexdigest()
 
 

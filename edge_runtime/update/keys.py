@@ -23,7 +23,7 @@ from pathlib import Path
 from edge_runtime import schema
 from edge_runtime.bundle.signature import TrustedKey, hash_of, key_id, load_keys
 from edge_runtime.errors import ConfigError, SignatureError, StoreError, UpdateRefused
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.update import envelope as envelopes
 from edge_runtime.update.envelope import Envelope
 
@@ -128,7 +128,7 @@ class KeyChain:
         chain = [*self._envelopes, envelope]
         try:
             self._write_each([accepted])
-            durable.write(self._path, json.dumps([one.decode("ascii") for one in chain]).encode())
+            durable_file.write(self._path, json.dumps([one.decode("ascii") for one in chain]).encode())
         except OSError as error:
             raise StoreError(f"{self._path}: cannot be written: {error.strerror}; make room for it") from error
         self._envelopes = chain
@@ -149,7 +149,7 @@ class KeyChain:
             pem = key.public.public_bytes(serialization.Encoding.PEM, form)
             path = self._file(key)
             if not path.exists() or path.read_bytes() != pem:
-                durable.write(path, pem)
+                durable_file.write(path, pem)
 
     def _load(self) -> None:
         try:

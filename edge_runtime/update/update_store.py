@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.update.state import Installed, State, dump, parse
 
 log = logging.getLogger(__name__)
@@ -79,10 +79,10 @@ class UpdateStore:
             # The rename of the old one comes first. Between the two there is no "state", and the one before counts:
             # this write has not happened yet.
             fresh = path.with_name("state.next")
-            durable.write(fresh, dump(state))
+            durable_file.write(fresh, dump(state))
             if path.exists() and _readable(path):
                 os.replace(path, path.with_name("state.before"))  # noqa: PTH105 - synced with the next one
-            durable.move(fresh, path)
+            durable_file.move(fresh, path)
         except OSError as error:
             raise StoreError(f"update state {path}: cannot be written: {error.strerror}; make room for it") from error
         self.state = state
@@ -102,7 +102,7 @@ class UpdateStore:
             StoreError: it cannot be moved.
         """
         try:
-            durable.move(self.part(sha256), self.path(sha256))
+            durable_file.move(self.part(sha256), self.path(sha256))
         except OSError as error:
             raise StoreError(f"update folder {self.folder}: cannot be written: {error.strerror}") from error
         return self.path(sha256)
@@ -119,9 +119,9 @@ class UpdateStore:
         try:
             for path in self.bundles.iterdir():
                 if path.name.partition(".")[0] not in kept:  # what others keep beside a bundle goes with it
-                    durable.remove(path)
-            for path in self.folder.glob(f"*{durable.NEW}"):
-                durable.remove(path)
+                    durable_file.remove(path)
+            for path in self.folder.glob(f"*{durable_file.NEW}"):
+                durable_file.remove(path)
         except OSError as error:
             log.warning("update folder %s: cannot be tidied: %s", self.folder, error.strerror)
 
@@ -130,7 +130,7 @@ class UpdateStore:
         with suppress(OSError):
             for path in self.incoming.iterdir():
                 if path != self.part(keep):
-                    durable.remove(path)
+                    durable_file.remove(path)
 
     def _take(self) -> None:
         try:

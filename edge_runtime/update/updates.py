@@ -23,7 +23,7 @@ from edge_runtime.model.loading import Model
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.session import Message
 from edge_runtime.pipeline import Pipeline
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.system.loop import Loop
 from edge_runtime.update import check, freshness, inbox
@@ -239,19 +239,19 @@ class Updates:
                     )  # fmt: skip
                     created = bundle.manifest.created
             except UpdateRefused as error:
-                durable.remove(part)
+                durable_file.remove(part)
                 if error.reason not in ("held", "older", "refused"):
                     reason = str(error)
                     with suppress(StoreError):
                         self.store.change(lambda now: states.refusing(now, file.sha256, reason))
                 raise
             if found is None:
-                durable.remove(part)
+                durable_file.remove(part)
             else:
                 self.store.adopt(file.sha256)
                 self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
             if file.dropped is not None:
-                durable.remove(file.dropped)
+                durable_file.remove(file.dropped)
             return found
 
         def checked(candidate: Installed | None) -> None:
@@ -352,7 +352,7 @@ class Updates:
             return  # at the next look: what is under way ends in a moment
         log.info("update: an operator asked to %s", request.action)
         with suppress(OSError):
-            durable.remove(path)
+            durable_file.remove(path)
         if request.action != "rollback":
             self._obeying += 1
             rollout.save(request.obey, self._lifted)

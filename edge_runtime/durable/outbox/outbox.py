@@ -32,8 +32,7 @@ from typing import Any, Literal
 
 from edge_runtime.clock import Clock
 from edge_runtime.durable.config import GROUP_CASES, PAGE_BYTES, OutboxConfig
-from edge_runtime.durable.outbox import closings
-from edge_runtime.durable.outbox import queries as rows
+from edge_runtime.durable.outbox import closings, queries
 from edge_runtime.durable.outbox.queries import Lease, Queued
 from edge_runtime.durable.outbox.records import DELIVERED, Closing, Counts, DeadLetter, HardCase, PutResult
 from edge_runtime.durable.outbox.recovery import Damage
@@ -152,7 +151,7 @@ class Outbox:
             StoreError: nothing is promised about these cases; put them again, repeats are recognised.
         """
         result = PutResult()
-        for group in rows.groups(cases):
+        for group in queries.groups(cases):
             part = self._file.run(partial(self._put, group))
             result.accepted += part.accepted
             result.duplicates += part.duplicates
@@ -171,20 +170,20 @@ class Outbox:
             size = len(case.body) + len(case.meta)
             if size > most:
                 result.refused[case.id] = "too_large"
-            elif rows.is_valid(case):
+            elif queries.is_valid(case):
                 cases.append(case)
                 total += size
             else:
                 result.refused[case.id] = "invalid"
         # Far above what they can need, and soon computed; near the limit each case is looked at.
-        tight = 2 * total / PAGE_BYTES + 4 * len(cases) > rows.free_pages(db, self._page_limit)
+        tight = 2 * total / PAGE_BYTES + 4 * len(cases) > queries.free_pages(db, self._page_limit)
         if tight and self._config.when_full == "reject":
             cases = self._that_fit(db, cases, result)  # before the transaction: an outbox at its limit writes nothing
         if cases:
             with self._file.transaction(db) as draft:
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
-                known = rows.insert(db, draft, cases)
+                known = queries.insert(db, draft, cases)
                 draft.repeated += len(known) + len(result.duplicates)
             if known:
                 for index, case in enumerate(cases):
@@ -212,11 +211,11 @@ class Outbox:
 
     def _that_fit(self, db: Connection, cases: list[HardCase], result: PutResult) -> list[HardCase]:
         """Return the cases that fit as things are; refuse the others."""
-        free: float = rows.free_pages(db, self._page_limit)
+        free: float = queries.free_pages(db, self._page_limit)
         fitting = []
         for case in cases:
-            need = rows.pages_for(case)
-            if rows.is_known(db, case.id):
+            need = queries.pages_for(case)
+            if queries.is_known(db, case.id):
                 result.duplicates.append(case.id)
             elif need > free:
                 result.refused[case.id] = "full"
@@ -230,11 +229,11 @@ class Outbox:
         fitting = []
         reserved = 0.0
         for case in cases:
-            if rows.is_known(db, case.id):
+            if queries.is_known(db, case.id):
                 result.duplicates.append(case.id)
                 continue
-            need = rows.pages_for(case)
-            while (lacks := reserved + need > rows.free_pages(db, self._page_limit)) and (
+            need = queries.pages_for(case)
+            while (lacks := reserved + need > queries.free_pages(db, self._page_limit)) and (
                 victim := self._victim(db, draft, case)
             ):
                 self._drop(db, draft, [victim], "evicted")
@@ -249,8 +248,8 @@ class Outbox:
     def _victim(self, db: Connection, draft: Ledger, newcomer: HardCase) -> Queued | None:
         """Find the queued case that gives way, never one in flight; None when there is none."""
         if self._config.when_full == "drop_least_valuable":
-            return rows.least_valuable(db, self._leased(), newcomer)
-        found = rows.oldest(db, draft, self._leased(), 1)
+            return queries.least_valuable(db, self._leased(), newcomer)
+        found = queries.oldest(db, draft, self._leased(), 1)
         return found[0][0] if found else None
 
     def _keep_house(self, db: Connection) -> None:
@@ -259,7 +258,7 @@ class Outbox:
         if now < self._next_housekeeping:
             return
         ledger = self._file.ledger
-        found = rows.oldest(db, ledger, self._leased(), _EXPIRE_AT_ONCE)
+        found = queries.oldest(db, ledger, self._leased(), _EXPIRE_AT_ONCE)
         expired = [case for case, stored_s in found if stored_s < now - self._config.max_age_s]
         if expired or now - ledger.elapsed_s > _REMEMBER_TIME_S:
             with self._file.transaction(db) as draft:
@@ -272,7 +271,7 @@ class Outbox:
     ) -> None:
         """Delete cases that leave without an answer, count them, and write their closings."""
         ended = closings.of_cases(db, [case.seq for case in queued], reason)
-        rows.forget(db, draft, queued)
+        queries.forget(db, draft, queued)
         closings.write(db, draft, ended, self._memory)
         setattr(draft, reason, getattr(draft, reason) + len(queued))
 
@@ -303,7 +302,7 @@ class Outbox:
         if self._file.ledger.queued <= len(self._leases):
             return []
         try:
-            chosen = rows.choose(
+            chosen = queries.choose(
                 db,
                 self._file.elapsed(),
                 self._leased(),
@@ -313,19 +312,19 @@ class Outbox:
             )
         except TypeError as error:
             raise Damaged("a row of the queue holds values of the wrong type") from error
-        found = rows.read_cases(db, chosen)
+        found = queries.read_cases(db, chosen)
         corrupt = [lease for lease in chosen if not is_intact(found[lease.seq])]
         if corrupt:
             with self._file.transaction(db) as draft:
                 ended = closings.of_damaged(db, [lease.seq for lease in corrupt])
-                rows.forget(db, draft, corrupt)
+                queries.forget(db, draft, corrupt)
                 closings.write(db, draft, ended, self._memory)
                 draft.damaged += len(corrupt)
             log.error("%d hard cases in the outbox fail their checksum and are dropped as damaged", len(corrupt))
         cases = []
         for lease in chosen:
             if lease not in corrupt:
-                case = rows.case_of(found[lease.seq], lease.attempts)
+                case = queries.case_of(found[lease.seq], lease.attempts)
                 self._leases[case.id] = lease
                 cases.append(case)
         return cases
@@ -343,7 +342,7 @@ class Outbox:
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
             ended = closings.of_cases(db, [lease.seq for lease in leases], DELIVERED)
-            rows.deliver(db, draft, leases)
+            queries.deliver(db, draft, leases)
             closings.write(db, draft, closings.answered(ended, answers or {}), self._memory)
 
         return self._settle(ids, work)
@@ -361,12 +360,12 @@ class Outbox:
         Returns:
             How many were settled by this call.
         """
-        text = rows.one_line(error)
+        text = queries.one_line(error)
         most = self._config.max_attempts
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
             spent = [lease for lease in leases if most and lease.attempts + 1 >= most]
-            rows.postpone(db, draft, [lease for lease in leases if lease not in spent], delay_s, text)
+            queries.postpone(db, draft, [lease for lease in leases if lease not in spent], delay_s, text)
             self._entomb(db, draft, [lease._replace(attempts=lease.attempts + 1) for lease in spent], "attempts", text)
 
         return self._settle(ids, work)
@@ -384,7 +383,7 @@ class Outbox:
         """
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
-            self._entomb(db, draft, leases, rows.one_line(reason), rows.one_line(detail))
+            self._entomb(db, draft, leases, queries.one_line(reason), queries.one_line(detail))
 
         return self._settle(ids, work)
 
@@ -412,16 +411,18 @@ class Outbox:
         return len(leases)
 
     def _entomb(self, db: Connection, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
-        rows.leave_queue(db, leases)
+        queries.leave_queue(db, leases)
         closings.write(db, draft, closings.of_cases(db, [lease.seq for lease in leases], reason), self._memory)
-        rows.entomb(db, draft, leases, reason, detail, stamp=self._clock.wall(), max_bytes=self._config.max_dead_bytes)
+        queries.entomb(
+            db, draft, leases, reason, detail, stamp=self._clock.wall(), max_bytes=self._config.max_dead_bytes
+        )
 
     def _leased(self) -> set[int]:
         return {lease.seq for lease in self._leases.values()}
 
     def _opened(self, db: Connection) -> None:
         self._memory.load(db)
-        self._leases = {case_id: lease for case_id, lease in self._leases.items() if rows.is_queued(db, lease)}
+        self._leases = {case_id: lease for case_id, lease in self._leases.items() if queries.is_queued(db, lease)}
 
     # Dead letters -----------------------------------------------------------------------------------------------------
 
@@ -467,9 +468,9 @@ class Outbox:
         seq, size, attempts, buried, reason, detail = row
         case = db.execute(READ_CASE, (seq,)).fetchone()
         if case is not None and is_intact(case):
-            return DeadLetter(rows.case_of(case, attempts), reason, detail, buried)
+            return DeadLetter(queries.case_of(case, attempts), reason, detail, buried)
         with self._file.transaction(db) as draft:
-            rows.exhume(db, draft, seq, size)
+            queries.exhume(db, draft, seq, size)
             draft.damaged += 1
         log.error("a dead letter in the outbox fails its checksum and is dropped as damaged")
         return None
@@ -480,8 +481,8 @@ class Outbox:
             return False
         seq, size, *_ = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
         with self._file.transaction(db) as draft:
-            rows.exhume(db, draft, seq, size)
-            rows.insert(db, draft, [letter.case])
+            queries.exhume(db, draft, seq, size)
+            queries.insert(db, draft, [letter.case])
             draft.accepted -= 1  # it was accepted when it first came
         return True
 
@@ -490,7 +491,7 @@ class Outbox:
         if row is None:
             return False
         with self._file.transaction(db) as draft:
-            rows.exhume(db, draft, row[0], row[1])
+            queries.exhume(db, draft, row[0], row[1])
             draft.discarded += 1
         return True
 
@@ -553,7 +554,7 @@ class Outbox:
 
     def _counts(self, db: Connection) -> Counts:
         ledger = self._file.ledger
-        first = rows.oldest(db, ledger, set(), 1)
+        first = queries.oldest(db, ledger, set(), 1)
         return Counts(
             accepted=ledger.accepted,
             delivered=ledger.delivered,
@@ -565,6 +566,6 @@ class Outbox:
             duplicates=self._duplicates,
             repeated=ledger.repeated,
             unpublished=ledger.unpublished,
-            used_bytes=(self._page_limit - rows.free_pages(db, self._page_limit)) * PAGE_BYTES,
+            used_bytes=(self._page_limit - queries.free_pages(db, self._page_limit)) * PAGE_BYTES,
             oldest_age_s=self._file.elapsed() - first[0][1] if first else 0.0,
         )

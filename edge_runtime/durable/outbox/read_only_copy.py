@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from edge_runtime.durable.config import OutboxConfig
-from edge_runtime.durable.outbox import queries as rows
+from edge_runtime.durable.outbox import queries
 from edge_runtime.durable.outbox.open_db import close_quietly, log_of, open_database
 from edge_runtime.durable.outbox.records import HardCase
 from edge_runtime.durable.outbox.schema import Connection, Damaged, Ledger, connect_sqlite, is_intact, stored_id
@@ -127,7 +127,7 @@ class Snapshot:
             self.damaged += 1
             return None
         return Entry(
-            case=rows.case_of(case, attempts),
+            case=queries.case_of(case, attempts),
             state="dead" if reason is not None else "waiting" if error is not None else "ready",
             reason=reason or "",
             detail=detail or error or "",

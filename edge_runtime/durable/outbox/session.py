@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from edge_runtime.clock import Clock
 from edge_runtime.durable.config import OutboxConfig
-from edge_runtime.durable.outbox import open_db as opening
+from edge_runtime.durable.outbox import open_db
 from edge_runtime.durable.outbox.path_checks import identity_of, is_removed
 from edge_runtime.durable.outbox.recovery import Damage, finish, salvage
 from edge_runtime.durable.outbox.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
@@ -125,7 +125,7 @@ class Session:
         with self.lock:
             self._closed = True
             if self._db is not None:
-                opening.close_quietly(self._db)
+                open_db.close_quietly(self._db)
                 self._db = None
             if self._owner is not None:
                 os.close(self._owner)
@@ -150,7 +150,7 @@ class Session:
             raise self._explain(error) from error
         except OSError as error:
             self._abandon()
-            raise opening.explain(error, f"the outbox {self._config.path}") from error
+            raise open_db.explain(error, f"the outbox {self._config.path}") from error
 
     def _open(self) -> Connection:
         if self._closed:
@@ -158,10 +158,10 @@ class Session:
         if self._db is not None and is_removed(self._config.path, self._identity):
             self._give_up_removed(self._db)
         if self._owner is None:
-            self._owner = opening.lock(self._config.path)
+            self._owner = open_db.lock(self._config.path)
         if self._db is None:
             finish(self._config.path)
-            self._db, self.ledger = opening.open_database(self._config, self._connect)
+            self._db, self.ledger = open_db.open_database(self._config, self._connect)
             self._identity = identity_of(self._config.path)
             self._carry_over()
             self._elapsed_before += max(0.0, self.ledger.elapsed_s - self.elapsed())
@@ -175,7 +175,7 @@ class Session:
             "the outbox %s was removed while it was in use: %d hard cases and %d dead letters are lost",
             self._config.path, self._lost.queued, self._lost.dead,
         )  # fmt: skip
-        opening.close_quietly(db)
+        open_db.close_quietly(db)
         self._db = None
         if self._owner is not None:
             os.close(self._owner)
@@ -197,7 +197,7 @@ class Session:
 
     def _abandon(self) -> None:
         if self._db is not None:
-            opening.give_up(self._config.path, self._db)
+            open_db.give_up(self._config.path, self._db)
             self._db = None
 
     def _replace(self, cause: str) -> None:

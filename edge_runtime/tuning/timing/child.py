@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EngineError
-from edge_runtime.system import subprocess_job as child_process
+from edge_runtime.system import subprocess_job
 from edge_runtime.tuning.timing.race import Contender, Plan, Timing, race
 
 _TRIAL = Plan(rounds=1, block_s=0.001, warm_up=0)
@@ -74,13 +74,13 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
         blobs += [contender.model, *(array.tobytes() for array in arrays)]
     boundless = any(contender.providers for contender in contenders)
     try:
-        return child_process.ask(
+        return subprocess_job.ask(
             f"from {__name__} import main; main()",
             {**job, "contenders": entries},
             blobs,
             what="it",
             timeout_s=timeout_s,
-            memory_bytes=None if boundless else child_process.MEMORY_BYTES * len(contenders),
+            memory_bytes=None if boundless else subprocess_job.MEMORY_BYTES * len(contenders),
         )
     except EngineError as error:
         if error.how == "raised":  # nothing was tried
@@ -90,7 +90,7 @@ def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: flo
 
 def main() -> NoReturn:
     """Serve as the child process."""
-    child_process.answer(_attempt)
+    subprocess_job.answer(_attempt)
 
 
 def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from edge_runtime import engines
-from edge_runtime.bundle import archive, npy
-from edge_runtime.bundle import sandbox as probe
+from edge_runtime.bundle import archive, npy, sandbox
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, File, InputContract, Manifest, OutputContract, Variant, dump
-from edge_runtime.system import subprocess_job as child_process
+from edge_runtime.system import subprocess_job
 from tests import models
 
 needs_onnx = pytest.mark.skipif(not engines.available("onnx"), reason="onnxruntime is not installed")
@@ -71,7 +70,7 @@ def unchecked_bundle(path: Path, model: bytes, model_format: str, *, channels: i
 def test_a_good_variant_is_ok_with_its_figures(bundle: Bundle, name: str) -> None:
     if not engines.available(bundle.variant(name).format):
         pytest.skip("no engine")
-    report = probe.probe(bundle, name)
+    report = sandbox.probe(bundle, name)
     report.require()
     assert report.ok
     assert report.outcome == "ok"
@@ -86,7 +85,7 @@ def test_a_good_variant_is_ok_with_its_figures(bundle: Bundle, name: str) -> Non
 def test_a_real_model_that_kills_its_process_kills_only_the_child(shared: Path, tmp_path: Path) -> None:
     model = (shared / "models/hard-cases/keyword_scrambled_8bit.tflite").read_bytes()
     with unchecked_bundle(tmp_path, model, "tflite", channels=1, window=96) as bundle:
-        report = probe.probe(bundle, "v")
+        report = sandbox.probe(bundle, "v")
         assert report.outcome == "died"
         assert "SIGABRT" in report.reason or "SIGSEGV" in report.reason
         assert "\n" not in report.reason
@@ -99,7 +98,7 @@ def test_a_real_model_that_kills_its_process_kills_only_the_child(shared: Path, 
 def test_a_real_model_that_the_library_refuses_is_refused_in_its_words(shared: Path, tmp_path: Path, file: str) -> None:
     model = (shared / "models/hard-cases" / file).read_bytes()
     with unchecked_bundle(tmp_path, model, "tflite") as bundle:
-        report = probe.probe(bundle, "v")
+        report = sandbox.probe(bundle, "v")
         assert report.outcome == "refused"
         assert "SignalWindow" in report.reason or "quantized_dimension" in report.reason
         assert "\n" not in report.reason
@@ -108,7 +107,7 @@ def test_a_real_model_that_the_library_refuses_is_refused_in_its_words(shared: P
 @needs_onnx
 def test_wrong_answers_are_told_from_refusals(bundle: Bundle, tmp_path: Path) -> None:
     with unchecked_bundle(tmp_path, models.tiny_onnx_classifier(), "onnx") as other:  # three labels instead of two
-        report = probe.probe(other, "v")
+        report = sandbox.probe(other, "v")
         assert report.outcome == "wrong"
         with pytest.raises(BundleError, match="labels"):
             report.require()
@@ -141,7 +140,7 @@ def test_the_signal_that_ended_the_child_is_named(bundle: Bundle, stub: _Stub, n
         "import os, signal, sys\nprint('last words', file=sys.stderr, flush=True)\n"
         f"os.kill(os.getpid(), signal.{name})",
     )
-    report = probe.probe(bundle, "onnx-fp32")
+    report = sandbox.probe(bundle, "onnx-fp32")
     assert report.outcome == "died"
     assert name in report.reason
     assert "last words" in report.reason
@@ -151,18 +150,18 @@ def test_the_signal_that_ended_the_child_is_named(bundle: Bundle, stub: _Stub, n
 @needs_onnx
 def test_a_library_that_leaves_the_process_is_dead_not_ok(bundle: Bundle, stub: _Stub) -> None:
     stub.write('import os\nos.write(1, b\'{"outcome": "ok"}\')\nos._exit(3)')
-    report = probe.probe(bundle, "onnx-fp32")
+    report = sandbox.probe(bundle, "onnx-fp32")
     assert report.outcome == "died"
     assert "exit code 3" in report.reason
     stub.write('import os\nos.write(1, b\'{"outcome": "ok"}\')\nos._exit(0)')
-    report = probe.probe(bundle, "onnx-fp32")
+    report = sandbox.probe(bundle, "onnx-fp32")
     assert report.outcome == "died"
 
 
 @needs_onnx
 def test_a_child_that_hangs_is_killed_in_time(bundle: Bundle, stub: _Stub) -> None:
     stub.write("import time\ntime.sleep(60)")
-    report = probe.probe(bundle, "onnx-fp32", timeout_s=1.0)
+    report = sandbox.probe(bundle, "onnx-fp32", timeout_s=1.0)
     assert report.outcome == "hung"
     assert "1 s" in report.reason
     assert report.total_s < 10
@@ -171,13 +170,13 @@ def test_a_child_that_hangs_is_killed_in_time(bundle: Bundle, stub: _Stub) -> No
 @needs_onnx
 def test_the_childs_own_alarm_ends_it_when_the_parent_does_not(bundle: Bundle, stub: _Stub) -> None:
     stub.write("import os, signal\nsignal.raise_signal(signal.SIGALRM)")
-    assert probe.probe(bundle, "onnx-fp32").outcome == "hung"
+    assert sandbox.probe(bundle, "onnx-fp32").outcome == "hung"
 
 
 @needs_onnx
 def test_a_child_that_asks_for_too_much_memory_fails_alone(bundle: Bundle, stub: _Stub) -> None:
     stub.write("x = bytearray(3 << 30)")
-    report = probe.probe(bundle, "onnx-fp32", memory_bytes=2 << 30)
+    report = sandbox.probe(bundle, "onnx-fp32", memory_bytes=2 << 30)
     assert report.outcome in {"refused", "died"}
     assert not report.ok
 
@@ -191,12 +190,12 @@ def test_the_child_leaves_no_core_and_is_bounded(bundle: Bundle, stub: _Stub, tm
         f"pathlib.Path({str(seen)!r}).write_text(repr((limits, signal.alarm(0))))\n"
         "raise ImportError('enough')",
     )
-    report = probe.probe(bundle, "onnx-fp32", timeout_s=7)
+    report = sandbox.probe(bundle, "onnx-fp32", timeout_s=7)
     assert report.outcome == "refused"
     assert "enough" in report.reason
     limits, alarm = ast.literal_eval(seen.read_text())
     assert limits[0] == 0
-    assert limits[1] == child_process.MEMORY_BYTES
+    assert limits[1] == subprocess_job.MEMORY_BYTES
     assert limits[2] == 8 * (os.cpu_count() or 1)
     assert 0 < alarm <= 8
 
@@ -204,7 +203,7 @@ def test_the_child_leaves_no_core_and_is_bounded(bundle: Bundle, stub: _Stub, tm
 @needs_onnx
 def test_what_a_library_prints_does_not_get_into_the_answer(bundle: Bundle, stub: _Stub) -> None:
     stub.write("import os\nos.write(1, b'noise')\nprint('more')\nraise ImportError('the reason')")
-    report = probe.probe(bundle, "onnx-fp32")
+    report = sandbox.probe(bundle, "onnx-fp32")
     assert report.outcome == "refused"
     assert "the reason" in report.reason
 
@@ -214,12 +213,12 @@ def test_the_parent_loads_no_model(bundle: Bundle, monkeypatch: pytest.MonkeyPat
         raise AssertionError("the parent loaded the model")
 
     monkeypatch.setattr(engines, "load", refuse)
-    assert probe.probe(bundle, "onnx-fp32").ok
+    assert sandbox.probe(bundle, "onnx-fp32").ok
 
 
 def test_options_reach_the_child(bundle: Bundle) -> None:
-    assert probe.probe(bundle, "onnx-fp32", EngineOptions(threads=2, spinning=True, max_batch=1)).ok
-    report = probe.probe(bundle, "onnx-fp32", provider_options={"NoSuchProvider": {}})
+    assert sandbox.probe(bundle, "onnx-fp32", EngineOptions(threads=2, spinning=True, max_batch=1)).ok
+    report = sandbox.probe(bundle, "onnx-fp32", provider_options={"NoSuchProvider": {}})
     assert report.outcome == "refused"
     assert "NoSuchProvider" in report.reason
 
@@ -227,7 +226,7 @@ def test_options_reach_the_child(bundle: Bundle) -> None:
 def test_a_child_that_cannot_be_started_is_an_engine_error(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nonexistent/python")
     with pytest.raises(EngineError, match="cannot start a child process"):
-        probe.probe(bundle, "onnx-fp32")
+        sandbox.probe(bundle, "onnx-fp32")
 
 
 def test_no_child_is_left_behind(bundle: Bundle) -> None:
@@ -235,12 +234,12 @@ def test_no_child_is_left_behind(bundle: Bundle) -> None:
         return set(" ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split())
 
     before = children()
-    probe.probe(bundle, "onnx-fp32")
+    sandbox.probe(bundle, "onnx-fp32")
     with pytest.raises(BundleError):
-        probe.probe(bundle, "none")
+        sandbox.probe(bundle, "none")
     assert children() == before
 
 
 def test_a_report_is_a_plain_value() -> None:
-    report = probe.ProbeReport(variant="v", outcome="ok")
+    report = sandbox.ProbeReport(variant="v", outcome="ok")
     assert dataclasses.asdict(report)["outcome"] == "ok"

@@ -9,7 +9,7 @@ import pytest
 from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime import engines
-from edge_runtime.bundle import sandbox as probe
+from edge_runtime.bundle import sandbox
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import BundleError, SignatureError
@@ -127,7 +127,7 @@ def test_run_refuses_everything_else_before_a_model_library_is_touched(
     def reached(*_: object, **__: object) -> None:
         raise AssertionError
 
-    for place, name in ((engines, "load"), (probe, "probe")):
+    for place, name in ((engines, "load"), (sandbox, "probe")):
         monkeypatch.setattr(place, name, reached)
     monkeypatch.setattr("edge_runtime.model.loading.probe", reached)
     write_recording(made / "recording.jsonl", streams(1, 100))

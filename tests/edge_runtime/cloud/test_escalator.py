@@ -16,8 +16,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import forwarder, outbox_writer
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult
-from edge_runtime.durable.outbox import control as requests
+from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult, control
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
 from edge_runtime.metrics import Metrics
@@ -535,7 +534,7 @@ def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.Mon
     answers: list[int] = []
     clock = SystemClock()
     command = threading.Thread(
-        target=lambda: answers.append(requests.ask(rig.outbox.path, "retry", ["k@13"], clock, 30))
+        target=lambda: answers.append(control.ask(rig.outbox.path, "retry", ["k@13"], clock, 30))
     )
     command.start()
     rig.until(lambda: len(rig.corrections) == 3)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from edge_export.package.pack import VariantSource
 
-from edge_runtime.bundle import sandbox as probe
+from edge_runtime.bundle import sandbox
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.cli import main
@@ -31,7 +31,7 @@ from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.fallback_chain import ProvenVariant, backends_of, start
 from edge_runtime.model.loading import Model
-from edge_runtime.system import subprocess_job as child_process
+from edge_runtime.system import subprocess_job
 from edge_runtime.tuning.results import Figure, Tuning, remember
 from tests.models import completed, tiny_bundle, usable, variant
 
@@ -226,7 +226,7 @@ def test_memory_is_bounded_on_the_processor_alone(
         "import resource\nraise ImportError(f'bound {resource.getrlimit(resource.RLIMIT_AS)[0]}.')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(EngineError, match=f"bound {child_process.MEMORY_BYTES}"):
+    with pytest.raises(EngineError, match=f"bound {subprocess_job.MEMORY_BYTES}"):
         up._load(plain)
     free = resource.getrlimit(resource.RLIMIT_AS)[0]
     with pytest.raises(EngineError, match=f"bound {free}"):
@@ -295,8 +295,8 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
 
 
 def test_if_nothing_starts_the_last_reason_is_given(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> probe.ProbeReport:
-        return probe.ProbeReport(variant="x", outcome="refused", reason="the board is on fire")
+    def refuse(*_: object, **__: object) -> sandbox.ProbeReport:
+        return sandbox.ProbeReport(variant="x", outcome="refused", reason="the board is on fire")
 
     monkeypatch.setattr("edge_runtime.model.loading.probe", refuse)
     with pytest.raises(EngineError, match="the board is on fire"):

@@ -17,7 +17,7 @@ from edge_export.package.sign import SigningKey, envelope, new_key
 from edge_runtime.bundle import signature
 from edge_runtime.bundle.signature import load_key
 from edge_runtime.errors import ConfigError, StoreError, UpdateRefused
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.update.keys import MAX_BYTES, PAYLOAD_TYPE, KeyChain, successor
 
 
@@ -161,7 +161,7 @@ def test_a_set_that_cannot_be_written_does_not_count(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(durable, "write", full)
+    monkeypatch.setattr(durable_file, "write", full)
     with pytest.raises((StoreError, OSError)):
         keys.rotate(key_set(1, trust="b", sign="ab"))
     assert names(keys, made) == "a"

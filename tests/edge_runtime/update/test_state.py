@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
-from edge_runtime.system import durable_file as durable
+from edge_runtime.system import durable_file
 from edge_runtime.update import state
 from edge_runtime.update.state import Floor, HeldBack, Installed, State
 from edge_runtime.update.update_store import UpdateStore
@@ -169,14 +169,14 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(
 ) -> None:
     """Mutation: either `fsync` taken out of `durable`."""
     made = calls(monkeypatch)
-    durable.write(tmp_path / "file", b"data")
+    durable_file.write(tmp_path / "file", b"data")
     assert made == ["open file.new", "write", "fsync", "replace file.new", f"open {tmp_path.name}", "fsync"]
 
 
 def test_a_nearly_full_disk_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data[:3])))
-    durable.write(tmp_path / "file", b"0123456789")
+    durable_file.write(tmp_path / "file", b"0123456789")
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.durable.outbox import path_checks as placing
+from edge_runtime.durable.outbox import Outbox, OutboxConfig, path_checks
 from edge_runtime.durable.outbox import schema as store_schema
 from edge_runtime.errors import ConfigError, StoreError, StoreInUse, StoreUnusable
 from tests.edge_runtime.durable.outbox.outboxes import (
@@ -179,11 +178,11 @@ def test_a_path_at_which_no_store_can_be_is_refused_before_anything_is_opened(
         (tmp_path / ("x" * 300) / "outbox.db", "File name too long"),
     ):
         with pytest.raises(ConfigError, match=f"^outbox.path: .*{says}"):
-            placing.check(path, "outbox.path")
-    placing.check(tmp_path / "outbox.db", "outbox.path")
+            path_checks.check(path, "outbox.path")
+    path_checks.check(tmp_path / "outbox.db", "outbox.path")
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ConfigError, match="may not write to the folder"):
-        placing.check(tmp_path / "outbox.db", "outbox.path")
+        path_checks.check(tmp_path / "outbox.db", "outbox.path")
     assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
@@ -194,7 +193,7 @@ def test_a_disk_that_does_not_answer_is_no_wrong_path(tmp_path: Path, monkeypatc
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(Path, "is_dir", fail)
-    placing.check(tmp_path / "outbox.db", "outbox.path")
+    path_checks.check(tmp_path / "outbox.db", "outbox.path")
 
 
 def test_a_closed_outbox_says_so(tmp_path: Path, clock: SimulatedClock) -> None:

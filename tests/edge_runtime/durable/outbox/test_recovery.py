@@ -11,8 +11,7 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.durable.config import PAGE_BYTES
-from edge_runtime.durable.outbox import Damage, HardCase, Outbox, OutboxConfig, session
-from edge_runtime.durable.outbox import open_db as store_opening
+from edge_runtime.durable.outbox import Damage, HardCase, Outbox, OutboxConfig, open_db, session
 from edge_runtime.durable.outbox.schema import Connection, connect_sqlite, stored_id
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from tests.edge_runtime.durable.outbox.outboxes import (
@@ -426,8 +425,8 @@ def test_a_salvage_cut_short_at_any_step_is_completed_by_the_next_start(
         patch.setattr(os, "link", counted(os.link))
         for name in ("unlink", "replace", "open"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
-        patch.setattr("edge_runtime.durable.outbox.recovery.close_quietly", counted(store_opening.close_quietly))
-        patch.setattr("edge_runtime.durable.outbox.recovery.sync_folder", counted(store_opening.sync_folder))
+        patch.setattr("edge_runtime.durable.outbox.recovery.close_quietly", counted(open_db.close_quietly))
+        patch.setattr("edge_runtime.durable.outbox.recovery.sync_folder", counted(open_db.sync_folder))
         try:
             first.open()
         except PowerCut:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_export.auto.scan import Piece
@@ -38,7 +39,22 @@ def stratified_split(pieces: Sequence[Piece]) -> GroupSplit:
     classes: dict[str, set[str]] = defaultdict(set)
     for piece in pieces:
         classes[piece.group].add(piece.label)
-    names, every = sorted(classes), {piece.label for piece in pieces}
+    every = {piece.label for piece in pieces}
+    _refuse_too_few(classes, every)
+    size = max(1, round(SHARE * len(classes)))
+    for held, attempt in itertools.product(range(size, len(classes) // 3 + 1), range(TRIES)):
+        order = [name for _, name in sorted((_hash(name, attempt), name) for name in classes)]
+        sets = order[:held], order[held : 2 * held], order[2 * held :]
+        if all(set().union(*map(classes.__getitem__, part)) == every for part in sets):
+            return GroupSplit(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
+    raise ConfigError(
+        f"no way to split {len(classes)} groups into training, validation and test was found in which each set knows "
+        f"all {len(every)} classes; let more groups hold more classes, or split them in the recipe by hand"
+    )
+
+
+def _refuse_too_few(classes: Mapping[str, set[str]], every: set[str]) -> None:
+    names = sorted(classes)
     if len(every) < 2:
         raise ConfigError(f"all recordings are of the class {next(iter(every))!r}; there is nothing to tell apart")
     if len(names) < 3:
@@ -54,18 +70,6 @@ def stratified_split(pieces: Sequence[Piece]) -> GroupSplit:
                 f"class {label!r} occurs in {len(of)} of {len(names)} groups ({', '.join(of)}); it needs three, to "
                 "train on, to choose by and to test with: record more of it, or leave it out"
             )
-    size = max(1, round(SHARE * len(names)))
-    for held in range(size, len(names) // 3 + 1):
-        for attempt in range(TRIES):
-            order = sorted((_hash(name, attempt), name) for name in names)
-            names_drawn = [name for _, name in order]
-            sets = names_drawn[:held], names_drawn[held : 2 * held], names_drawn[2 * held :]
-            if all({label for name in part for label in classes[name]} == every for part in sets):
-                return GroupSplit(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
-    raise ConfigError(
-        f"no way to split {len(names)} groups into training, validation and test was found in which each set knows all "
-        f"{len(every)} classes; let more groups hold more classes, or split them in the recipe by hand"
-    )
 
 
 def _hash(name: str, attempt: int) -> bytes:

@@ -37,12 +37,12 @@ _Z = 1.959963984540054  # two-sided 95 % of the normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Evaluation:
     """One candidate's answers against the labels and against the reference. Shares, from 0 to 1.
 
     Attributes:
         name: of the candidate.
-        windows: judged.
+        windows: evaluated.
         groups: they come from.
         accuracy: share of windows answered right.
         low: lower end of its interval.
@@ -73,7 +73,7 @@ class Judged:
     flips: float
 
 
-def judge(
+def evaluate(
     probabilities: Mapping[str, Floats],
     labels: Integers,
     groups: Sequence[str] | npt.NDArray[Any] | None = None,
@@ -81,8 +81,8 @@ def judge(
     reference: str = REFERENCE,
     seed: int = 0,
     resamples: int = RESAMPLES,
-) -> tuple[Judged, ...]:
-    """Judge candidates on windows of groups that none was trained on.
+) -> tuple[Evaluation, ...]:
+    """Evaluate candidates on windows of groups that none was trained on.
 
     Args:
         probabilities: (n, classes) answers by name of the candidate.
@@ -93,7 +93,7 @@ def judge(
         resamples: drawn by the bootstrap.
 
     Returns:
-        One judgement per candidate, in their order.
+        One evaluation per candidate, in their order.
 
     Raises:
         ConfigError: the reference is missing, there are no windows, shapes do not fit, or answers are not finite.
@@ -103,7 +103,7 @@ def judge(
     labels = np.asarray(labels)
     n = len(labels)
     if not n:
-        raise ConfigError("no windows to judge on; hold out at least one group")
+        raise ConfigError("no windows to evaluate on; hold out at least one group")
     classes = _classes(probabilities, labels)
     who = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if who.shape != (n,):
@@ -114,7 +114,7 @@ def judge(
     base, chosen = tables[reference], probabilities[reference].argmax(axis=1)
     base_drawn = _accuracy(_drawn_tables(drawn, base))
     return tuple(
-        _judged(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
+        _evaluated(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
         for name, p in probabilities.items()
     )
 
@@ -131,7 +131,7 @@ def _classes(probabilities: Mapping[str, Floats], labels: Integers) -> int:
     return int(classes)
 
 
-def _judged(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: Floats, flips: float) -> Judged:
+def _evaluated(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: Floats, flips: float) -> Evaluation:
     windows = int(table.sum())
     accuracy, f1 = float(_accuracy(table.sum(axis=0))), float(_macro_f1(table.sum(axis=0)))
     tables = _drawn_tables(drawn, table)
@@ -140,7 +140,7 @@ def _judged(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: F
     drop = float(_accuracy(base.sum(axis=0))) - accuracy
     drop_interval = _interval(base_drawn - accuracies, drop)
     independent = wilson(round(accuracy * windows), windows)
-    return Judged(
+    return Evaluation(
         name=name,
         windows=windows,
         groups=len(table),

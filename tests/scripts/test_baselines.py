@@ -90,6 +90,14 @@ def test_unused_code_is_found_by_name_and_fields_are_left_alone(tmp_path: Path) 
     assert unused.unused([path], tmp_path) == {"some.py::gone"}
 
 
+def test_what_a_template_beside_the_code_reads_is_used(tmp_path: Path) -> None:
+    path, template = tmp_path / "some.py", tmp_path / "templates" / "page.html"
+    path.write_text("def drawn() -> None: ...\ndef gone() -> None: ...\n", "utf-8")
+    template.parent.mkdir()
+    template.write_text("<p>some.gone</p>{{ some.drawn() }}", "utf-8")
+    assert unused.unused([path], tmp_path) == {"some.py::gone"}
+
+
 def test_a_function_above_the_limit_is_found_with_its_complexity(tmp_path: Path) -> None:
     path = tmp_path / "some.py"
     nested = "".join(f"{'    ' * depth}if x[{depth}]:\n" for depth in range(1, 8))

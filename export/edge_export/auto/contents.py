@@ -90,7 +90,7 @@ def _digest(path: Path) -> str:
 
 
 def refuse_copies(files: Sequence[Content]) -> None:
-    """The same recording in two groups would be trained on and asked for.
+    """Refuse copies: the same recording in two groups would be trained on and tested with.
 
     Raises:
         ConfigError: names two files that are the same.

@@ -1,10 +1,11 @@
-"""Groups dealt so that training, validation and test each know every class."""
+"""Stratified split by group: training, validation and test each know every class."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_export.auto.scan import Piece
@@ -18,19 +19,18 @@ TRIES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deal:
-    """Which groups decide, which judge; all others are trained on."""
+class GroupSplit:
+    """Groups of validation and test, and the number of those left to train on."""
 
     validation: tuple[str, ...]
     test: tuple[str, ...]
     train: int
-    """How many groups are left to train on."""
 
 
-def deal(pieces: Sequence[Piece]) -> Deal:
+def stratified_split(pieces: Sequence[Piece]) -> GroupSplit:
     """Find a split by group in which no set lacks a class.
 
-    Orders of the groups are tried, each by a hash of their names, until one fits: the same recordings are dealt alike
+    Orders of the groups are tried, each by a hash of their names, until one fits: the same recordings are split alike
     on every machine.
 
     Raises:
@@ -39,13 +39,28 @@ def deal(pieces: Sequence[Piece]) -> Deal:
     classes: dict[str, set[str]] = defaultdict(set)
     for piece in pieces:
         classes[piece.group].add(piece.label)
-    names, every = sorted(classes), {piece.label for piece in pieces}
+    every = {piece.label for piece in pieces}
+    _refuse_too_few(classes, every)
+    size = max(1, round(SHARE * len(classes)))
+    for held, attempt in itertools.product(range(size, len(classes) // 3 + 1), range(TRIES)):
+        order = [name for _, name in sorted((_hash(name, attempt), name) for name in classes)]
+        sets = order[:held], order[held : 2 * held], order[2 * held :]
+        if all(set().union(*map(classes.__getitem__, part)) == every for part in sets):
+            return GroupSplit(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
+    raise ConfigError(
+        f"no way to split {len(classes)} groups into training, validation and test was found in which each set knows "
+        f"all {len(every)} classes; let more groups hold more classes, or split them in the recipe by hand"
+    )
+
+
+def _refuse_too_few(classes: Mapping[str, set[str]], every: set[str]) -> None:
+    names = sorted(classes)
     if len(every) < 2:
         raise ConfigError(f"all recordings are of the class {next(iter(every))!r}; there is nothing to tell apart")
     if len(names) < 3:
         raise ConfigError(
             f"the recordings are of {len(names)} groups ({', '.join(names)}); at least three are needed, to train on, "
-            "to choose by and to judge by, or what is learnt by heart would count as known: record another person, "
+            "to choose by and to test with, or what is learnt by heart would count as known: record another person, "
             "machine or session, or say where the names tell them apart (--group REGEX, --group-column)"
         )
     for label in sorted(every):
@@ -53,20 +68,8 @@ def deal(pieces: Sequence[Piece]) -> Deal:
         if len(of) < 3:
             raise ConfigError(
                 f"class {label!r} occurs in {len(of)} of {len(names)} groups ({', '.join(of)}); it needs three, to "
-                "train on, to choose by and to judge by: record more of it, or leave it out"
+                "train on, to choose by and to test with: record more of it, or leave it out"
             )
-    size = max(1, round(SHARE * len(names)))
-    for held in range(size, len(names) // 3 + 1):
-        for attempt in range(TRIES):
-            order = sorted((_hash(name, attempt), name) for name in names)
-            dealt = [name for _, name in order]
-            sets = dealt[:held], dealt[held : 2 * held], dealt[2 * held :]
-            if all({label for name in part for label in classes[name]} == every for part in sets):
-                return Deal(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
-    raise ConfigError(
-        f"no way to deal {len(names)} groups to training, validation and test was found in which each set knows all "
-        f"{len(every)} classes; let more groups hold more classes, or deal them in the recipe by hand"
-    )
 
 
 def _hash(name: str, attempt: int) -> bytes:

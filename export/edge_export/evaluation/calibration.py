@@ -1,4 +1,4 @@
-"""How sure a model may be, and below which score a window goes to the cloud.
+"""Calibration: temperature of the answers, and the gate's threshold with what it promises.
 
 Fitted on groups the model was not trained on, and after quantisation, so that the figures hold for the numbers the
 device computes. Plain numpy; the scores are those of `edge_runtime.gate.gate`.
@@ -33,7 +33,7 @@ def log_probabilities(probabilities: Float32) -> npt.NDArray[np.float64]:
 
 
 def at_temperature(probabilities: Float32, temperature: float) -> Float32:
-    """What a softmax answers when its logits are divided by a temperature.
+    """Return what a softmax answers when its logits are divided by a temperature.
 
     Args:
         probabilities: (n, classes), at temperature 1.
@@ -51,7 +51,7 @@ def negative_log_likelihood(probabilities: Float32, y: Int64) -> float:
 
 
 def smoothed_targets(y: Int64, classes: int) -> npt.NDArray[np.float64]:
-    """(n, classes) what the answers should be: one less a share for a mistake that so few windows would not have shown.
+    """(n, classes) what the answers should be: one less a share for a mistake that few windows would not have shown.
 
     With n windows that are all right, being sure without end would be the likeliest; Laplace's rule expects one mistake
     in n + 2.
@@ -65,7 +65,7 @@ def smoothed_targets(y: Int64, classes: int) -> npt.NDArray[np.float64]:
 
 
 def fit_temperature(probabilities: Float32, y: Int64) -> float:
-    """The temperature at which answers are as sure as they are right (least cross-entropy with `smoothed_targets`).
+    """Fit the temperature at which answers are as sure as they are right: least cross-entropy with `smoothed_targets`.
 
     Args:
         probabilities: (n, classes) at temperature 1, of groups not trained on.
@@ -99,7 +99,7 @@ def fit_temperature(probabilities: Float32, y: Int64) -> float:
 
 
 def scores(probabilities: Float32, score: Score) -> Float32:
-    """The gate's trust in each answer, as the device computes it."""
+    """Return the gate's trust in each answer, as the device computes it."""
     return np.array(Gate(GateSpec(score=score)).decide(probabilities).trust, np.float32)
 
 
@@ -120,7 +120,7 @@ def area_under_risk_coverage(trust: Float32, correct: npt.NDArray[np.bool_]) -> 
 
 
 def threshold_for_share(trust: Float32, share: float) -> float:
-    """The highest threshold below which at most this share of windows lies.
+    """Find the highest threshold below which at most this share of windows lies.
 
     Args:
         trust: (n,) scores of windows not trained on.
@@ -141,7 +141,7 @@ def threshold_for_share(trust: Float32, share: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFigures:
-    """What a threshold means for one set of windows.
+    """Effect of a threshold on one set of windows.
 
     Attributes:
         threshold: windows below it go to the cloud.
@@ -163,7 +163,7 @@ class GateFigures:
 def gate_figures(
     device: Float32, cloud: Float32, y: Int64, *, threshold: float, score: Score = "confidence"
 ) -> GateFigures:
-    """Judge a threshold by the answers of both models.
+    """Evaluate a threshold by the answers of both models.
 
     Args:
         device: (n, classes) probabilities of the device's model.
@@ -223,7 +223,7 @@ def threshold_for_risk(
     confidence: float = 0.95,
     most_forwarded: float = 0.5,
 ) -> RiskPromise:
-    """The lowest threshold at which the error of local answers is, with confidence, below a bound.
+    """Find the lowest threshold at which the error of local answers is, with confidence, below a bound.
 
     Thresholds are tried from the one that forwards `most_forwarded` downwards, each with the same confidence, and the
     first that fails ends it (fixed-sequence testing): the last that passed has the whole confidence. Windows of one
@@ -304,7 +304,7 @@ def design_effect(wrong: npt.NDArray[np.bool_], group: npt.NDArray[np.str_]) -> 
 
 
 def upper_bound(errors: float, count: float, confidence: float) -> float:
-    """Upper confidence bound of an error rate after so many errors in so many answers; both may be fractions.
+    """Return the upper confidence bound of an error rate; the numbers of errors and answers may be fractions.
 
     Source: Clopper and Pearson 1934, as a quantile of the beta distribution.
     """

@@ -18,7 +18,7 @@ from edge_export.evaluation.calibration import (
     threshold_for_risk,
     threshold_for_share,
 )
-from edge_export.metrics import judge
+from edge_export.metrics import evaluate
 from edge_export.recipe.recipe import GateRecipe
 from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import GateSpec
@@ -121,8 +121,8 @@ def _useless(device: Float32, cloud: Float32, hard: npt.NDArray[np.bool_], y: In
     """Explain why asking the cloud about the hard windows does not pay; empty where it does."""
     answers = {"device": device, "both": np.where(hard[:, None], cloud, device)}
     alone, both = (
-        judged.accuracy if metric == "accuracy" else judged.macro_f1
-        for judged in judge(answers, y, reference="device", resamples=1)
+        each.accuracy if metric == "accuracy" else each.macro_f1
+        for each in evaluate(answers, y, reference="device", resamples=1)
     )
     if both > alone:
         return ""

@@ -1,4 +1,4 @@
-"""How what ships does on groups that nothing was chosen by: the figures that a recipe is judged by."""
+"""Test report: metrics of the shipped files on held-out groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_export.data.dataset import Float32, Int64, Windows, spread
 from edge_export.evaluation.calibration import gate_curve, gate_figures, scores
-from edge_export.metrics import judge
+from edge_export.metrics import evaluate
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_export.selection.timing import answers
@@ -37,7 +37,7 @@ def figures_on_test(
     reference: str,
     seed: int,
 ) -> dict[str, Any]:
-    """Judge the files themselves, once.
+    """Evaluate the files themselves, once.
 
     Args:
         test: windows of test groups.
@@ -59,7 +59,7 @@ def figures_on_test(
     return {
         "device": device,
         "judged": {
-            each.name: asdict(each) for each in judge(given, test.y, test.group, reference=reference, seed=seed)
+            each.name: asdict(each) for each in evaluate(given, test.y, test.group, reference=reference, seed=seed)
         },
         "gate": asdict(gate_figures(own, cloud_answers, test.y, threshold=gate.threshold, score=gate.score)),
         "curve": [
@@ -75,7 +75,7 @@ def figures_on_test(
 
 
 def unfamiliar(x: Float32, *, seed: int) -> dict[str, Float32]:
-    """What no window should look like, made from windows that do.
+    """Make windows that no model should be sure about, from windows that are known.
 
     Returns:
         By name: ``noise`` of each channel's mean and deviation, ``flat`` lines at each window's first sample,
@@ -107,7 +107,7 @@ def confusion(probabilities: Float32, y: Int64) -> Int64:
 
 
 def calibration_curve(probabilities: Float32, y: Int64) -> list[dict[str, float]]:
-    """How often answers of a confidence are right, in `BINS` bins of equal width that hold any.
+    """Compute how often answers of a confidence are right, in `BINS` bins of equal width that hold any.
 
     Source: reliability diagrams as in Guo et al. 2017 (arXiv:1706.04599).
     """

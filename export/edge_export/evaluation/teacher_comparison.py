@@ -1,4 +1,4 @@
-"""How much faster the device's files are than the teacher they learnt from."""
+"""Speed of the device's files against the teacher they learnt from."""
 
 from __future__ import annotations
 

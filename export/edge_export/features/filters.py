@@ -1,4 +1,4 @@
-"""The numbers inside front ends: impulse responses, Fourier tables, mel bands, cosine transforms. Plain numpy."""
+"""The numbers inside front ends: impulse responses, Fourier tables, mel bands, cosine transforms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import signal
 
 from edge_export.recipe.feature_spec import (
     Coefficients,
@@ -25,7 +26,7 @@ _TAIL = 1e-3
 
 
 def impulse_response(spec: Filter) -> Float64:
-    """A filter's impulse response, (taps,), the newest sample's factor last (as a convolution in a graph wants it).
+    """Return a filter's impulse response, (taps,), the newest sample's factor last, as a convolution wants it.
 
     Raises:
         ConfigError: a Butterworth response is not over after that many taps.
@@ -65,48 +66,17 @@ def _windowed_sinc(spec: Filter) -> Float64:
 
 
 def _butterworth(spec: Filter, length: int) -> Float64:
-    """The first values of the causal filter's response: analogue prototype, band transformation, bilinear transform.
-
-    Source: Oppenheim and Schafer, Discrete-Time Signal Processing, chapter 7.
-    """
-    order = spec.order
-    # Analogue prototype with its edge at 1 rad/s; the plane is scaled to two samples per second.
-    poles = np.exp(1j * np.pi * (2 * np.arange(order) + order + 1) / (2 * order))
-    zeros = np.zeros(0, np.complex128)
-    gain = 1.0
-
-    def warp(hertz: float) -> float:
-        return float(4 * np.tan(np.pi * hertz / spec.rate_hz))
-
-    if spec.kind == "low":
-        edge = warp(spec.high_hz)
-        poles, gain = poles * edge, edge**order
-    elif spec.kind == "high":
-        poles, zeros = warp(spec.low_hz) / poles, np.zeros(order, np.complex128)
-    else:
-        low, high = warp(spec.low_hz), warp(spec.high_hz)
-        centre, width = np.sqrt(low * high), high - low
-        half = (poles if spec.kind == "band" else 1 / poles) * width / 2
-        root = np.sqrt(half**2 - centre**2)
-        poles = np.concatenate([half + root, half - root])
-        if spec.kind == "band":
-            zeros, gain = np.zeros(order, np.complex128), width**order
-        else:
-            zeros = np.concatenate([np.full(order, 1j * centre), np.full(order, -1j * centre)])
-    gain *= float(np.real(np.prod(4 - zeros) / np.prod(4 - poles)))
-    zeros = np.concatenate([(4 + zeros) / (4 - zeros), np.full(len(poles) - len(zeros), -1.0)])
-    poles = (4 + poles) / (4 - poles)
-    forward, feedback = gain * np.real(np.poly(zeros)), np.real(np.poly(poles))
-    lead = len(feedback) - 1
-    response = np.zeros(lead + length)
-    for i in range(length):
-        drive = forward[i] if i < len(forward) else 0.0
-        response[lead + i] = drive - feedback[1:] @ response[i : i + lead][::-1]
-    return response[lead:]
+    """Compute the first values of the causal filter's response."""
+    edges = {"low": spec.high_hz, "high": spec.low_hz}.get(spec.kind, (spec.low_hz, spec.high_hz))
+    forward, feedback = signal.butter(spec.order, edges, spec.kind, fs=spec.rate_hz)
+    impulse = np.zeros(length)
+    impulse[0] = 1
+    response: Float64 = signal.lfilter(forward, feedback, impulse)
+    return response
 
 
 def taper(name: WindowName, length: int) -> Float64:
-    """A periodic window: one period of its cosine spans `length` samples."""
+    """Return a periodic window: one period of its cosine spans `length` samples."""
     cosine = np.cos(2 * np.pi * np.arange(length) / length)
     match name:
         case "hann":
@@ -172,7 +142,7 @@ class Pairs:
 
 
 def filter_pairs(spec: FilterBankSpec) -> tuple[Pairs, ...]:
-    """Filters of all bands, from the lowest up; white noise has the power in them that it has in mel triangles.
+    """Design filters of all bands, from the lowest up; white noise has the power in them that it has in mel triangles.
 
     A Hann window of L samples passes half the power at 0.72 / L of the rate on either side of the centre, a triangle at
     a quarter of its base on either side. The L at which both agree says how often a band's filter fits into a frame.
@@ -194,7 +164,7 @@ def filter_pairs(spec: FilterBankSpec) -> tuple[Pairs, ...]:
 
 
 def cosine_transform(coefficients: int, bands: int) -> Float64:
-    """The orthonormal DCT-II, (coefficients, bands)."""
+    """Return the orthonormal DCT-II, (coefficients, bands)."""
     k, n = np.arange(coefficients)[:, None], np.arange(bands)[None]
     matrix: Float64 = np.sqrt(2 / bands) * np.cos(np.pi * k * (2 * n + 1) / (2 * bands))
     matrix[0] /= np.sqrt(2)
@@ -202,7 +172,7 @@ def cosine_transform(coefficients: int, bands: int) -> Float64:
 
 
 def held(table: Float64, coefficients: Coefficients, *, largest: float = 0.0) -> tuple[npt.NDArray[np.float32], float]:
-    """A table as it is stored, and the factor that the stored numbers are too large by.
+    """Return a table as it is stored, and the factor that the stored numbers are too large by.
 
     ``int8`` gives whole numbers of -127 to 127, ``float16`` numbers that half precision holds exactly: a file can store
     either in its own width, and compute the same.

@@ -256,7 +256,7 @@ class _Log(nn.Module):  # type: ignore[misc]
 
 
 def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.Module, FeatureShape]:
-    """A front end for windows of (channels, samples), and the shape of what it gives.
+    """Build a front end for windows of (channels, samples), and tell the shape of what it gives.
 
     Args:
         spec: what to compute.

@@ -1,4 +1,4 @@
-"""The drawings of the report, each from the figures it shows."""
+"""Drawings of the report, each from the figures it shows."""
 
 from __future__ import annotations
 
@@ -7,71 +7,67 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from edge_export.report.figures import BASELINE, TEACHER, Candidate, Interval, front
-from edge_export.report.markup import NONE, Markup, digits3, joined, micros, percent, points, size, tag, thousands
-from edge_export.report.plot import Frame, Scale, dot, drawing, line, path, scale_for, spread, text
+from edge_export.report.markup import digits3, joined, micros, percent, points, size, tag, thousands
+from edge_export.report.plot import Frame, Scale, box, dot, drawing, line, path, scale_for, spread, text
 
 _WIDE = 940.0
 _HALF = 460.0
+_LONGEST = 24
+"""Letters of a class's name beside the confusion matrix."""
 
 
 def _room(names: Iterable[str]) -> float:
-    """Pixels that the longest of some names takes, bold."""
+    """Return the pixels that the longest of some names takes, bold."""
     return min(230.0, 20 + 7.4 * max((len(name) for name in names), default=0))
 
 
 def intervals(scores: Mapping[str, Interval], device: str, metric: str) -> Markup:
-    """Scores as dots with their 95 % intervals, one row each."""
-    height = 26.0 * len(scores) + 62
-    left = _room(scores)
+    """Draw scores as dots with their 95 % intervals, one row each."""
+    left, bottom = _room(scores), 26.0 * len(scores) + 14
     x = scale_for([end for score in scores.values() for end in (score.low, score.high)], left, _WIDE - 90, most=1.0)
-    frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
-    parts = [_vertical(frame, metric)]
+    parts = [_grid(x, bottom, metric, _tick_share(x))]
     for row, (name, score) in enumerate(scores.items()):
-        y = 20.0 + 26 * row
-        kind = _kind(name, device)
+        y, bold = 20.0 + 26 * row, "strong" if name == device else ""
+        kind = "device" if name == device else {TEACHER: "cloud", BASELINE: "baseline"}.get(name, "other")
+        spoken = f"{name}: {percent(score.value, 2)}, 95 % interval {percent(score.low)} to {percent(score.high)}"
         parts += [
-            text(left - 8, y, name, anchor="end", class_="strong" if name == device else ""),
+            text(left - 8, y, name, anchor="end", class_=bold),
             line(x(score.low), y, x(score.high), y, f"whisker {kind}"),
-            dot(x(score.value), y, f"mark {kind}", _spoken(name, score)),
-            text(_WIDE - 74, y, percent(score.value, 2), class_="strong" if name == device else ""),
+            dot(x(score.value), y, f"mark {kind}", spoken),
+            text(_WIDE - 74, y, percent(score.value, 2), class_=bold),
         ]
-    return drawing(_WIDE, height, f"{metric} on test groups with 95 % intervals", *parts)
+    return drawing(_WIDE, bottom + 48, f"{metric} on test groups with 95 % intervals", *parts)
 
 
 def latencies(candidates: Sequence[Candidate]) -> Markup:
-    """Median time per window as bars, with a line to the 95th percentile."""
+    """Draw the median time per window as bars, with a line to the 95th percentile; nothing where none was timed."""
     timed = [each for each in candidates if each.p50_us is not None]
+    if not timed:
+        return Markup("")
     timed.sort(key=lambda each: (float(each.timing["ratio"]), each.name))
-    height = 26.0 * len(timed) + 62
-    left = _room(each.name for each in timed)
+    left, bottom = _room(each.name for each in timed), 26.0 * len(timed) + 14
     x = scale_for([float(each.timing["p95_us"]) for each in timed], left, _WIDE - 200, zero=True)
-    frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
-    parts = [_vertical(frame, "time per window, one thread: median, and the line to the 95th percentile", micros)]
+    parts = [_grid(x, bottom, "time per window, one thread: median, and the line to the 95th percentile", micros)]
     for row, each in enumerate(timed):
         y, p50, p95 = 20.0 + 26 * row, float(each.timing["p50_us"]), float(each.timing["p95_us"])
         ratio = f"{digits3(each.timing['ratio'])} × the reference"  # noqa: RUF001 - a factor
+        spoken = f"{each.name}: median {micros(p50)}, 95th percentile {micros(p95)}"
+        kind = f"bar {each.format}{'' if each.shipped else ' lost'}"
         parts += [
             text(left - 8, y, each.name, anchor="end", class_="strong" if each.shipped else ""),
-            tag(
-                "rect",
-                tag("title", f"{each.name}: median {micros(p50)}, 95th percentile {micros(p95)}"),
-                x=x(0),
-                y=y - 7,
-                width=max(1.0, x(p50) - x(0)),
-                height=14.0,
-                rx=2,
-                class_=f"bar {each.format}{'' if each.shipped else ' lost'}",
-            ),
+            box(x(0), y - 7, max(1.0, x(p50) - x(0)), 14, kind, spoken),
             line(x(p50), y, x(p95), y, "whisker faint"),
             text(_WIDE - 192, y, micros(p50)),
             text(_WIDE - 130, y, ratio, class_="tick"),
         ]
-    return drawing(_WIDE, height, "time per window of each candidate", *parts)
+    return drawing(_WIDE, bottom + 48, "time per window of each candidate", *parts)
 
 
 def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
-    """Score against cost; the line joins what nothing else beats.
+    """Draw score against cost; the line joins what nothing else beats.
 
     Args:
         candidates: those without the cost or the score are left out.
@@ -123,7 +119,7 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
 
 
 def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Markup:
-    """Accuracy against the share of windows that the cloud answers."""
+    """Draw accuracy against the share of windows that the cloud answers."""
     height = 290.0
     shares = [float(point["forwarded"]) for point in curve]
     lines = (
@@ -160,7 +156,7 @@ def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Mark
 
 
 def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
-    """How often answers of each confidence are right; dots as large as the number of windows they stand for."""
+    """Draw how often answers of each confidence are right; dots as large as the number of windows they stand for."""
     height, filled = 290.0, [each for each in bins if each["count"]]
     x = Scale(low=0.0, high=1.0, begin=56, end=_HALF - 14)
     y = Scale(low=0.0, high=1.0, begin=height - 48, end=34)
@@ -188,63 +184,54 @@ def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def confusion(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Markup:
-    """Labels in rows, answers in columns; a cell is as dark as its share of the row."""
-    n = len(classes)
+    """Draw labels in rows, answers in columns; a cell is as dark as its share of the row."""
+    n, names = len(classes), [name[:_LONGEST] for name in classes]
     side = max(16.0, min(64.0, (420.0 if n <= 12 else 640.0) / n))
-    left = 20.0 + 7.4 * min(24, max(len(name) for name in classes))
-    upright = side >= 7.0 * max(len(name) for name in classes) + 4
-    top = 44.0 if upright else 30.0 + 4.9 * min(24, max(len(name) for name in classes))
+    longest = max(len(name) for name in classes)
+    upright = side >= 7.0 * longest + 4
+    left = 20.0 + 7.4 * min(_LONGEST, longest)
+    top = 44.0 if upright else 30.0 + 4.9 * min(_LONGEST, longest)
     parts = []
     for i, row in enumerate(counts):
-        total = sum(row)
         y = top + side * i
-        parts.append(text(left - 8, y + side / 2, classes[i][:24], anchor="end"))
-        for j, count in enumerate(row):
-            share = count / total if total else 0.0
-            x = left + side * j
-            note = (
-                f"{classes[i]} taken for {classes[j]}: {count} of {total}"
-                if i != j
-                else (f"{classes[i]}: {count} of {total} right")
-            )
-            parts.append(
-                tag(
-                    "rect",
-                    tag("title", note),
-                    x=x + 1,
-                    y=y + 1,
-                    width=side - 2,
-                    height=side - 2,
-                    rx=2,
-                    class_="cell right" if i == j else "cell wrong",
-                    fill_opacity=f"{0.06 + 0.94 * share:.2f}" if count else "0.04",
-                )
-            )
-            if count and side >= 24:
-                dark = "on" if share > 0.5 else "small"
-                parts.append(text(x + side / 2, y + side / 2, str(count), anchor="middle", class_=f"{dark} small"))
-    for j, name in enumerate(classes):
+        parts.append(text(left - 8, y + side / 2, names[i], anchor="end"))
+        parts += [_cell(classes, i, j, row, left + side * j, y, side) for j in range(n)]
+    for j, name in enumerate(names):
         x = left + side * (j + 0.5)
         if upright:
             parts.append(text(x, top - 10, name, anchor="middle"))
         else:
-            turned = f"rotate(-45 {x:.1f} {top - 6:.1f})"
-            parts.append(tag("text", name[:24], x=x, y=top - 6, transform=turned))
+            parts.append(tag("text", name, x=x, y=top - 6, transform=f"rotate(-45 {x:.1f} {top - 6:.1f})"))
     parts.append(text(left, 10, "answer", class_="label"))
     parts.append(text(left - 8, top - 10 if upright else top - 8, "label", anchor="end", class_="label"))
-    room = 0.0 if upright else 5.0 * min(24, len(classes[-1]))
+    room = 0.0 if upright else 5.0 * len(names[-1])
     return drawing(left + side * n + 6 + room, top + side * n + 6, "confusion matrix", *parts)
 
 
+def _cell(classes: Sequence[str], i: int, j: int, row: Sequence[int], x: float, y: float, side: float) -> Markup:
+    """Draw windows of class `i` that were answered `j`; `row` holds the counts of all answers to them."""
+    count, total = row[j], sum(row)
+    share = count / total if total else 0.0
+    right = f"{classes[i]}: {count} of {total} right"
+    note = right if i == j else f"{classes[i]} taken for {classes[j]}: {count} of {total}"
+    shade = f"{0.06 + 0.94 * share:.2f}" if count else "0.04"
+    kind = "cell right" if i == j else "cell wrong"
+    parts = [box(x + 1, y + 1, side - 2, side - 2, kind, note, opacity=shade)]
+    if count and side >= 24:
+        on = "on" if share > 0.5 else "small"
+        parts.append(text(x + side / 2, y + side / 2, str(count), anchor="middle", class_=f"{on} small"))
+    return joined(parts)
+
+
 def losses(layers: Sequence[Mapping[str, Any]], metric: str) -> Markup:
-    """What each layer alone loses when it is made of integers, the most sensitive first."""
+    """Draw what each layer alone loses when it is made of integers, the most sensitive first."""
     ranked = sorted(layers, key=lambda each: (-float(each["drop"]), str(each["layer"])))
     values = [(each, float(each["drop"]), f"{points(float(each['drop']))} points") for each in ranked]
     return _layers(values, f"points of {metric} lost", lambda share: f"{100 * share:g}", least=0.001)
 
 
 def noises(layers: Sequence[Mapping[str, Any]]) -> Markup:
-    """How far answers stand above the noise of each layer's integers, the most sensitive first."""
+    """Draw how far answers stand above the noise of each layer's integers, the most sensitive first."""
     ranked = sorted(layers, key=lambda each: (float(each["alone_db"]), str(each["layer"])))
     values = [(each, float(each["alone_db"]), f"{float(each['alone_db']):.1f} dB") for each in ranked]
     return _layers(values, "signal against noise, dB", lambda value: f"{value:g}", least=10.0)
@@ -258,7 +245,7 @@ def _layers(
     least: float,
     most: int = 30,
 ) -> Markup:
-    """A bar for each of the first layers, and the bytes of its weights.
+    """Draw a bar for each of the first layers, and the bytes of its weights.
 
     Args:
         values: layer, length of its bar, and what that says.
@@ -268,37 +255,35 @@ def _layers(
         most: layers shown.
     """
     shown = values[:most]
-    height = 22.0 * len(shown) + 62
+    bottom = 22.0 * len(shown) + 14
     x = scale_for([*(value for _, value, _ in shown), least], 250, _WIDE - 90, zero=True)
-    frame = Frame(x=x, y=Scale(low=0, high=1, begin=height - 48, end=6))
-    parts = [_vertical(frame, label, written)]
+    parts = [_grid(x, bottom, label, written)]
     for row, (each, value, spoken) in enumerate(shown):
-        y = 18.0 + 22 * row
+        y, name = 18.0 + 22 * row, str(each["layer"])
         begin, end = sorted((x(0), x(value)))
+        note = f"{name}: {spoken}, {size(each.get('bytes'))}"
         parts += [
-            text(242, y, _short(str(each["layer"]), 34), anchor="end"),
-            tag(
-                "rect",
-                tag("title", f"{each['layer']}: {spoken}, {size(each.get('bytes'))}"),
-                x=begin,
-                y=y - 6,
-                width=max(1.0, end - begin),
-                height=12.0,
-                rx=2,
-                class_="bar onnx",
-            ),
-            text(_WIDE - 84, y, NONE if each.get("bytes") is None else size(each["bytes"]), class_="tick"),
+            text(242, y, name if len(name) <= 34 else f"…{name[-33:]}", anchor="end"),
+            box(begin, y - 6, max(1.0, end - begin), 12, "bar onnx", note),
+            text(_WIDE - 84, y, size(each.get("bytes")), class_="tick"),
         ]
-    return drawing(_WIDE, height, "sensitivity of each layer", *parts)
+    return drawing(_WIDE, bottom + 48, "sensitivity of each layer", *parts)
 
 
-def pruning(places: Sequence[tuple[int, float, float | None]], metric: str) -> Markup:
-    """Score against parameters, step by step.
+def pruning(steps: Sequence[Mapping[str, Any]], metric: str) -> Markup:
+    """Draw score against parameters, step by step; nothing where fewer than two steps have both.
 
     Args:
-        places: parameters, score after tuning, and score before it where known; the unpruned network first.
+        steps: ``parameters``, ``score`` after tuning, ``before_training`` before it; the unpruned network first.
         metric: what the score is.
     """
+    places = [
+        (int(each["parameters"]), each["score"], each.get("before_training"))
+        for each in steps
+        if each.get("score") is not None and "parameters" in each
+    ]
+    if len(places) < 2:
+        return Markup("")
     height = 290.0
     x = scale_for([float(count) for count, _, _ in places], 56, _HALF - 14)
     y = scale_for(
@@ -324,7 +309,7 @@ def pruning(places: Sequence[tuple[int, float, float | None]], metric: str) -> M
 
 
 def legend(*entries: tuple[str, str]) -> Markup:
-    """What marks mean: class of the mark, and its meaning."""
+    """Explain marks: class of the mark, and its meaning."""
     items = []
     for class_, meaning in entries:
         square = "tflite" in class_.split()
@@ -334,35 +319,19 @@ def legend(*entries: tuple[str, str]) -> Markup:
     return tag("p", joined(items), class_="legend")
 
 
-def _kind(name: str, device: str) -> str:
-    if name == device:
-        return "device"
-    return {TEACHER: "cloud", BASELINE: "baseline"}.get(name, "other")
-
-
-def _spoken(name: str, score: Interval) -> str:
-    return f"{name}: {percent(score.value, 2)}, 95 % interval {percent(score.low)} to {percent(score.high)}"
-
-
-def _vertical(frame: Frame, label: str, written: Any = None) -> Markup:
-    """Grid of a chart whose rows are named, not measured."""
-    x, bottom, top = frame.x, frame.y.begin, frame.y.end
-    written = written or _tick_share(x)
+def _grid(x: Scale, bottom: float, label: str, written: Callable[[float], str]) -> Markup:
+    """Draw the grid of a chart whose rows are named, not measured."""
     parts = [text((x.begin + x.end) / 2, bottom + 34, label, anchor="middle", class_="label")]
     for value in x.ticks(7):
         parts += [
-            line(x(value), bottom, x(value), top, "grid"),
+            line(x(value), bottom, x(value), 6, "grid"),
             text(x(value), bottom + 14, written(value), anchor="middle", class_="tick"),
         ]
     return joined(parts)
 
 
-def _tick_share(scale: Scale) -> Any:
-    """How shares are written on an axis: with as many decimals as its ticks need."""
+def _tick_share(scale: Scale) -> Callable[[float], str]:
+    """Write shares on an axis, with as many decimals as its ticks need."""
     ticks = scale.ticks()
     step = min((b - a for a, b in itertools.pairwise(ticks)), default=1.0)
     return lambda share: percent(share, 0 if step > 0.0099 else 1 if step > 0.00099 else 2)
-
-
-def _short(name: str, most: int) -> str:
-    return name if len(name) <= most else f"…{name[-most + 1 :]}"

@@ -1,4 +1,4 @@
-"""``report.json`` as the report reads it: what is there, by name, and nothing invented for what is not."""
+"""``report.json`` as the report reads it: figures by name, and nothing invented for those that are missing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_export.report.markup import digits3
 from edge_runtime.errors import ConfigError
 
 TEACHER = "teacher"
@@ -32,7 +33,7 @@ class Candidate:
         size: bytes on disk.
         zlib_size: bytes compressed.
         timing: with one thread, as `edge_runtime.tuning.timing.Timing`; empty where it was not timed.
-        threaded: with more threads.
+        threaded: with more threads, one each.
         validation: score on validation groups, which the choice was made by.
         drop: of that score against the reference.
         shipped: targets it ships for.
@@ -72,12 +73,12 @@ class Figures:
                 raise ConfigError(f"not a report of edge-export build: {key!r} is missing")
 
     def table(self, key: str) -> Mapping[str, Any]:
-        """A table that may be missing, or empty."""
+        """Return a table; empty where it is missing."""
         found = self.plain.get(key)
         return found if isinstance(found, Mapping) else {}
 
     def rows(self, key: str) -> list[Mapping[str, Any]]:
-        """A list of tables that may be missing."""
+        """Return a list of tables; empty where it is missing."""
         found = self.plain.get(key)
         return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
@@ -88,56 +89,60 @@ class Figures:
 
     @property
     def metric(self) -> str:
-        """What decided, in words."""
+        """Metric that decided, in words."""
         return "macro F1" if self.plain["metric"] == "macro_f1" else "accuracy"
 
     @property
+    def other_metric(self) -> str:
+        """Metric that did not decide, in words."""
+        return "accuracy" if self.metric == "macro F1" else "macro F1"
+
+    @property
     def test(self) -> Mapping[str, Any]:
-        """What test groups said."""
+        """Figures on test groups."""
         return self.table("test")
+
+    @property
+    def test_groups(self) -> int:
+        """Number of test groups."""
+        return len(self.table("groups").get("test", ()))
 
     @property
     def device(self) -> str:
         """Name of the candidate that the test figures are of."""
         return str(self.test.get("device", ""))
 
-    @property
-    def teacher_bytes(self) -> tuple[int | None, int | None]:
-        """Of the cloud's model: on disk, compressed."""
-        teacher = self.table("teacher")
-        return teacher.get("bytes"), teacher.get("zlib_bytes")
-
-    def judged(self, where: str, metric: str | None = None) -> dict[str, Interval]:
-        """Scores with their intervals by name, of ``test`` or ``validation`` groups.
+    def scores(self, where: str, metric: str | None = None) -> dict[str, Interval]:
+        """Return scores with their intervals by name, of ``test`` or ``validation`` groups.
 
         Args:
             where: which groups.
             metric: ``accuracy`` or ``macro F1``; None for the one that decided.
         """
         found = self.test.get("judged", {}) if where == "test" else self.table(where)
-        score, low, high = (
-            ("accuracy", "low", "high")
-            if (metric or self.metric) == "accuracy"
-            else (
-                "macro_f1",
-                "f1_low",
-                "f1_high",
-            )
-        )
+        plain = (metric or self.metric) == "accuracy"
+        keys = ("accuracy", "low", "high") if plain else ("macro_f1", "f1_low", "f1_high")
+        rows = {name: [each.get(key) for key in keys] for name, each in found.items()}
         return {
-            name: Interval(value=each[score], low=each[low], high=each[high])
-            for name, each in found.items()
-            if _finite(each.get(score), each.get(low), each.get(high))
+            name: Interval(value=row[0], low=row[1], high=row[2])
+            for name, row in rows.items()
+            if all(isinstance(value, int | float) and math.isfinite(value) for value in row)
         }
 
+    def ranked(self) -> dict[str, Interval]:
+        """Return scores on test groups: the device's file, those it is held against, then the others, best first."""
+        first = {self.device: 0, TEACHER: 1, BASELINE: 2}
+        scores = self.scores("test").items()
+        return dict(sorted(scores, key=lambda item: (first.get(item[0], 3), -item[1].value, item[0])))
+
     def candidates(self) -> list[Candidate]:
-        """Every file that could have shipped, in the order in which they were judged."""
+        """Return every file that could have shipped, in the order in which they were evaluated."""
         choice = self.table("choice")
         details: dict[str, Mapping[str, Any]] = {}
         for each in self.rows("candidates"):
             details.setdefault(each["name"], each)
         names = dict.fromkeys((*details, *self.table("validation"), *(t["name"] for t in self.rows("timings"))))
-        scores, judged = self.judged("validation"), self.table("validation")
+        scores, evaluated = self.scores("validation"), self.table("validation")
         drop = "drop" if self.metric == "accuracy" else "f1_drop"
         found = []
         for name in names:
@@ -154,16 +159,30 @@ class Figures:
                     timing=next((timing for timing in times if timing["threads"] == 1), {}),
                     threaded=[timing for timing in times if timing["threads"] != 1],
                     validation=scores.get(name),
-                    drop=judged.get(name, {}).get(drop),
+                    drop=evaluated.get(name, {}).get(drop),
                     shipped=tuple(target for target, own in choice.items() if name in own.get("shipped", ())),
                     lost={target: own["lost"][name] for target, own in choice.items() if name in own.get("lost", {})},
                 )
             )
         return found
 
+    def gains(self) -> list[str]:
+        """Return a sentence for each shipped file: how much smaller and faster than the teacher it is."""
+        large, times = self.table("teacher").get("bytes"), self.table("against_teacher")
+        sentences = []
+        for each in self.candidates():
+            ratios = []
+            if large and each.size and (each.shipped or each.name == self.device):
+                ratios.append(f"{digits3(large / each.size)} times smaller")
+            if faster := times.get(each.name, {}).get("times_faster"):
+                ratios.append(f"{digits3(faster)} times faster on one thread")
+            if ratios:
+                sentences.append(f"{each.name} is {' and '.join(ratios)}")
+        return sentences
+
 
 def front(places: Sequence[tuple[float, float]]) -> list[int]:
-    """Which places no other one beats: less of the first number, more of the second.
+    """Find places that no other one beats: less of the first number, more of the second.
 
     Returns:
         Their indices, by rising first number; of equal places the first.
@@ -176,7 +195,3 @@ def front(places: Sequence[tuple[float, float]]) -> list[int]:
         if not kept or places[i][1] > places[kept[-1]][1]:
             kept.append(i)
     return kept
-
-
-def _finite(*values: Any) -> bool:
-    return all(isinstance(value, int | float) and math.isfinite(value) for value in values)

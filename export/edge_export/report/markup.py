@@ -1,29 +1,22 @@
-"""HTML and SVG as text, every value escaped; and numbers as people read them."""
+"""SVG elements as text, every value escaped; and numbers as people read them."""
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+
+from markupsafe import Markup, escape
 
 _THIN = "\u202f"
 """Between a number and its unit; no line breaks there."""
 NONE = "–"  # noqa: RUF001 - the dash of an empty cell in a table
 
-
-@dataclass(frozen=True, slots=True)
-class Markup:
-    """Text that is HTML already and is not escaped again."""
-
-    text: str
+Content = str | float
+"""Text, a number, or `Markup`, which is not escaped again."""
 
 
-Content = Markup | str | float
-
-
-def tag(name: str, *content: Content, **attributes: str | float) -> Markup:
-    """One element.
+def tag(name: str, *content: Content, **attributes: Content) -> Markup:
+    """Write one element.
 
     Args:
         name: of the element.
@@ -32,46 +25,25 @@ def tag(name: str, *content: Content, **attributes: str | float) -> Markup:
             two decimals, which no eye can tell from more.
     """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_number(value))}"' for key, value in attributes.items()
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"' for key, value in attributes.items()
     )
-    inside = joined(content).text
-    return Markup(f"<{name}{written}>{inside}</{name}>")
+    return Markup(f"<{name}{written}>{joined(content)}</{name}>")  # noqa: S704 - all of it is escaped above
 
 
 def joined(parts: Iterable[Content]) -> Markup:
-    """Several contents, one after the other."""
-    return Markup("".join(part.text if isinstance(part, Markup) else html.escape(_number(part)) for part in parts))
+    """Join contents, one after the other."""
+    return Markup("").join(map(_number, parts))
 
 
-def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], *, numbers: Sequence[int] = ()) -> Markup:
-    """A table.
-
-    Args:
-        head: names of its columns.
-        rows: their cells.
-        numbers: columns that hold numbers, and are set flush right.
-    """
-
-    def cells(kind: str, values: Sequence[Content]) -> Markup:
-        return joined(
-            tag(kind, value, class_="n") if place in numbers else tag(kind, value) for place, value in enumerate(values)
-        )
-
-    body = joined(tag("tr", cells("td", row)) for row in rows)
-    return tag("div", tag("table", tag("thead", tag("tr", cells("th", head))), tag("tbody", body)), class_="wide")
-
-
-def _number(value: str | float) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+def _number(value: Content) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else escape(value)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    r"""A share from 0 to 1; one that is not whole is never rounded up to it.
+    r"""Write a share from 0 to 1; one that is not whole is never rounded up to it.
 
     >>> percent(0.8493), percent(0.99996), percent(1.0)
     ('84.9\u202f%', '99.996\u202f%', '100.0\u202f%')
@@ -84,7 +56,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def points(share: float | None) -> str:
-    """A difference of shares, in points of a hundred, with its sign.
+    """Write a difference of shares, in points of a hundred, with its sign.
 
     >>> points(0.0123), points(0.0)
     ('+1.23', '0.00')
@@ -96,7 +68,7 @@ def points(share: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    r"""Bytes, in powers of a thousand.
+    r"""Write bytes, in powers of a thousand.
 
     >>> size(812), size(11_460), size(4_656_332)
     ('812\u202fB', '11.5\u202fkB', '4.66\u202fMB')
@@ -110,7 +82,7 @@ def size(count: float | None) -> str:
 
 
 def micros(value: float | None) -> str:
-    r"""A time that was measured in microseconds.
+    r"""Write a time that was measured in microseconds.
 
     >>> micros(13.18), micros(1340.0), micros(2_500_000.0)
     ('13.2\u202fµs', '1.34\u202fms', '2.50\u202fs')
@@ -124,7 +96,7 @@ def micros(value: float | None) -> str:
 
 
 def thousands(value: float | None) -> str:
-    r"""A whole number with thin gaps.
+    r"""Write a whole number with thin gaps.
 
     >>> thousands(80688) == "80\u202f688"
     True
@@ -133,7 +105,7 @@ def thousands(value: float | None) -> str:
 
 
 def digits3(value: float) -> str:
-    """Three digits that count.
+    """Write three significant digits.
 
     >>> digits3(0.52341), digits3(1.5), digits3(15.04), digits3(150.4)
     ('0.523', '1.50', '15.0', '150')

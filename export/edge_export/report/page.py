@@ -1,21 +1,20 @@
-"""The page: its head, its sections in order, and its style."""
+"""The page: ``templates/page.html``, filled with the figures of one build."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib.resources import files
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edge_export.report import contest, making, origin, outcome
-from edge_export.report.figures import Figures
-from edge_export.report.markup import Markup, joined, micros, percent, size, tag, thousands
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Browsers fetch nothing and run nothing, whatever a label or a name may hold."""
+from edge_export.report import charts
+from edge_export.report.figures import Figures
+from edge_export.report.markup import NONE, digits3, micros, percent, points, size, thousands
 
 
 def page(figures: Mapping[str, Any]) -> str:
-    """The whole file.
+    """Fill the template.
 
     Args:
         figures: as `edge_export.build.build` returns them.
@@ -23,78 +22,66 @@ def page(figures: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: these are no figures of a build.
     """
-    known = Figures(figures)
-    name = str(known.plain["recipe"])
-    sections = (
-        _head(known),
-        outcome.accuracy(known),
-        contest.candidates(known),
-        outcome.gate(known),
-        outcome.errors(known),
-        making.quantisation(known),
-        making.pruning(known),
-        making.streaming(known),
-        making.teacher(known),
-        origin.bundles(known),
-        origin.data(known),
-        origin.made_with(known),
+    text: str = _templates().get_template("page.html").render(known=Figures(figures), charts=charts, NONE=NONE)
+    return text
+
+
+@functools.cache
+def _templates() -> Environment:
+    """Open ``templates/`` with the filters that its pages use."""
+    found = Environment(
+        loader=PackageLoader("edge_export.report"),
+        autoescape=True,
+        extensions=["jinja2.ext.do"],
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
     )
-    style = files("edge_export.report").joinpath("style.css").read_text("utf-8")
-    head = joined(
-        (
-            Markup('<meta charset="utf-8">'),
-            Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
-            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            tag("title", f"{name}: report"),
-            tag("style", Markup(style)),
-        )
-    )
-    html = tag("html", tag("head", head), tag("body", joined(sections)), lang="en")
-    return f"<!doctype html>\n{html.text}\n"
+    filters = (by_class, calibration_error, digits3, fact, micros, percent, points, size, thousands)
+    found.filters |= {each.__name__: each for each in filters}
+    return found
 
 
-def _head(known: Figures) -> Markup:
-    accuracy = known.judged("test").get(known.device)
-    device = next((each for each in known.candidates() if each.name == known.device), None)
-    gate, windows = known.test.get("gate", {}), known.table("windows")
-    tiles: list[Markup] = []
-    if accuracy is not None:
-        tiles.append(
-            _tile(
-                percent(accuracy.value),
-                f"{known.metric} on the device, {percent(accuracy.low)} to {percent(accuracy.high)}",
-            )
-        )
-    if gate:
-        tiles.append(
-            _tile(
-                percent(gate["combined_accuracy"]),
-                f"accuracy with {percent(gate['forwarded'])} of windows answered by the cloud",
-            )
-        )
-    if device is not None and device.p50_us is not None:
-        tiles.append(_tile(micros(device.p50_us), f"per window, one thread of the build machine ({device.name})"))
-    if device is not None and device.size is not None:
-        tiles.append(_tile(size(device.size), f"on disk, {size(device.zlib_size)} compressed ({device.name})"))
-    elif known.table("student").get("parameters"):
-        tiles.append(_tile(thousands(known.table("student")["parameters"]), "parameters of the device's network"))
-    described = str(known.plain.get("description") or "")
-    counted = f"{thousands(windows.get('test'))} windows" if windows else "the windows"
-    groups = known.table("groups").get("test", [])
-    return joined(
-        (
-            tag("h1", str(known.plain["recipe"])),
-            tag("p", described, class_="lead") if described else Markup(""),
-            tag(
-                "p",
-                f"Figures on test groups are of {counted} from {len(groups)} groups that nothing was trained on and "
-                "nothing was chosen by.",
-                class_="lead",
-            ),
-            tag("div", joined(tiles), class_="tiles"),
-        )
-    )
+def fact(value: Any, key: str) -> str:
+    """Write a figure by what its name says of it: ``_us`` are microseconds, ``bytes`` bytes."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(str, value))
+        case int() | float() if key.endswith("_us"):
+            return micros(value)
+        case int() | float() if key.endswith("bytes"):
+            return size(value)
+        case float():
+            return f"{value:.1e}" if 0 < abs(value) < 1e-3 else digits3(value)
+        case int():
+            return thousands(value)
+    return str(value)
 
 
-def _tile(number: str, meaning: str) -> Markup:
-    return tag("div", tag("b", number), tag("span", meaning), class_="tile")
+def by_class(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Sum up a confusion matrix, a table for each class.
+
+    Args:
+        counts: rows are labels, columns answers.
+        classes: their names.
+    """
+    for i, name in enumerate(classes):
+        right, windows, answered = counts[i][i], sum(counts[i]), sum(row[i] for row in counts)
+        others = [j for j in range(len(counts)) if j != i]
+        mistaken = max(others, key=counts[i].__getitem__, default=i)
+        yield {
+            "name": name,
+            "windows": windows,
+            "recall": right / windows if windows else None,
+            "precision": right / answered if answered else None,
+            "taken_for": classes[mistaken],
+            "times": counts[i][mistaken],
+        }
+
+
+def calibration_error(bins: Sequence[Mapping[str, Any]]) -> float:
+    """Return the expected calibration error of bins that hold windows (Guo et al. 2017, arXiv:1706.04599)."""
+    apart = sum(each["count"] * abs(each["accuracy"] - each["confidence"]) for each in bins)
+    return float(apart / sum(each["count"] for each in bins))

@@ -1,7 +1,7 @@
 """A pair of axes as SVG: scales with round ticks, and the marks that stand in them.
 
-Colours and fonts are classes of ``style.css``, so a drawing follows the reader's light or dark setting; lengths are in
-pixels of the drawing, which shrinks with the page.
+Colours and fonts are classes of ``templates/style.css``, so a drawing follows the reader's light or dark setting;
+lengths are in pixels of the drawing, which shrinks with the page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edge_export.report.markup import Markup, joined, tag
+from markupsafe import Markup
+
+from edge_export.report.markup import joined, tag
 
 GAP = 15.0
 """Least distance of two labels below each other."""
@@ -18,7 +20,7 @@ GAP = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Where a value stands on an axis.
+    """An axis: places of values in pixels.
 
     Attributes:
         low: value at `begin`.
@@ -35,7 +37,7 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """Pixel of a value; values beyond the ends are taken to the end."""
+        """Return the pixel of a value; values beyond the ends are taken to the end."""
         value = min(max(value, self.low), self.high)
         if self.logarithmic:
             share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -44,7 +46,11 @@ class Scale:
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self, about: int = 5) -> list[float]:
-        """Round values within the scale, about so many."""
+        """Return round values within the scale.
+
+        Args:
+            about: how many, roughly.
+        """
         if not self.logarithmic:
             step = _round_step((self.high - self.low) / about)
             first = math.ceil(self.low / step - 1e-9)
@@ -58,7 +64,7 @@ class Scale:
 def scale_for(
     values: Sequence[float], begin: float, end: float, *, zero: bool = False, most: float = math.inf
 ) -> Scale:
-    """A scale that holds some values with a little room around them.
+    """Fit a scale to some values with a little room around them.
 
     Args:
         values: finite.
@@ -80,37 +86,44 @@ def scale_for(
 
 
 def _round_step(rough: float) -> float:
-    """The next of 1, 2, 5, 10 times a power of ten."""
+    """Round up to 1, 2, 5 or 10 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
 
 
 def text(x: float, y: float, content: str, *, anchor: str = "start", class_: str = "") -> Markup:
-    """A line of text whose middle is at `y`."""
+    """Draw a line of text whose middle is at `y`."""
     return tag("text", content, x=x, y=y + 4, text_anchor=anchor, **({"class_": class_} if class_ else {}))
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """A straight line."""
+    """Draw a straight line."""
     return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
 
 
 def path(places: Sequence[tuple[float, float]], class_: str) -> Markup:
-    """A line through several places."""
+    """Draw a line through several places."""
     return tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places), class_=class_)
 
 
 def dot(x: float, y: float, class_: str, title: str, *, square: bool = False, radius: float = 5.0) -> Markup:
-    """A mark with what it says when it is pointed at."""
-    note = tag("title", title)
+    """Draw a mark with what it says when it is pointed at."""
     if square:
         side = 1.8 * radius
-        return tag("rect", note, x=x - side / 2, y=y - side / 2, width=side, height=side, rx=1.5, class_=class_)
-    return tag("circle", note, cx=float(x), cy=float(y), r=radius, class_=class_)
+        return box(x - side / 2, y - side / 2, side, side, class_, title, rx=1.5)
+    return tag("circle", tag("title", title), cx=float(x), cy=float(y), r=radius, class_=class_)
+
+
+def box(
+    x: float, y: float, width: float, height: float, class_: str, title: str, *, rx: float = 2, opacity: str = "1"
+) -> Markup:
+    """Draw a rectangle with what it says when it is pointed at; `x` and `y` are its upper left corner."""
+    shape = {"x": x, "y": y, "width": width, "height": height, "rx": rx}
+    return tag("rect", tag("title", title), **shape, class_=class_, fill_opacity=opacity)
 
 
 def drawing(width: float, height: float, title: str, *parts: Markup) -> Markup:
-    """An SVG that is read out as its title, at its own size: on a narrow screen it is scrolled within its frame."""
+    """Wrap parts in an SVG that is read out as its title; on a narrow screen it is scrolled within its frame."""
     drawn = tag(
         "svg",
         tag("title", title),
@@ -142,7 +155,7 @@ class Frame:
         x_text: Callable[[float], str],
         y_text: Callable[[float], str],
     ) -> Markup:
-        """Grid, ticks with their texts, and what the axes show."""
+        """Draw the grid, ticks with their texts, and labels."""
         left, right, bottom, top = self.x.begin, self.x.end, self.y.begin, self.y.end
         parts = []
         for value in self.y.ticks():
@@ -164,7 +177,7 @@ class Frame:
 
 
 def spread(wanted: Sequence[float], low: float, high: float, gap: float = GAP) -> list[float]:
-    """Places for labels, in the given order, near where they are wanted and at least a gap apart.
+    """Place labels, in the given order, near where they are wanted and at least a gap apart.
 
     Args:
         wanted: rising.

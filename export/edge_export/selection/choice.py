@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.data.dataset import Float32, Windows
-from edge_export.metrics import REFERENCE, Judged, judge
+from edge_export.metrics import REFERENCE, Evaluation, evaluate
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import TARGETS, Recipe
 from edge_export.selection.limits import Choice, choose
@@ -31,7 +31,7 @@ class Chosen:
 
     targets: Mapping[str, Choice]
     timings: Sequence[Timing]
-    judged: Sequence[Judged]
+    judged: Sequence[Evaluation]
 
     @property
     def device(self) -> VariantSource:
@@ -90,7 +90,7 @@ def choose_files(
     """
     measured = _measured(sources, validation.x, steps)
     given = {source.name: answers(source, validation.x) for source in sources if source.name not in measured.failed}
-    judged = judge(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
+    judged = evaluate(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
     targets = {
         target: choose(sources, measured, judged, replace(recipe.limits, metric=recipe.metric), target)
         for target in dict.fromkeys(TARGETS[name] for name in recipe.targets)

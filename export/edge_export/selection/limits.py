@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edge_export.metrics import Judged
+from edge_export.metrics import Evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.limits import Limits
 from edge_runtime.bundle.variants import refusals
@@ -51,7 +51,7 @@ class Figures:
     size: int
     zlib_size: int
     timing: Timing | None
-    judged: Judged | None
+    judged: Evaluation | None
     on_front: bool
     shipped: bool
     reason: str = ""
@@ -73,7 +73,11 @@ class Choice:
 
 
 def choose(
-    candidates: Sequence[VariantSource], measured: Measurement, judged: Iterable[Judged], limits: Limits, target: str
+    candidates: Sequence[VariantSource],
+    measured: Measurement,
+    judged: Iterable[Evaluation],
+    limits: Limits,
+    target: str,
 ) -> Choice:
     """Choose what ships for a target.
 
@@ -126,7 +130,7 @@ def choose(
 def _table(
     candidates: Sequence[VariantSource],
     measured: Measurement,
-    judged: Iterable[Judged],
+    judged: Iterable[Evaluation],
     limits: Limits,
     *,
     timed_there: bool,
@@ -171,7 +175,7 @@ class _Row:
 
     source: VariantSource
     timing: Timing | None
-    judged: Judged | None
+    judged: Evaluation | None
     limits: Limits
     timed_there: bool
 

@@ -10,7 +10,7 @@ import onnx
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.file import TYPES, Quantization
 from edge_export.tflite.graph import NO_ACTIVATION, RELU, RELU6, RELU_N1_TO_1, Graph, attributes
-from edge_export.tflite.moves import constant
+from edge_export.tflite.moves import constant, write_rescaled
 from edge_export.tflite.values import Fixed, Value, arranged
 
 
@@ -257,7 +257,7 @@ def saturating(graph: Graph, node: onnx.NodeProto) -> None:
     last = value.channels_last
     source = graph.tensor(value, node, channels_last=last)
     out, target = graph.output(result, quantized=quantized, channels_last=last)
-    write_fixed_step(graph, out, target, step, lambda made: graph.file.operator(name, [source], [made]))
+    write_rescaled(graph, step, out, target, lambda made: graph.file.operator(name, [source], [made]))
 
 
 def is_fine(graph: Graph, result: str, step: Quantization) -> bool:
@@ -266,17 +266,6 @@ def is_fine(graph: Graph, result: str, step: Quantization) -> bool:
     if reader is None or reader.op_type != "QuantizeLinear":
         return False
     return float(graph.quantization(reader).scale[0]) >= _COARSEST * float(step.scale[0])
-
-
-def write_fixed_step(graph: Graph, out: Value, target: int, step: Quantization, write: object) -> None:
-    """Let `write` fill a tensor of a fixed step, and rescale it to the one asked for."""
-    assert callable(write)
-    if out.quantization is None or out.quantization.same(step):
-        write(target)
-        return
-    made = graph.file.tensor(f"{out.name}:before_rescale", graph.file.shape(target), np.int8, step)
-    write(made)
-    graph.file.operator("QUANTIZE", [made], [target], options="QuantizeOptions")
 
 
 def cast(graph: Graph, node: onnx.NodeProto) -> None:

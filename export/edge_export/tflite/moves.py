@@ -47,16 +47,17 @@ def unscaled(
     """
     source = graph.tensor(value, node, channels_last=channels_last)
     out, target = graph.output(result or node.output[0], quantized=quantized, channels_last=channels_last)
-    write_unscaled(graph, value, out, target, lambda moved: write(source, moved))
+    write_rescaled(graph, value.quantization, out, target, lambda moved: write(source, moved))
 
 
-def write_unscaled(graph: Graph, value: Value, out: Value, target: int, write: Callable[[int], None]) -> None:
-    """Let `write` fill a tensor with the step of `value`, and rescale it to that of `out`."""
-    before, after = value.quantization, out.quantization
-    if before is None or after is None or before.same(after):
+def write_rescaled(
+    graph: Graph, step: Quantization | None, out: Value, target: int, write: Callable[[int], None]
+) -> None:
+    """Let `write` fill a tensor of a given step, and rescale it to that of `out` where they differ."""
+    if step is None or out.quantization is None or step.same(out.quantization):
         write(target)
         return
-    moved = graph.file.tensor(f"{out.name}:before_rescale", graph.file.shape(target), np.int8, before)
+    moved = graph.file.tensor(f"{out.name}:before_rescale", graph.file.shape(target), np.int8, step)
     write(moved)
     graph.file.operator("QUANTIZE", [moved], [target], options="QuantizeOptions")
 
@@ -135,7 +136,8 @@ def reshape(graph: Graph, node: onnx.NodeProto) -> None:
     # Where both layouts hold the numbers in one order, either will do.
     source = graph.tensor(value, node, channels_last=value.straight and value.channels_last)
     out, target = graph.output(name, quantized=quantized)
-    write_unscaled(graph, value, out, target, lambda made: graph.write_reshape(source, made, out.open_axis))
+    place = out.open_axis
+    write_rescaled(graph, value.quantization, out, target, lambda made: graph.write_reshape(source, made, place))
 
 
 def transpose(graph: Graph, node: onnx.NodeProto) -> None:
@@ -326,7 +328,7 @@ def gather(graph: Graph, node: onnx.NodeProto) -> None:
         def write(made: int) -> None:
             graph.write_reshape(one, made, out.open_axis)
 
-        write_unscaled(graph, value, out, target, write)
+        write_rescaled(graph, value.quantization, out, target, write)
         return
     index = graph.file.constant("places", places.astype(np.int32))
 

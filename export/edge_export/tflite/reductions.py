@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from edge_export.tflite.elementwise import is_fine, write_fixed_step
+from edge_export.tflite.elementwise import is_fine
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.file import TYPES, Quantization
 from edge_export.tflite.graph import Graph, attributes
-from edge_export.tflite.moves import identity, write_unscaled
+from edge_export.tflite.moves import identity, write_rescaled
 
 _OPERATORS = {
     "GlobalAveragePool": "MEAN",
@@ -72,10 +72,7 @@ def reduce(graph: Graph, node: onnx.NodeProto) -> None:
 
     keeps = name in _KEEP_STEP
     chosen = write_rows if rows else write
-    if keeps:
-        write_unscaled(graph, value, out, target, chosen)
-    else:
-        chosen(target)
+    write_rescaled(graph, value.quantization if keeps else None, out, target, chosen)
 
 
 def _write(graph: Graph, name: str, source: int, target: int, places: Sequence[int], *, keep: bool) -> None:
@@ -102,7 +99,7 @@ def softmax(graph: Graph, node: onnx.NodeProto) -> None:
     if last or axis == rank - 1:
         source = graph.tensor(value, node, channels_last=last)
         out, target = graph.output(node.output[0], quantized=quantized, channels_last=last)
-        write_fixed_step(graph, out, target, _SOFTMAX_STEP, lambda made: write(source, made))
+        write_rescaled(graph, _SOFTMAX_STEP, out, target, lambda made: write(source, made))
         return
     order = [*(i for i in range(rank) if i != axis), axis]
     moved = graph.rearranged(value, node, order, f"{node.output[0]}:axis_last", channels_last=False)
@@ -114,7 +111,7 @@ def softmax(graph: Graph, node: onnx.NodeProto) -> None:
     def restore(made: int) -> None:
         graph.file.operator("TRANSPOSE", [answer, back], [made], options="TransposeOptions")
 
-    write_fixed_step(graph, out, target, _SOFTMAX_STEP, restore)
+    write_rescaled(graph, _SOFTMAX_STEP, out, target, restore)
 
 
 def running_sum(graph: Graph, node: onnx.NodeProto) -> None:

@@ -51,7 +51,8 @@ class Reader(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(self.said).replace("\u202f", " ")
+        """What is read: lines run on, as in a browser."""
+        return re.sub(r"[ \n]+", " ", " ".join(self.said)).replace("\u202f", " ")
 
 
 def test_every_section_has_its_figures() -> None:

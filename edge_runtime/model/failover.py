@@ -7,9 +7,8 @@
                  └──── its golden vectors pass again, after a back-off ◄──── failed
 
 A backend fails when it raises, hangs or dies, or no longer reproduces its golden vectors, which are replayed when it
-is loaded and at an interval. Whoever governs heat or load limits from above
-how high the fallback chain may climb (`FallbackChain.step_down`, `FallbackChain.step_up`). Everything is said: in the
-log, in the metrics and in the status. Why it is so: docs/decisions/0010-failover.md.
+is loaded and at an interval. The governor limits how high the fallback chain may climb (`FallbackChain.step_down`,
+`FallbackChain.step_up`). Log, metrics and status show every change. Why it is so: docs/decisions/0010-failover.md.
 
 It belongs to the loop's thread. Loading, which takes a child process and up to a second or two, happens on a thread of
 its own, unless there is nothing else that could answer.
@@ -37,11 +36,11 @@ from edge_runtime.windowing.window import Window
 log = logging.getLogger(__name__)
 
 STABLE_S: Final = 60.0
-"""A backend that answered for so long before it failed begins its back-off anew."""
+"""A backend that answered for so long before it failed begins its back-off from the start."""
 CHECK_INTERVAL_S: Final = 60.0
-"""How often the golden vectors are replayed on the backend that answers."""
+"""Seconds between two replays of the golden vectors on the backend that answers."""
 KEEP_BYTES: Final = 64 * 2**20
-"""Model files whose backends stay loaded together; beyond it the ones that do not answer are let go, lowest first."""
+"""Model files whose backends stay loaded together; beyond it the ones that do not answer are closed, lowest first."""
 RETRY: Final = Retry(base_s=2.0, cap_s=600.0)
 
 
@@ -53,7 +52,7 @@ class Backend:
     """For people, logs and the status: the variant, and where it runs if that is not the CPU."""
     variant: Variant
     cost: float = 0.0
-    """What an answer costs, in one unit for all backends of a fallback chain: less is lighter."""
+    """Cost of an answer, in one unit for all backends of a fallback chain: less is lighter."""
     engine: str = ""
     """Name in `edge_runtime.engines`; empty takes the best one installed."""
     threads: int = 0
@@ -100,7 +99,7 @@ class _Preparation:
     def _run(self) -> None:
         try:
             self.loaded = self._load(self._backend)
-        except Exception as error:  # noqa: BLE001 - a vendor's library may raise anything; the loop judges it
+        except Exception as error:  # noqa: BLE001 - a vendor's library may raise anything; the loop handles it
             self.error = error
         self._report(self)
 
@@ -339,7 +338,7 @@ class FallbackChain:
         return {"first": first.variant.name, "failed": failed}
 
     def status(self) -> dict[str, Any]:
-        """Who answers and what is wrong, as plain values for the status topic."""
+        """Return the backend that answers and the failures, as plain values for the status topic."""
         return {
             "backend": self.backend.name if self.backend else "none",
             "position": self._current,
@@ -363,10 +362,10 @@ class FallbackChain:
     def _select(self, *, wait: bool = False) -> None:
         """Let the best backend answer that may.
 
-        One that is not loaded is loaded by a thread, and answers when it is ready, unless nobody else can meanwhile.
+        One that is not loaded is loaded by a thread, and answers when it is ready, unless no other can meanwhile.
 
         Args:
-            wait: nobody can: load it here and now.
+            wait: no other can: load it here and now.
         """
         for position in self._order():
             state = self._states[position]
@@ -428,7 +427,7 @@ class FallbackChain:
                 log.warning("model: %s does not close: %s", state.backend.name, describe_failure(error)[1])
 
     def _trim(self) -> None:
-        """Let go of backends that do not answer while they take too much memory together."""
+        """Close backends that do not answer while they take too much memory together."""
         held = sum(state.backend.variant.size for state in self._states if state.loaded is not None)
         for state in reversed(self._states):
             if held <= self._keep_bytes:
@@ -457,7 +456,7 @@ class FallbackChain:
         state.preparation = _Preparation(state.backend, self._load, report)
 
     def _prepared(self, state: _BackendState, preparation: _Preparation) -> None:
-        if state.preparation is not preparation or self._closed:  # somebody waited for it, or nobody does any more
+        if state.preparation is not preparation or self._closed:  # a caller waited for it, or none does any more
             if self._closed and preparation.loaded is not None:
                 preparation.loaded.close()
             return

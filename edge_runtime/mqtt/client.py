@@ -79,7 +79,7 @@ class BrokerClient:
         self._status_barrier = Barrier("status", metrics)
         self._subscribing: dict[int, list[tuple[str, int]]] = {}
         self._subscribed = False  # the session has every filter of the router
-        self._leaving: dict[str, None] = {}  # filters that the session may have and nobody wants
+        self._leaving: dict[str, None] = {}  # filters that the session may have and no subscription wants
         self._unsubscribing: dict[int, list[str]] = {}
         self._users = 0
         self._publish_qos = 0
@@ -225,7 +225,7 @@ class BrokerClient:
             logger.warning("broker %s: %d messages were not handed over before the end", self.name, lost)
 
     def _drain(self, loop: Loop, outbound_queue: OutboundQueue, timeout_s: float) -> None:
-        """Wait for what is on its way; the loop may not be turning any more."""
+        """Wait for what is on its way; the loop may not be running any more."""
         until = loop.clock.monotonic() + timeout_s
         self._flush_iteration()
         with selectors.DefaultSelector() as selector:
@@ -342,7 +342,7 @@ class BrokerClient:
         )
 
     def on_refused(self, refused: Refused) -> None:
-        """Take note that the broker refused the connection; paho closes it."""
+        """Note that the broker refused the connection; paho closes it."""
         self._attempts.refused(refused)
 
     def on_granted(self, granted: Granted) -> None:
@@ -386,7 +386,7 @@ class BrokerClient:
         parent, slash, _ = name.rpartition("/")
         likely = [name, f"{parent}/+"] if slash else [name]
         if not self._leaving.keys() & likely:  # else the broker knows already
-            logger.info("broker %s: unsubscribed from a topic that nobody asked for now: topic=%r", self.name, name)
+            logger.info("broker %s: unsubscribed from a topic without a subscription: topic=%r", self.name, name)
             self.leave(likely)
 
     def _keep_alive(self) -> None:

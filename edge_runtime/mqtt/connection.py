@@ -1,4 +1,4 @@
-"""One connection to a broker: paho's client, and how messages pass it by.
+"""Connection to a broker: paho's client, and the messages that pass it by.
 
 `Connection` is what `BrokerClient` sees: connect (in a thread of its own, it blocks), then read, send, acknowledge and
 close on the loop's thread. `BatchedConnection` parses messages itself, `edge_runtime.mqtt.fallback` lets paho do it.
@@ -41,10 +41,10 @@ from edge_runtime.mqtt.transport import FAREWELL_S, OVERSIZE, Transport, decode_
 from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER
 
 OUT_BUFFER_BYTES: Final = 2**20
-"""How much a connection buffers when the kernel takes no more; the rest stays in the bounded queue."""
+"""Bytes that a connection buffers when the kernel takes no more; the rest stays in the bounded queue."""
 
 CAN_BATCH: Final = callable(getattr(paho.Client, "_create_socket", None))
-"""Whether this paho still lets a subclass give it its socket."""
+"""True where this paho lets a subclass give it its socket."""
 
 _ACKS: Final = frozenset({PUBACK, PUBREC, PUBCOMP, PUBREL})
 _UNSUPPORTED_VERSION: Final = 0x84
@@ -80,7 +80,7 @@ _BAD_CREDENTIALS: Final = frozenset({0x86, 0x87, 0x8A, 0x8C})  # user or passwor
 
 
 class Listener(Protocol):
-    """Who hears what a connection reads; `BrokerClient` is one."""
+    """Receiver of what a connection reads; `BrokerClient` is one."""
 
     def on_accepted(self, accepted: Accepted) -> None:
         """Hear that the broker accepted the connection."""
@@ -108,7 +108,7 @@ class Listener(Protocol):
 
 
 class Identity(NamedTuple):
-    """Who we are towards the broker, for one connection."""
+    """Identity of this client towards the broker, for one connection."""
 
     client_id: str
     version: int
@@ -149,7 +149,7 @@ def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity
 
 
 class Connection:
-    """What both kinds of connection share.
+    """Base of both kinds of connection.
 
     Args:
         client: made by `make_client`.

@@ -108,7 +108,7 @@ class InboundQueue:
         self.forget("paused")
 
     def forget(self, reason: str) -> None:
-        """Let go of messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
+        """Forget messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
         if self._held:
             self._metrics.dropped[reason] += sum(not one[3] for held in self._held for one in held)
             self._held.clear()

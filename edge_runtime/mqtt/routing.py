@@ -22,7 +22,7 @@ _ROUTES: Final = 16_384
 _QUARANTINED: Final = 1024
 """Digests of messages that made a side channel fail: the same message is not processed again."""
 MAX_STRANGERS: Final = 64
-"""Topics that nobody asked for, to be unsubscribed from, in the life of a process."""
+"""Topics without a subscription, to be unsubscribed from, in the life of a process."""
 
 
 class Subscription:
@@ -90,7 +90,7 @@ class Router:
     here.
 
     Args:
-        metrics: counts messages that nobody asked for, such as those of a subscription that an earlier run left.
+        metrics: counts messages without a subscription, such as those of a subscription that an earlier run left.
         stranger: called with the topic of such a message, once for each of the first `MAX_STRANGERS` topics.
     """
 

@@ -60,13 +60,13 @@ class AckGroup:
             self._finish()
 
     def follow(self, earlier: AckGroup) -> None:
-        """Finish not before another one: it holds the first copy of a message that came again."""
+        """Finish after another one: it holds the first copy of a message that came again."""
         if not earlier.finished and self not in earlier._followers:
             earlier._followers.append(self)
             self._waiting += 1
 
     def done(self) -> None:
-        """One party has made its messages safe."""
+        """Report that one party has made its messages safe."""
         self._waiting -= 1
         if not self._waiting:
             self._finish()
@@ -86,7 +86,7 @@ class Acks(NamedTuple):
     pubcomps: list[int]
 
     def encode(self) -> bytes:
-        """All of them in one piece."""
+        """Return all of them in one piece."""
         puback, pubrec, pubcomp = self
         out = encode_ack(PUBACK, puback) if puback else b""
         if pubrec:
@@ -131,7 +131,7 @@ class InboundAcks:
         self.advance()
 
     def receive(self, publishes: list[Publish]) -> tuple[list[Publish], AckGroup | None]:
-        """Take note of messages that arrived together.
+        """Note messages that arrived together.
 
         Returns:
             Those to deliver (without the second copies of QoS 2), and what to call when they are safe; None where
@@ -163,7 +163,7 @@ class InboundAcks:
         return ack_group
 
     def released(self, packet_id: int) -> None:
-        """PUBREL came: the packet id is free again, and PUBCOMP says so."""
+        """Take a PUBREL: the packet id is free again, and PUBCOMP says so."""
         self._first_copy.pop(packet_id, None)
         self._acks.pubcomps.append(packet_id)
 
@@ -208,7 +208,7 @@ class Batch:
 
 
 class Limits(NamedTuple):
-    """What the broker said in CONNACK (MQTT 5), or what 3.1.1 leaves us to assume."""
+    """Limits of the broker: from its CONNACK (MQTT 5), or what 3.1.1 leaves us to assume."""
 
     version: int
     window: int
@@ -344,7 +344,7 @@ class OutboundQueue:
             self.requeue()
 
     def requeue(self) -> None:
-        """Nothing of what is in flight is known to the broker any more: queue it again, before everything else."""
+        """Queue again, before everything else, what is in flight: the broker knows nothing of it any more."""
         for entry in reversed([*self._released.values(), *self._inflight.values()]):
             self._put_back(entry)
         self._released.clear()
@@ -461,14 +461,14 @@ class OutboundQueue:
         return out
 
     def written(self, position: int) -> None:
-        """Take note that the kernel has the stream up to there: QoS 0 is handed over."""
+        """Note that the kernel has the stream up to there: QoS 0 is handed over."""
         unwritten = self._unwritten
         while unwritten and unwritten[0].end <= position:
             run = unwritten.popleft()
             self._through(run.batch, run.count)
 
     def acknowledged(self, kind: int, packet_id: int, reason_code: int) -> None:
-        """PUBACK, PUBREC or PUBCOMP came; what we do not know (an earlier run's) is let go."""
+        """Take a PUBACK, PUBREC or PUBCOMP; one that we do not know (an earlier run's) is ignored."""
         if packet_id in self._again:  # empty but for the moments after a reconnection
             self._again.remove(packet_id)
         if kind == PUBREC and reason_code < 0x80:
@@ -488,7 +488,7 @@ class OutboundQueue:
             self._complete(entry)
 
     def take_finished(self) -> list[Done]:
-        """Callbacks of batches that are through, once."""
+        """Take the callbacks of batches that are through, once."""
         finished = self._finished
         if finished:
             self._finished = []

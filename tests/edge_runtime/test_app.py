@@ -327,12 +327,12 @@ def test_the_budget_is_written_down_while_it_runs(
     assert app.escalator is not None
     saved: list[str] = []
 
-    def remember(name: str, _value: bytes) -> None:
+    def save_state(name: str, _value: bytes) -> None:
         saved.append(name)
         if len(saved) == 4:
             app.stop()
 
-    monkeypatch.setattr(app.escalator, "remember", remember)
+    monkeypatch.setattr(app.escalator, "save_state", save_state)
     in_vain = threading.Timer(PATIENCE_S, app.stop)
     in_vain.start()
     app.run()

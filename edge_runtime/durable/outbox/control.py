@@ -80,7 +80,7 @@ def _do(asked: dict[str, Any], outbox: Outbox) -> dict[str, Any]:
         return {"error": "the request is malformed; use the command of the same version"}
     try:
         if action == "retry":
-            done = outbox.revive(ids)
+            done = outbox.requeue(ids)
         elif action == "drop":
             done = outbox.discard(ids)
         else:

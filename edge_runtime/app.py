@@ -8,12 +8,10 @@ and stopping goes the way of the data, from the sources to the sinks, within the
 from __future__ import annotations
 
 import logging
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from itertools import zip_longest
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -366,9 +364,12 @@ class App:
         for broker_client in held:
             broker_client.close(timeout_s)
 
-    def _publish_model_status(self, status: Mapping[str, object]) -> None:
+    def _publish_status(self, part: str, status: Mapping[str, object]) -> None:
         for broker_client in self._broker_clients.values():
-            broker_client.publish_status("model", status)
+            broker_client.publish_status(part, status)
+
+    def _publish_model_status(self, status: Mapping[str, object]) -> None:
+        self._publish_status("model", status)
 
     def _call_began(self) -> float:
         began = self.fallback_chain.began if self.fallback_chain is not None else 0.0
@@ -387,14 +388,12 @@ class App:
             self._replace_process(handed_over)
 
     def _publish_governor_status(self, status: Mapping[str, object]) -> None:
-        for broker_client in self._broker_clients.values():
-            broker_client.publish_status("governor", status)
+        self._publish_status("governor", status)
         level, reason = status["level"], status["reason"]
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
     def _publish_outbox_status(self, failure_reason: str) -> None:
-        for broker_client in self._broker_clients.values():
-            broker_client.publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
+        self._publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
 
     def _notify_alive(self) -> None:
         """Notify systemd from the loop, so that one that hangs shows no life and is restarted."""
@@ -451,8 +450,7 @@ class App:
     def _idle(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
 
-    # -- models that come and go (`edge_runtime.update.boot.ModelHost`)
-    # -------------------------------------------------
+    # -- models that come and go (`edge_runtime.update.boot.ModelHost`) -----------------------------------------------
 
     def load(self, config: ModelConfig) -> Model:
         """Verify a bundle, try it in a child process, load it: this variant or none."""
@@ -514,23 +512,3 @@ def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClie
     return {
         name: BrokerClient(broker, name, metrics, application=config.name) for name, broker in config.broker.items()
     }
-
-
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, SIGINT and SIGTERM call `stop` once; a second one, of either, ends the process as usual."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        for number in numbers:
-            signal.signal(number, before[number])
-        stop()
-
-    for number in numbers:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, before[number])

@@ -22,13 +22,13 @@ from edge_runtime.clock import Clock
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
-from edge_runtime.durable.window_state import Done, Progress, counted_before
+from edge_runtime.durable.window_state import Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
 

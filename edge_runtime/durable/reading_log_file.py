@@ -3,7 +3,7 @@
 Tables::
 
     turns      one row for each iteration of the loop that took readings; `settled` is what was known then
-    snapshot   one row: all that a fresh start needs in place of the turns up to `seq`, which are gone
+    snapshot   one row: all that a fresh start needs in place of the iterations up to `seq`, which are gone
 
 A commit appends one row to the end of one table, so it writes one page of the log (or as many as the readings need).
 The page is written again by the next commit, into a log that is used over and over: no file grows, no block is
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 APPLICATION_ID = 0x45444A4C
 """``EDJL``, in the database header."""
 PAGE_BYTES = 1024
-"""A turn is small, and its commit writes whole pages behind 24 bytes each: with 4096 a lone reading dirties two blocks
+"""A row is small; its commit writes whole pages behind 24 bytes each: with 4096 a lone reading dirties two blocks
 of the disk and costs 9.2 KB, with 1024 6.3 KB (512: 6.6 KB; 2048: 7.2 KB; measured on ext4)."""
 _CHECKPOINT_PAGES = 1024
 """Log pages after which SQLite copies them into the database: a megabyte, so that the log stays small."""
@@ -63,7 +63,7 @@ _DAMAGE = {
 
 
 class LogEntry(NamedTuple):
-    """Readings that one turn of the loop has accepted."""
+    """Readings that one iteration of the loop has accepted."""
 
     seq: int
     body: bytes
@@ -77,11 +77,11 @@ class Recovered(NamedTuple):
     snapshot: bytes
     """Empty if there is none."""
     seq: int
-    """Of the last turn, or of the snapshot where that is the last."""
+    """Of the last iteration, or of the snapshot where that is the last."""
     entries: list[LogEntry]
     """After the snapshot, in order."""
     acked: int
-    """Windows of turns up to this one are answered and their answers safe, as far as rows after the snapshot say."""
+    """Windows of iterations up to this one are answered and the answers safe, as far as rows after the snapshot say."""
     damaged: int
     """Rows that cannot be used."""
 
@@ -158,7 +158,7 @@ class ReadingLogFile:
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
     def replace(self, contract: str, snapshot: LogEntry) -> None:
-        """Put a snapshot in the place of all turns: it is the state after the last of them.
+        """Put a snapshot in the place of all iterations: it is the state after the last of them.
 
         Raises:
             StoreFull, StoreError: as `append`; what was there before is there still.

@@ -20,7 +20,7 @@ any key that has sent a reading since.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,12 +33,11 @@ from edge_runtime.durable.reading_log_records import decode_readings, decode_sna
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.types import Done
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
 
 log = logging.getLogger(__name__)
-
-Done = Callable[[], None]
 
 
 class Progress:

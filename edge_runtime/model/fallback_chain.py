@@ -18,7 +18,8 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.accelerator_choice import automatic
-from edge_runtime.model.failover import Backend, FallbackChain, Loaded
+from edge_runtime.model.backend import Backend, Loaded
+from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class ProvenVariant(LoadedVariant):
         self._next = 0
 
     def check(self) -> None:
-        """See `edge_runtime.model.failover.Loaded`."""
+        """See `edge_runtime.model.backend.Loaded`."""
         at, self._next = self._next, self._next + _CHECKED
         if self._next >= len(self._inputs):
             self._next = 0

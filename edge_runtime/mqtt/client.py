@@ -24,13 +24,15 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import SUSPICIOUS, VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.connector import Connector
+from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.inbound_queue import InboundQueue
+from edge_runtime.mqtt.outbound_queue import Message, OutboundQueue
 from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
-from edge_runtime.mqtt.session import Done, InboundAcks, Message, OutboundQueue
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import RECONNECT, Retry
+from edge_runtime.types import Done
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused
@@ -248,9 +250,9 @@ class BrokerClient:
 
     def _make_outbound_queue(self) -> OutboundQueue:
         # Here and below: paho is loaded when a connection is wanted, not when a configuration is read.
-        from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
+        from edge_runtime.mqtt import batched, fallback  # noqa: PLC0415
 
-        if self._batched and not connection.CAN_BATCH:
+        if self._batched and not batched.CAN_BATCH:
             logger.warning("broker %s: this paho-mqtt cannot be batched; receiving through its callbacks", self.name)
             self._batched = False
         if not self._batched:
@@ -265,7 +267,7 @@ class BrokerClient:
         )
 
     def _make_connection(self) -> Connection:
-        from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
+        from edge_runtime.mqtt import batched, connection, fallback  # noqa: PLC0415
 
         config = self.config
         # A broker knows a repeated QoS 2 message by what its session remembers; QoS 1 of ours may repeat anyway.
@@ -277,7 +279,7 @@ class BrokerClient:
             will=self._status("offline", "connection lost") if config.status_topic else None,
         )
         if self._batched:
-            return connection.BatchedConnection(config, identity, self)
+            return batched.BatchedConnection(config, identity, self)
         if self._kept is None or self._kept.identity != identity:
             if self._kept is not None and self._outbound_queue is not None:
                 self._outbound_queue.requeue()  # the client that goes takes its session with it

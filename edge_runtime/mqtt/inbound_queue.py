@@ -6,10 +6,10 @@ from collections import deque
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.linger_policy import LingerPolicy
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
-from edge_runtime.mqtt.session import InboundAcks
 
 _OVERHEAD_BYTES = 200
 """What a held message costs besides its payload, roughly."""

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Final
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.inbound_acks import AckGroup
 from edge_runtime.mqtt.packets import Publish, TopicFilter
 from edge_runtime.mqtt.recent import Recent
-from edge_runtime.mqtt.session import AckGroup, Done
 from edge_runtime.system.barrier import Barrier
+from edge_runtime.types import Done
 
 Receive = Callable[[list[Publish], float, Done | None], None]
 """Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""

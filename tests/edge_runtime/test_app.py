@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from edge_runtime import app as app_module
-from edge_runtime.app import App, stopped_by_signals
+from edge_runtime.app import App
 from edge_runtime.clock import Clock, SimulatedClock
 from edge_runtime.cloud import committer, outbox_writer
 from edge_runtime.config import AppConfig, parse
@@ -24,6 +24,7 @@ from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.system.signals import stopped_by_signals
 from tests.edge_runtime.durable.outbox.outboxes import Failing
 from tests.integration.running import PATIENCE_S, answers, streams, write_recording
 from tests.integration.running import load_model as loaded

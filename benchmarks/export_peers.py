@@ -3,9 +3,9 @@
     python -m benchmarks.export_peers [kws ad ic vww] [--json FILE] [--markdown FILE] [--no-install]
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
-then timed in one race on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
+then timed interleaved on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
 asked about inputs that nobody calibrated on. The search (`edge_export.selection.limits`) sees our candidates only; what
-it chose is set against the fastest file of any peer in a race of two.
+it chose is set against the fastest file of any peer in a benchmark of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
 """
@@ -45,7 +45,7 @@ from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EdgeError
 from edge_runtime.hardware.discovery import this_device
-from edge_runtime.tuning.timing import Contender, Plan, Timing, measure, race
+from edge_runtime.tuning.timing import Candidate, Plan, Timing, measure, time_interleaved
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LIMITS = Limits(max_accuracy_drop=0.01)
@@ -59,7 +59,7 @@ _RUNNER = Path(environments.__file__).with_name("quantize_with.py")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A model file in the race.
+    """A model file of the comparison.
 
     Attributes:
         name: with its maker in front.
@@ -196,7 +196,7 @@ def _sqnr(expected: Array, answers: Array) -> float:
 
 
 def compare(network: Network, plan: Plan, shared: Path = SHARED) -> tuple[Report, str, dict[str, Entry]]:
-    """One network: quantise, race, ask, choose.
+    """One network: quantise, time, ask, choose.
 
     Returns:
         The report, the name of what was chosen, and all files that ran by name.
@@ -213,8 +213,8 @@ def compare(network: Network, plan: Plan, shared: Path = SHARED) -> tuple[Report
                 notes.append(made)
             else:
                 entries.append(made)
-    contenders = {entry.name: _contender(entry, inputs) for entry in entries}
-    found = measure(list(contenders.values()), reference="onnx-fp32", threads=[1], plan=plan)
+    candidates = {entry.name: _candidate(entry, inputs) for entry in entries}
+    found = measure(list(candidates.values()), reference="onnx-fp32", threads=[1], plan=plan)
     notes += [f"{name}: not timed, {reason}" for name, reason in found.failed.items()]
     alive = [entry for entry in entries if entry.name not in found.failed]
     answers = ask(alive, inputs, network)
@@ -231,7 +231,7 @@ def compare(network: Network, plan: Plan, shared: Path = SHARED) -> tuple[Report
     for entry in sorted(alive, key=lambda entry: times[entry.name].p50_us):
         if entry.name in answers:
             report.rows.append(_row(entry, chosen, times[entry.name], answers[entry.name]))
-    report.goals += _duels(alive, chosen, times, answers, contenders, plan)
+    report.goals += _duels(alive, chosen, times, answers, candidates, plan)
     report.notes += notes + [f"ours, {name}: lost, {why}" for name, why in choice.lost.items()]
     return report, chosen, {entry.name: entry for entry in alive}
 
@@ -257,8 +257,8 @@ def _row(entry: Entry, chosen: str, timing: Timing, answer: Answers) -> tuple[st
     )
 
 
-def _contender(entry: Entry, inputs: Inputs) -> Contender:
-    return Contender(name=entry.name, engine=entry.engine, model=entry.model, inputs=(inputs.unseen[:32],))
+def _candidate(entry: Entry, inputs: Inputs) -> Candidate:
+    return Candidate(name=entry.name, engine=entry.engine, model=entry.model, inputs=(inputs.unseen[:32],))
 
 
 def _duels(
@@ -266,7 +266,7 @@ def _duels(
     chosen: str,
     times: Mapping[str, Timing],
     answers: Mapping[str, Answers],
-    contenders: Mapping[str, Contender],
+    candidates: Mapping[str, Candidate],
     plan: Plan,
 ) -> Iterator[Goal]:
     """Our choice against the fastest peer of all, and against the fastest whose answers are within the limit."""
@@ -277,7 +277,7 @@ def _duels(
     ) if group}  # fmt: skip
     for name, what in rivals.items():
         duel = replace(plan, rounds=2 * plan.rounds + 1, seed=plan.seed + 1)
-        timing = race([contenders[chosen], contenders[name]], reference=name, plan=duel)[0]
+        timing = time_interleaved([candidates[chosen], candidates[name]], reference=name, plan=duel)[0]
         yield Goal(
             text=f"time of our choice by that of the fastest peer {what}: {chosen} by {name} "
             f"(95 % interval {timing.ratio_low:.3f} to {timing.ratio_high:.3f}; {SLOWER - 1:.0%} are noise)",

@@ -46,7 +46,7 @@ session.invoke()
 _OURS = """
 began = time.process_time()
 import edge_runtime.app
-import edge_runtime.sources.mqtt, edge_runtime.sinks.mqtt, edge_runtime.mqtt.connection, edge_runtime.engines.{module}
+import edge_runtime.sources.mqtt, edge_runtime.sinks.mqtt, edge_runtime.mqtt.batched, edge_runtime.engines.{module}
 spent = time.process_time() - began
 """
 _TELL = """

@@ -49,7 +49,7 @@ import time
 import numpy, orjson, paho.mqtt.client
 began = time.process_time()
 import edge_runtime.app
-import edge_runtime.sources.mqtt, edge_runtime.sinks.mqtt, edge_runtime.mqtt.connection, edge_runtime.engines.{module}
+import edge_runtime.sources.mqtt, edge_runtime.sinks.mqtt, edge_runtime.mqtt.batched, edge_runtime.engines.{module}
 print((time.process_time() - began) * 1e3)
 """
 _COLUMNS = (

@@ -8,12 +8,10 @@ and stopping goes the way of the data, from the sources to the sinks, within the
 from __future__ import annotations
 
 import logging
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from itertools import zip_longest
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAVE_BUDGET_S = 60.0
-"""How often the daily budget is written down: a crash forgets at most this much of what was spent."""
+"""Seconds between two saves of the daily budget: a crash forgets what was spent in this time at most."""
 
 
 class App:
@@ -71,7 +69,7 @@ class App:
         sinks: the same for sinks. Both are opened by `run` and closed with the application.
         notifier: told when it is ready, that it is alive, and when it stops; closed with the rest.
         replace_process: called from another thread when a call into an engine hangs, with what the process that takes
-            this one's place is to be given as `handed_over`. None: the hang is said, and ends when somebody ends it.
+            this one's place is to be given as `handed_over`. None: the hang is logged and goes on.
         handed_over: what the process before this one said when it was replaced.
         rehearsal: it will not be run: updates count no start and change nothing.
 
@@ -184,7 +182,7 @@ class App:
         )
 
     def _outbox(self, stack: ExitStack) -> Outbox | None:
-        """Not opened before `run`: checking a configuration makes no file, and leaves alone one that is in use."""
+        """Build the outbox; `run` opens it, since checking a configuration makes no file and touches none in use."""
         config = self.config.outbox
         if config is None or self.config.cloud is None:
             return None
@@ -226,7 +224,7 @@ class App:
         return counters
 
     def figures(self) -> dict[str, Any]:
-        """Everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
+        """Return everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
         found = self.metrics.snapshot()
         if self.counters is not None:
             found["lifetime"] = self.counters.totals().plain()
@@ -338,14 +336,14 @@ class App:
         return self._drained
 
     def _begin_windows(self) -> None:
-        """Before the first reading; after all that may keep this start from going on."""
+        """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""
         if self._saved is not None:
             self._saved.begin()
         elif self.config.state_file is None and any(part.type != "recording" for part in self.config.source):
             log.info("windows that have begun are lost at a stop; to keep them, add [reading_log] with a path")
 
     def close(self) -> None:
-        """Let go of everything at once, without draining. May be called twice."""
+        """Close everything at once, without draining. May be called twice."""
         if self._watchdog is not None:
             self._watchdog.close()
         for source in self.sources:
@@ -366,16 +364,19 @@ class App:
         for broker_client in held:
             broker_client.close(timeout_s)
 
-    def _publish_model_status(self, status: Mapping[str, object]) -> None:
+    def _publish_status(self, part: str, status: Mapping[str, object]) -> None:
         for broker_client in self._broker_clients.values():
-            broker_client.publish_status("model", status)
+            broker_client.publish_status(part, status)
+
+    def _publish_model_status(self, status: Mapping[str, object]) -> None:
+        self._publish_status("model", status)
 
     def _call_began(self) -> float:
         began = self.fallback_chain.began if self.fallback_chain is not None else 0.0
         return began or (self.updates.began if self.updates is not None else 0.0)
 
     def _hung(self, taken_s: float) -> None:
-        """On the watchdog's thread: the loop's thread is in a call that does not come back."""
+        """Replace this process, on the watchdog's thread: the loop's thread is in a call that does not come back."""
         if self.updates is not None and self.updates.began:  # a candidate's: counted as one of its failed starts
             handed_over: dict[str, object] | None = {}
         else:
@@ -387,17 +388,15 @@ class App:
             self._replace_process(handed_over)
 
     def _publish_governor_status(self, status: Mapping[str, object]) -> None:
-        for broker_client in self._broker_clients.values():
-            broker_client.publish_status("governor", status)
+        self._publish_status("governor", status)
         level, reason = status["level"], status["reason"]
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
     def _publish_outbox_status(self, failure_reason: str) -> None:
-        for broker_client in self._broker_clients.values():
-            broker_client.publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
+        self._publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
 
     def _notify_alive(self) -> None:
-        """From the loop, so that one that hangs shows none and is started anew."""
+        """Notify systemd from the loop, so that one that hangs shows no life and is restarted."""
         if self._notifier.interval_s:
             self._notifier.alive()
             self.loop.call_every(self._notifier.interval_s, self._notifier.alive)
@@ -414,9 +413,9 @@ class App:
         for source in self.sources:
             source.pause()
         self.pipeline.flush()
-        while not self._settled() and self.clock.monotonic() < until:
+        while not self._idle() and self.clock.monotonic() < until:
             self.loop.iterate(0.05)
-        self._drained = self._settled()
+        self._drained = self._idle()
         if self.escalator is not None:
             self._save_budget()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
@@ -448,11 +447,10 @@ class App:
                     queued, self.outbox.path, self.outbox.path,
                 )  # fmt: skip
 
-    def _settled(self) -> bool:
+    def _idle(self) -> bool:
         return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
 
-    # -- models that come and go (`edge_runtime.update.boot.ModelHost`)
-    # -------------------------------------------------
+    # -- models that come and go (`edge_runtime.update.boot.ModelHost`) -----------------------------------------------
 
     def load(self, config: ModelConfig) -> Model:
         """Verify a bundle, try it in a child process, load it: this variant or none."""
@@ -475,7 +473,7 @@ class App:
         fallback_chain.open(self.loop, self._publish_model_status)
 
     def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
-        """Take note of the model that answers now."""
+        """Note the model that answers now."""
         self.model, self.fallback_chain = model, fallback_chain
         if self.governor is not None:
             self.governor.follow(fallback_chain)
@@ -483,7 +481,7 @@ class App:
     # -- the outbox, and the budget that outlives a restart in it ----------------------------------------------------
 
     def _open_outbox(self) -> None:
-        """Whatever ails its disk ends nothing: answers are given, and hard cases counted, until it can be opened."""
+        """Open the outbox; a disk that fails ends nothing: hard cases are counted as dropped until it can be opened."""
         if self.outbox is None or self.escalator is None:
             return
         try:
@@ -493,7 +491,7 @@ class App:
             raise
         except StoreError as error:
             self.escalator.begin_without_outbox(error)
-            self.escalator.recall("budget", self._restore_budget)
+            self.escalator.load_state("budget", self._restore_budget)
 
     def _restore_budget(self, saved: bytes | None) -> None:
         self._budget_known = True
@@ -502,7 +500,7 @@ class App:
 
     def _save_budget(self) -> None:
         if self.escalator is not None and self._budget_known:
-            self.escalator.remember("budget", orjson.dumps(self.budget.state()))
+            self.escalator.save_state("budget", orjson.dumps(self.budget.state()))
 
 
 def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClient]:
@@ -514,23 +512,3 @@ def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClie
     return {
         name: BrokerClient(broker, name, metrics, application=config.name) for name, broker in config.broker.items()
     }
-
-
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, SIGINT and SIGTERM call `stop` once; a second one, of either, ends the process as usual."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        for number in numbers:
-            signal.signal(number, before[number])
-        stop()
-
-    for number in numbers:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, before[number])

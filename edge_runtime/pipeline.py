@@ -44,10 +44,10 @@ log = logging.getLogger(__name__)
 
 
 class Escalation(Protocol):
-    """Takes hard cases and sees to it that each of them is answered, dropped by a stated policy, or buried."""
+    """Takes hard cases and sees to it that each of them is answered, dropped by a stated policy, or a dead letter."""
 
     def refuses(self) -> str:
-        """Under which name a case would be dropped now, so that none is paid for; empty when it would be taken."""
+        """Return the reason for which a case would be dropped now, so that none is paid for; empty if it is taken."""
         ...
 
     def takes_short(self) -> bool:
@@ -174,17 +174,17 @@ class Pipeline:
         self.flush_iteration()
 
     def recover(self, contract: InputContract, config: WindowConfig) -> None:
-        """Go on where the run before ended, as far as a reading log has it, by answering its last windows.
+        """Continue where the run before ended, as far as a reading log has it, by answering its last windows.
 
         Raises:
-            StoreError: the reading log's file is somebody else's, or its path or permissions are wrong.
+            StoreError: the reading log's file is another program's, or its path or permissions are wrong.
         """
         if self._reading_log is not None:
             self._answer_first(*self._reading_log.recover(contract, config, self._windower, self._answer_first))
 
-    def _answer_first(self, windows: list[Window], settled: Done) -> None:
+    def _answer_first(self, windows: list[Window], done: Done) -> None:
         self._ready += windows
-        self._waiting.append(settled)
+        self._waiting.append(done)
 
     def save(self, timeout_s: float) -> None:
         """Save begun windows and their context, after the last iteration."""
@@ -194,8 +194,8 @@ class Pipeline:
     def answer_every(self, n: int) -> None:
         """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
 
-        Which ones is a matter of their number, so the same stream is thinned the same way on every run; the keys take
-        iterations, so that the load is spread.
+        The choice follows their number, so the same stream is thinned the same way on every run; the keys alternate, so
+        that the load is spread.
         """
         self._every = n
 
@@ -211,9 +211,9 @@ class Pipeline:
         """Answer all windows that this iteration made ready."""
         if (
             self._reading_log is not None
-            and (settled := self._reading_log.flush_iteration(self._ready, self._windower)) is not None
+            and (done := self._reading_log.flush_iteration(self._ready, self._windower)) is not None
         ):
-            self._waiting.append(settled)
+            self._waiting.append(done)
         if not self._ready:
             return
         windows, self._ready = self._ready, []
@@ -328,7 +328,7 @@ class Pipeline:
     def _unanswered(
         self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard]
     ) -> None:
-        """Nothing on the device can answer these: ask the cloud, within the budget, or count them.
+        """Ask the cloud for windows that nothing on the device can answer, within the budget; count the others.
 
         The stream goes on. What is published says so: no label, no scores, and `variant` is ``none``.
         """
@@ -355,7 +355,7 @@ class Pipeline:
         self._metrics.counts["hard_total"] += len(windows)
 
     def _latencies_ms(self, received: Sequence[float], began: float, ended: float) -> list[float]:
-        """Milliseconds from arrival to answer of each window; windows of one arrival are counted in one go."""
+        """Measure milliseconds from arrival to answer of each window; windows of one arrival are counted together."""
         latencies: list[float] = []
         for arrived, together in itertools.groupby(received):
             n = len(list(together))
@@ -407,7 +407,7 @@ class Pipeline:
         self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))
 
     def _hold(self, answers: Sequence[Prediction], held: dict[str, _Held]) -> list[Prediction]:
-        """Part the answers that leave at once from those that wait for a commit, which are put into `held` by key."""
+        """Return the answers that leave at once; those that wait for a commit are put into `held` by key."""
         now = []
         for answer in answers:
             one = held.get(answer.key)
@@ -443,7 +443,7 @@ class Pipeline:
         join = Join(len(self._sinks) + 1, done)
         for sink in self._sinks:
             sink.send(answers, join)
-        join()  # with no sink there is nobody else to report
+        join()  # with no sink no other reports
 
     def _iteration_ended(self) -> None:
         self._open_iterations -= 1

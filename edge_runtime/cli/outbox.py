@@ -293,7 +293,7 @@ def _apply(config: OutboxConfig, action: Action, ids: list[str], timeout_s: floa
     clock = SystemClock()
     try:
         with Outbox(config, clock) as outbox:
-            return outbox.revive(ids) if action == "retry" else outbox.discard(ids)
+            return outbox.requeue(ids) if action == "retry" else outbox.discard(ids)
     except StoreInUse:
         return sum(ask(config.path, action, part, clock, timeout_s) for part in _parts(ids, MAX_IDS))
 

@@ -59,12 +59,13 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay everything, then say what became of it."""
-    from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.app import App  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.config import AppConfig  # noqa: PLC0415
     from edge_runtime.embedding import single_variant  # noqa: PLC0415
     from edge_runtime.sinks.jsonl import JsonlSinkConfig  # noqa: PLC0415
     from edge_runtime.sinks.stdout import StdoutSinkConfig  # noqa: PLC0415
     from edge_runtime.sources.recording import RecordingConfig  # noqa: PLC0415
+    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
     from edge_runtime.windowing.config import WindowConfig  # noqa: PLC0415
 
     if options.out is not None and options.out.exists():

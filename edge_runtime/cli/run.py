@@ -53,9 +53,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.app import App  # noqa: PLC0415
     from edge_runtime.system import malloc  # noqa: PLC0415
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
+    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
     if options.check:  # measuring takes a while, and would be remembered

@@ -74,12 +74,12 @@ def _allow_files(number: int) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal comes."""
-    from edge_runtime.app import stopped_by_signals  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.model.config import ModelConfig  # noqa: PLC0415
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
     from edge_runtime.server.bundle_model import served_model  # noqa: PLC0415
     from edge_runtime.server.server import ServeConfig, Server  # noqa: PLC0415
+    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
     try:
         config = ServeConfig(

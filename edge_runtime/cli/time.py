@@ -7,7 +7,7 @@ from typing import Any
 
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
-from edge_runtime.tuning.timing.race import Plan
+from edge_runtime.tuning.timing.interleaved import Plan
 
 
 def add(commands: Any) -> None:

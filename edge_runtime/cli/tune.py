@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         if options.forget:
             compile_cache.discard(compile_cache.compiled_of(compiled, bundle))
             try:
-                found = results.forget(bundle, path, machine)
+                found = results.delete_tuning(bundle, path, machine)
             except OSError as error:
                 raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
             if options.json:
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
                 compiled.rmdir()
         why = ""
         try:
-            results.remember(tuning, bundle, path, machine)
+            results.save_tuning(tuning, bundle, path, machine)
         except OSError as error:
             why = error.strerror or type(error).__name__
     if options.json:

@@ -65,8 +65,8 @@ class Committer:
         self._again_at = 0.0
         self._answers: dict[str, bytes] = {}  # to cases that are still in the outbox
         self._published: list[int] = []  # closings that are still listed there
-        self._unsettled_warned = False
-        self._recalls: list[tuple[str, Then]] = []
+        self._unacked_warned = False
+        self._loads: list[tuple[str, Then]] = []
         self.failure_reason = ""
         """Why nothing is accepted now; empty while it works."""
         metrics.gauges["outbox_accepting"] = 1.0
@@ -106,7 +106,7 @@ class Committer:
         log.warning("outbox: %d hard cases are dropped: %s", len(dropped), self.failure_reason)
         return refused | dict.fromkeys(dropped, "outbox_error")
 
-    def settle(self, answers: Mapping[str, bytes], published: Sequence[int]) -> None:
+    def ack(self, answers: Mapping[str, bytes], published: Sequence[int]) -> None:
         """Take out of the outbox what the sinks have, now or as soon as the disk takes it.
 
         Until then the cases stay in flight, so that the cloud is not asked for them again, and no more closings are
@@ -122,17 +122,17 @@ class Committer:
             return
         try:
             if self._answers:
-                self._outbox.delivered(list(self._answers), self._answers)
+                self._outbox.ack(list(self._answers), self._answers)
                 self._answers = {}
             if self._published:
                 self._outbox.published(self._published)
                 self._published = []
         except StoreError as error:
-            if not self._unsettled_warned:
+            if not self._unacked_warned:
                 log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._answers), error)
-            self._unsettled_warned = True
+            self._unacked_warned = True
         else:
-            self._unsettled_warned = False
+            self._unacked_warned = False
 
     def closings(self, limit: int) -> list[Closing]:
         """Read closings that the sinks have still to be told of; none while the disk fails."""
@@ -144,7 +144,7 @@ class Committer:
             log.debug("outbox: the final messages cannot be read: %s", error)
             return []
 
-    def remember(self, name: str, value: bytes) -> None:
+    def save_state(self, name: str, value: bytes) -> None:
         """Keep a small value; a failure costs no more than the value."""
         if self.failure_reason:
             return
@@ -153,9 +153,9 @@ class Committer:
         except StoreError as error:
             log.warning("outbox: the %s could not be saved: %s", name, error)
 
-    def recall(self, name: str, then: Then) -> None:
+    def load_state(self, name: str, then: Then) -> None:
         """Read a small value, as soon as the outbox works."""
-        self._recalls.append((name, then))
+        self._loads.append((name, then))
 
     def wait_s(self) -> float:
         """Seconds until `look` is worth calling, while the disk fails; 0 when it is now."""
@@ -174,16 +174,16 @@ class Committer:
             self._metrics.gauges["outbox_accepting"] = 1.0
             log.warning("outbox: the disk works again, hard cases are accepted")
             self._on_status("")
-        if self._recalls and not self.failure_reason:
-            self._answer_recalls()
+        if self._loads and not self.failure_reason:
+            self._answer_loads()
 
-    def _answer_recalls(self) -> None:
-        recalls, self._recalls = self._recalls, []
-        for name, then in recalls:
+    def _answer_loads(self) -> None:
+        loads, self._loads = self._loads, []
+        for name, then in loads:
             try:
                 value = self._outbox.get_state(name)
             except StoreError:
-                self._recalls.append((name, then))
+                self._loads.append((name, then))
             else:
                 then(value)
 

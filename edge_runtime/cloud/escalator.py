@@ -149,11 +149,11 @@ class Escalator:
         wall = self._clock.wall()
         self.writer.submit(Submission(cases, [self._case(case, wall) for case in cases], done))
 
-    def remember(self, name: str, value: bytes) -> None:
+    def save_state(self, name: str, value: bytes) -> None:
         """Write a small value down beside the cases, for the next start; a failure costs no more than the value."""
         self.writer.save_state(name, value)
 
-    def recall(self, name: str, then: Then) -> None:
+    def load_state(self, name: str, then: Then) -> None:
         """Read a small value that was written down, as soon as the outbox works; `then` is called on the loop."""
         self.writer.load_state(name, then)
 

@@ -190,10 +190,10 @@ class Forwarder:
                 self._outbox.release(ids)
                 return
             self._refusals.refused(ids[0], history)
-            if decision is Decision.BURY:
+            if decision is Decision.DEAD_LETTER:
                 log.warning("hard case %s goes to the dead letters: %s", ids[0], error)
                 reason = error.reason if isinstance(error, UnaskableCase) else "rejected"
-                self._outbox.bury(ids, reason, str(error))
+                self._outbox.move_to_dead_letters(ids, reason, str(error))
                 self._refusals.forget(ids)
                 return
         self._outbox.retry(ids, self._delay_s(cases, error, decision), str(error))

@@ -134,12 +134,12 @@ class OutboxWriter:
 
     def _after_commit(self, jobs: Sequence[_Job]) -> None:
         self._committer.look()
-        self._settle([job for job in jobs if isinstance(job, _Acked)])
+        self._ack([job for job in jobs if isinstance(job, _Acked)])
         for job in jobs:
             if isinstance(job, _Save):
-                self._committer.remember(job.name, job.value)
+                self._committer.save_state(job.name, job.value)
             elif isinstance(job, _Load):
-                self._committer.recall(job.name, job.then)
+                self._committer.load_state(job.name, job.then)
         if self.commits.closing:
             return  # what is published now could not be acknowledged any more
         if not self._publishing and (closings := self._committer.closings(_CLOSINGS_AT_ONCE)):
@@ -147,7 +147,7 @@ class OutboxWriter:
             self._loop.call_soon_threadsafe(lambda: self._publish_closings(closings))
         self._serve_requests()
 
-    def _settle(self, acked: Sequence[_Acked]) -> None:
+    def _ack(self, acked: Sequence[_Acked]) -> None:
         answers: dict[str, bytes] = {}
         closings: list[int] = []
         for job in acked:
@@ -155,4 +155,4 @@ class OutboxWriter:
             closings += job.closings
         if closings:
             self._publishing = False  # the next ones may go
-        self._committer.settle(answers, closings)
+        self._committer.ack(answers, closings)

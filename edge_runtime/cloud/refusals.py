@@ -43,7 +43,7 @@ class Decision(Enum):
     """The model is not there, or does not fit. Only people can mend that: keep the cases, ask rarely."""
     SPLIT = "split"
     """Ask for each of them alone: one bad case must not take the others with it."""
-    BURY = "bury"
+    DEAD_LETTER = "dead_letter"
     """The case's own fault: to the dead letters."""
     RETRY = "retry"
     """Later; the others go on."""
@@ -74,9 +74,10 @@ def decide(error: CloudError | ConfigError, history: History, *, unreadable_atte
     2. The request was not made because the model is missing or does not fit, or a model that has not been seen to fit
        refuses: MISFIT.
     3. Several cases were asked together: SPLIT.
-    4. The device itself cannot ask for the case: BURY.
-    5. Its content was refused before, and another case was answered well since: BURY.
-    6. It was refused, or answered with nonsense, `unreadable_attempts` times with a good answer between each two: BURY.
+    4. The device itself cannot ask for the case: DEAD_LETTER.
+    5. Its content was refused before, and another case was answered well since: DEAD_LETTER.
+    6. It was refused, or answered with nonsense, `unreadable_attempts` times with a good answer between each two:
+       DEAD_LETTER.
     7. Another single case was refused, and none answered well since: HOLD.
     8. Otherwise: RETRY.
 
@@ -92,9 +93,9 @@ def decide(error: CloudError | ConfigError, history: History, *, unreadable_atte
     if history.cases > 1:
         return Decision.SPLIT  # rule 3
     if isinstance(error, UnaskableCase):
-        return Decision.BURY  # rule 4
+        return Decision.DEAD_LETTER  # rule 4
     if history.answered_since and (error.status in FINAL_STATUS or history.counted >= unreadable_attempts):
-        return Decision.BURY  # rules 5 and 6
+        return Decision.DEAD_LETTER  # rules 5 and 6
     return Decision.HOLD if history.in_a_row else Decision.RETRY  # rules 7 and 8
 
 

@@ -20,7 +20,7 @@ from typing import TextIO
 import numpy as np
 
 from edge_runtime import config as configuration
-from edge_runtime.app import App, stopped_by_signals
+from edge_runtime.app import App
 from edge_runtime.bundle.variants import arrange
 from edge_runtime.clock import SystemClock
 from edge_runtime.config import AppConfig
@@ -32,6 +32,7 @@ from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
+from edge_runtime.system.signals import stopped_by_signals
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import cut_recording
 

@@ -15,7 +15,7 @@ CHECKPOINT_PAGES = 1000
 
 GROUP_CASES = 256
 GROUP_BYTES = 2**20
-"""What one transaction may hold; a longer `put` or settlement becomes several, which bounds the log."""
+"""Limits of one transaction; a longer `put` or `ack` becomes several, which bounds the log."""
 
 WhenFull = Literal["reject", "drop_oldest", "drop_least_valuable"]
 
@@ -91,13 +91,13 @@ class ReadingLogConfig:
     path: Path
     """A file beside which SQLite keeps its log; its folder must exist."""
     max_bytes: int = 64 * 2**20
-    """What the file may have: about twice the windows that all keys have begun, and a megabyte."""
+    """Most bytes of the file: about twice the windows that all keys have begun, and a megabyte."""
     commit_wait_ms: float = 0.0
-    """How long a commit waits for further turns. 0: as long as the commit before it takes. More writes less, and lets
-    the broker wait for its acknowledgements."""
+    """Milliseconds that a commit waits for further iterations. 0: as long as the commit before it takes. More writes
+    less, and lets the broker wait for its acknowledgements."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 2**20:
-            raise ValueError("journal max_bytes must be at least 1048576 (1 MiB)")
+            raise ValueError("reading_log max_bytes must be at least 1048576 (1 MiB)")
         if not 0 <= self.commit_wait_ms <= 1000:
-            raise ValueError("journal commit_wait_ms must be 0 to 1,000")
+            raise ValueError("reading_log commit_wait_ms must be 0 to 1,000")

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The file has two slots of 4,096 bytes, allocated when it is made. They are written in turns, in place.
+1. The file has two slots of 4,096 bytes, allocated when it is made. They are written alternately, in place.
 2. A slot is ``EDCT``, a CRC-32 of what follows, a sequence number, the length of a JSON object, and that object. The
    slot with the highest number and a right checksum counts: a write that was torn costs itself alone.
 3. A thread of its own writes: within a second where a drop was counted, within ten where anything else was.

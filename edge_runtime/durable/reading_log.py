@@ -1,4 +1,4 @@
-"""Durable ingest: readings are written down before they are acknowledged, and what they began goes on after a crash.
+"""Reading log: a write-ahead log of readings, written before they are acknowledged and replayed after a crash.
 
 The loop hands over one row for each iteration; a thread of its own, which mostly waits for the disk, commits whatever
 has been handed over meanwhile in one transaction (group commit), and the loop hears of it. When the rows outweigh the
@@ -22,13 +22,13 @@ from edge_runtime.clock import Clock
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
-from edge_runtime.durable.window_state import Done, Progress, counted_before
+from edge_runtime.durable.window_state import Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
 
@@ -42,7 +42,7 @@ _COMPACT_BYTES: Final = 1 << 20
 _ATTEMPTS: Final = 3
 """Commits of the same rows before they are given up; between them a moment for the disk."""
 _AGAIN_S: Final = 5.0
-"""How long a disk that failed is left alone."""
+"""Seconds until a disk that failed is tried again."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Commit:
     """An iteration on its way to the disk."""
 
     entry: LogEntry
-    settled: int
+    acked: int
     readings: int
     done: list[Done]
     contract: str = ""
@@ -161,12 +161,12 @@ class ReadingLog:
             self._commits.start()
             return [], lambda: None
         with counted_before(self._metrics):
-            windows, readings, settled = self._progress.restore(left, windower)
+            windows, readings, acked = self._progress.restore(left, windower)
         self._count(windows, readings)
         self._metrics.gauges["reading_log_durable"] = 1.0
         self._commits.start()
         self._submit_snapshot(windower)
-        return windows, settled
+        return windows, acked
 
     def _count(self, windows: Sequence[Window], readings: int) -> None:
         self._metrics.counts["windows_total"] += len(windows)
@@ -177,7 +177,7 @@ class ReadingLog:
         if self._spec is None or self._late is None:
             return
         begun = Windower(self._spec, self._window_config, Metrics())  # its own counts: the run before has counted them
-        windows, readings, settled = self._progress.restore(left, begun)
+        windows, readings, acked = self._progress.restore(left, begun)
         self._count(windows, readings)
         self._metrics.counts["window_restarts_total"] += len(begun)
         log.warning(
@@ -185,7 +185,7 @@ class ReadingLog:
             len(windows), len(begun),
         )  # fmt: skip
         if windows:
-            self._late(windows, settled)
+            self._late(windows, acked)
         self._commits.put(_TakenOver())
         self._again_at = 0.0  # a snapshot, at the end of this iteration
 
@@ -235,7 +235,7 @@ class ReadingLog:
             return None
         readings, self._readings = self._readings, []
         done, self._done = self._done, []
-        settled = self._progress.hold(windows)
+        acked = self._progress.hold(windows)
         if self._broken:
             self._metrics.counts["reading_log_skipped_total"] += len(readings)
             for one in done:
@@ -247,10 +247,10 @@ class ReadingLog:
             self._bytes += len(body)
             self._pending += 1
             entry = LogEntry(self._progress.seq, body)
-            self._commits.put(_Commit(entry, self._progress.settled, len(readings), done))
+            self._commits.put(_Commit(entry, self._progress.acked, len(readings), done))
             if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
                 self._submit_snapshot(windower)
-        return settled
+        return acked
 
     def _submit_snapshot(self, windower: Windower) -> None:
         self._again_at = self._clock.monotonic() + _AGAIN_S
@@ -313,7 +313,7 @@ class ReadingLog:
                 if last.contract:
                     self._file.replace(last.contract, last.entry)
                 else:
-                    self._file.append([commit.entry for commit in commits], last.settled)
+                    self._file.append([commit.entry for commit in commits], last.acked)
             except StoreError as error:
                 failure = error
                 self._commits.pause(0.05 * (attempt + 1))

@@ -2,8 +2,8 @@
 
 Tables::
 
-    turns      one row for each turn of the loop that took readings; `settled` is what was known then
-    snapshot   one row: all that a fresh start needs in place of the turns up to `seq`, which are gone
+    turns      one row for each iteration of the loop that took readings; `settled` is what was known then
+    snapshot   one row: all that a fresh start needs in place of the iterations up to `seq`, which are gone
 
 A commit appends one row to the end of one table, so it writes one page of the log (or as many as the readings need).
 The page is written again by the next commit, into a log that is used over and over: no file grows, no block is
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 APPLICATION_ID = 0x45444A4C
 """``EDJL``, in the database header."""
 PAGE_BYTES = 1024
-"""A turn is small, and its commit writes whole pages behind 24 bytes each: with 4096 a lone reading dirties two blocks
+"""A row is small; its commit writes whole pages behind 24 bytes each: with 4096 a lone reading dirties two blocks
 of the disk and costs 9.2 KB, with 1024 6.3 KB (512: 6.6 KB; 2048: 7.2 KB; measured on ext4)."""
 _CHECKPOINT_PAGES = 1024
 """Log pages after which SQLite copies them into the database: a megabyte, so that the log stays small."""
@@ -63,7 +63,7 @@ _DAMAGE = {
 
 
 class LogEntry(NamedTuple):
-    """Readings that one turn of the loop has accepted."""
+    """Readings that one iteration of the loop has accepted."""
 
     seq: int
     body: bytes
@@ -77,17 +77,17 @@ class Recovered(NamedTuple):
     snapshot: bytes
     """Empty if there is none."""
     seq: int
-    """Of the last turn, or of the snapshot where that is the last."""
+    """Of the last iteration, or of the snapshot where that is the last."""
     entries: list[LogEntry]
     """After the snapshot, in order."""
-    settled: int
-    """Windows of turns up to this one are answered and their answers safe, as far as rows after the snapshot say."""
+    acked: int
+    """Windows of iterations up to this one are answered and the answers safe, as far as rows after the snapshot say."""
     damaged: int
     """Rows that cannot be used."""
 
 
 def _checksum(seq: int, beside: int | str, body: bytes) -> int:
-    """Of a row; `beside` is how much was settled, or a snapshot's contract."""
+    """Of a row; `beside` is how much was acked, or a snapshot's contract."""
     return zlib.crc32(body, zlib.crc32(f"{seq} {beside}".encode()))
 
 
@@ -113,7 +113,7 @@ class ReadingLogFile:
         """Read what the run before has left. A file that is damaged is set aside, and nothing of it is left.
 
         Raises:
-            StoreInUse, StoreUnusable: somebody else has the file, or it is another program's; its folder is missing or
+            StoreInUse, StoreUnusable: another process has the file, it is another program's; its folder is missing or
                 forbidden.
             StoreError: the disk is full, read-only or failing; that may pass.
         """
@@ -144,8 +144,8 @@ class ReadingLogFile:
         log.error("the reading log is damaged (%s), what it held is lost; the file is %s", damage, aside)
         return Recovered("", b"", 0, [], 0, 1)
 
-    def append(self, entries: Sequence[LogEntry], settled: int) -> None:
-        """Make turns durable.
+    def append(self, entries: Sequence[LogEntry], acked: int) -> None:
+        """Make iterations durable.
 
         Raises:
             StoreFull: no room on the disk, or under `max_bytes`.
@@ -154,11 +154,11 @@ class ReadingLogFile:
         self._notice_removal()
         if self._headless:
             raise StoreError(f"the reading log {self._path} is recreated: a snapshot comes first")
-        rows = [(entry.seq, settled, _checksum(entry.seq, settled, entry.body), entry.body) for entry in entries]
+        rows = [(entry.seq, acked, _checksum(entry.seq, acked, entry.body), entry.body) for entry in entries]
         self._transact([("INSERT INTO turns VALUES (?,?,?,?)", row) for row in rows])
 
     def replace(self, contract: str, snapshot: LogEntry) -> None:
-        """Put a snapshot in the place of all turns: it is the state after the last of them.
+        """Put a snapshot in the place of all iterations: it is the state after the last of them.
 
         Raises:
             StoreFull, StoreError: as `append`; what was there before is there still.
@@ -185,7 +185,7 @@ class ReadingLogFile:
             self._owner = None
 
     def _notice_removal(self) -> None:
-        """Begin a new file where somebody has deleted this one; it begins with a snapshot."""
+        """Begin a new file where this one was deleted; it begins with a snapshot."""
         if self._db is None or not is_removed(self._path, self._identity):
             return
         log.error("the reading log %s was removed while it was in use; it is written again", self._path)
@@ -260,19 +260,17 @@ class ReadingLogFile:
                 raise sqlite3.DatabaseError("the snapshot fails its checksum")
         entries: list[LogEntry] = []
         rows = db.execute(_TURNS, (at,)).fetchall()
-        settled = 0
+        acked = 0
         for seq, known, crc, body in rows:
             # Rows of version 0.1 were written without `settled` in their checksum.
             whole = body is not None and crc in {_checksum(seq, known, body), _checksum(seq, "", body)}
             if not whole or (at and seq != at + len(entries) + 1):
-                log.error(
-                    "the reading log is damaged: %d of %d turns cannot be used", len(rows) - len(entries), len(rows)
-                )
+                log.error("reading log: damaged: unusable=%d rows=%d", len(rows) - len(entries), len(rows))
                 break
             entries.append(LogEntry(seq, body))
-            settled = max(settled, known or 0)
+            acked = max(acked, known or 0)
         last = rows[-1][0] if rows else at
-        return Recovered(contract, snapshot, last, entries, settled, len(rows) - len(entries))
+        return Recovered(contract, snapshot, last, entries, acked, len(rows) - len(entries))
 
     def _lock(self) -> int:
         """Lock a file beside the database, as the outbox does (`edge_runtime.durable.outbox.open_db.lock`)."""

@@ -42,7 +42,7 @@ class _Blobs:
 
 
 def encode_readings(readings: Sequence[Reading]) -> bytes:
-    """Encode the readings of a turn: one stamp a reading, or one a sample."""
+    """Encode the readings of an iteration: one stamp a reading, or one a sample."""
     heads: list[Any] = []
     blobs: list[bytes] = []
     for key, t, values, period in readings:
@@ -66,7 +66,7 @@ def decode_readings(body: bytes) -> list[Reading]:
 
 
 def encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyState]) -> bytes:
-    """Windows with the number of their turn, and what `Windower.state` gave."""
+    """Windows with the number of their iteration, and what `Windower.state` gave."""
     blobs: list[bytes] = []
 
     def block(times: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> int:

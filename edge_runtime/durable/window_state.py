@@ -10,7 +10,7 @@ Rules of the file, for ``durability = "window"``:
 2. A start restores it. Completed windows are answered again, under the same ids.
 3. Before the first reading is taken, the snapshot is replaced by the completed windows alone, and by nothing once their
    answers are safe. A snapshot is true only until the next reading is acknowledged: used after a crash, it would bridge
-   acknowledged readings that nobody has any more, and answer a window again with other values.
+   acknowledged readings that are gone, and answer a window again with other values.
 4. A start that fails before a reading is taken leaves the snapshot as it is.
 
 So a crash costs the windows that had begun. A snapshot now and then would not change that: by rule 3 it is of no use to
@@ -20,7 +20,7 @@ any key that has sent a reading since.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,12 +33,11 @@ from edge_runtime.durable.reading_log_records import decode_readings, decode_sna
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.types import Done
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
 
 log = logging.getLogger(__name__)
-
-Done = Callable[[], None]
 
 
 class Progress:
@@ -75,7 +74,7 @@ class Progress:
         return lambda: self._forget(seq)
 
     @property
-    def settled(self) -> int:
+    def acked(self) -> int:
         """All windows of the iterations up to this one are answered, and their answers safe."""
         return next(iter(self._open), self.seq + 1) - 1
 
@@ -97,23 +96,23 @@ class Progress:
             windows, readings = self._replay(left, windower)
         elif left.snapshot or left.entries:
             log.warning("the reading log %s was written for other windows and is recreated", self._path)
-        settled = self.hold(windows)  # as if an iteration had completed them now
-        return windows, readings, settled or _nothing
+        acked = self.hold(windows)  # as if an iteration had completed them now
+        return windows, readings, acked or _nothing
 
     def _replay(self, left: Recovered, windower: Windower) -> tuple[list[Window], int]:
         held, states = decode_snapshot(left.snapshot)
         windower.restore(states)
         received = self._clock.monotonic()
-        windows = [window._replace(received=received) for seq, window in held if seq > left.settled]
+        windows = [window._replace(received=received) for seq, window in held if seq > left.acked]
         readings = 0
         for entry in left.entries:
             replayed = decode_readings(entry.body)
             readings += len(replayed)
             completed = windower.push(replayed, received)
-            if entry.seq > left.settled:
+            if entry.seq > left.acked:
                 windows += completed
         log.info(
-            "reading log: %d keys, %d readings and %d windows go on where the run before ended",
+            "reading log: restored the run before: keys=%d readings=%d windows=%d",
             len(windower), readings, len(windows),
         )  # fmt: skip
         return windows, readings
@@ -189,13 +188,13 @@ class SavedWindows:
             return [], _nothing
         self._held = bool(left.snapshot or left.entries)
         with counted_before(self._metrics):
-            windows, _, settled = self._progress.restore(left, windower)
+            windows, _, acked = self._progress.restore(left, windower)
         self._metrics.counts["windows_total"] += len(windows)
         if not windows:
-            return [], settled
+            return [], acked
 
         def safe() -> None:
-            settled()
+            acked()
             if not self._stopped:  # else it would take the place of what was saved since
                 self._replace("", None)
 

@@ -1,6 +1,6 @@
-"""The accelerator that answers where the configuration names none: one that has won on this very machine.
+"""Choice of the accelerator where the configuration names none: the one that has won on this very machine.
 
-`edge-runtime tune` writes down what it measured in a file that whoever may write beside the bundle may change, and the
+`edge-runtime tune` saves what it measured in a file that any user who may write beside the bundle can change, and the
 options of an accelerator can name libraries to load. So a name is all that is taken from that file: engine, providers
 and options are what the machine's own profile has under it, and a name that the profile lacks is refused.
 """
@@ -91,12 +91,12 @@ def expected(config: ModelConfig) -> dict[str, dict[str, str]]:
         return config.accelerators or {}
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
-    from edge_runtime.tuning.results import file_for, recall  # noqa: PLC0415
+    from edge_runtime.tuning.results import file_for, load_tuning  # noqa: PLC0415
 
     try:
         trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
         with open_bundle(config.bundle, trusted=trusted) as bundle:
-            found = _winner(bundle, recall(bundle, config.tuned or file_for(config.bundle)), config)
+            found = _winner(bundle, load_tuning(bundle, config.tuned or file_for(config.bundle)), config)
     except (EdgeError, OSError) as error:
         log.debug("%s cannot be looked into: %s", config.bundle, error)
         return {}

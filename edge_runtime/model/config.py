@@ -1,4 +1,4 @@
-"""The table ``[model]``: which model runs, and how."""
+"""Settings of the table ``[model]``: the model that runs, and how."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_runtime.engines.config import Isolate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Which model runs, and how."""
+    """Model that runs, and how."""
 
     bundle: Path
     trusted_keys: tuple[Path, ...] = ()
@@ -22,9 +22,9 @@ class ModelConfig:
     """Name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine, or the first
     that it can run."""
     tuned: Path | None = None
-    """File that remembers what was measured; None: ``watch.edge.tuned.json`` beside ``watch.edge``."""
+    """File of the figures of `edge-runtime tune`; None: ``watch.edge.tuned.json`` beside ``watch.edge``."""
     tune_at_start_s: float = 0.0
-    """How long the first start may take to measure, where nothing is remembered; 0 leaves it to `edge-runtime tune`."""
+    """How long the first start may take to measure, where there are no figures; 0 leaves it to `edge-runtime tune`."""
     threads: int = 1
     """At most. More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
     max_batch: int = 32

@@ -7,9 +7,8 @@
                  └──── its golden vectors pass again, after a back-off ◄──── failed
 
 A backend fails when it raises, hangs or dies, or no longer reproduces its golden vectors, which are replayed when it
-is loaded and at an interval. Whoever governs heat or load limits from above
-how high the fallback chain may climb (`FallbackChain.step_down`, `FallbackChain.step_up`). Everything is said: in the
-log, in the metrics and in the status. Why it is so: docs/decisions/0010-failover.md.
+is loaded and at an interval. The governor limits how high the fallback chain may climb (`FallbackChain.step_down`,
+`FallbackChain.step_up`). Log, metrics and status show every change. Why it is so: docs/decisions/0010-failover.md.
 
 It belongs to the loop's thread. Loading, which takes a child process and up to a second or two, happens on a thread of
 its own, unless there is nothing else that could answer.
@@ -19,16 +18,15 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import Predictor, describe_failure
+from edge_runtime.model.backend import Backend, BackendState, Load, Loaded, Preparation
+from edge_runtime.model.loading import describe_failure
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Float32
@@ -37,96 +35,12 @@ from edge_runtime.windowing.window import Window
 log = logging.getLogger(__name__)
 
 STABLE_S: Final = 60.0
-"""A backend that answered for so long before it failed begins its back-off anew."""
+"""A backend that answered for so long before it failed begins its back-off from the start."""
 CHECK_INTERVAL_S: Final = 60.0
-"""How often the golden vectors are replayed on the backend that answers."""
+"""Seconds between two replays of the golden vectors on the backend that answers."""
 KEEP_BYTES: Final = 64 * 2**20
-"""Model files whose backends stay loaded together; beyond it the ones that do not answer are let go, lowest first."""
+"""Model files whose backends stay loaded together; beyond it the ones that do not answer are closed, lowest first."""
 RETRY: Final = Retry(base_s=2.0, cap_s=600.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """Backend: a variant on an engine and an accelerator, one way to get an answer."""
-
-    name: str
-    """For people, logs and the status: the variant, and where it runs if that is not the CPU."""
-    variant: Variant
-    cost: float = 0.0
-    """What an answer costs, in one unit for all backends of a fallback chain: less is lighter."""
-    engine: str = ""
-    """Name in `edge_runtime.engines`; empty takes the best one installed."""
-    threads: int = 0
-    """That the engine may use; 0 is as configured."""
-    accelerators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Execution providers or delegates by name, with their options; empty runs on the CPU."""
-    apart: bool = False
-    """It runs in a process of its own, so that it may hang or die."""
-
-
-class Loaded(Predictor, Protocol):
-    """A backend that is in memory and has proven itself."""
-
-    def check(self) -> None:
-        """Replay golden vectors.
-
-        Raises:
-            BundleError: the answers are other ones.
-            EngineError: there are none.
-        """
-        ...
-
-    def close(self) -> None:
-        """Free it. May be called twice."""
-        ...
-
-
-Load = Callable[[Backend], Loaded]
-"""Prove a backend in a child process and load it. Slow; called on any thread; raises BundleError or EngineError."""
-
-
-class _Preparation:
-    """A backend that is being loaded by a thread of its own."""
-
-    def __init__(self, backend: Backend, load: Load, report: Callable[[_Preparation], None]) -> None:
-        self.loaded: Loaded | None = None
-        self.error: Exception | None = None
-        self._backend = backend
-        self._load = load
-        self._report = report
-        self._thread = threading.Thread(target=self._run, name=f"prepare {backend.name}", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.loaded = self._load(self._backend)
-        except Exception as error:  # noqa: BLE001 - a vendor's library may raise anything; the loop judges it
-            self.error = error
-        self._report(self)
-
-    def result(self) -> Loaded:
-        """Wait for it."""
-        self._thread.join()
-        if self.loaded is None:
-            raise self.error or EngineError("it was not loaded")
-        return self.loaded
-
-
-class _BackendState:
-    """State of a backend: whether it is loaded, since when it answers, why it may not."""
-
-    __slots__ = ("backend", "failure_reason", "failures", "loaded", "preparation", "since")
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.loaded: Loaded | None = None
-        self.failure_reason = ""
-        """Why it may not answer; empty if it may."""
-        self.failures = 0
-        """In a row."""
-        self.since = 0.0
-        """When it began to answer."""
-        self.preparation: _Preparation | None = None
 
 
 class FallbackChain:
@@ -179,7 +93,7 @@ class FallbackChain:
         self._check_interval_s = check_interval_s
         self._keep_bytes = keep_bytes
         self._rng = rng or random.Random()  # noqa: S311 - jitter
-        self._states = [_BackendState(backend) for backend in self.backends]
+        self._states = [BackendState(backend) for backend in self.backends]
         self._active: Loaded | None = None
         self._current = len(self.backends)
         self._limits: list[tuple[int, str]] = [(0, "")]
@@ -339,7 +253,7 @@ class FallbackChain:
         return {"first": first.variant.name, "failed": failed}
 
     def status(self) -> dict[str, Any]:
-        """Who answers and what is wrong, as plain values for the status topic."""
+        """Return the backend that answers and the failures, as plain values for the status topic."""
         return {
             "backend": self.backend.name if self.backend else "none",
             "position": self._current,
@@ -363,10 +277,10 @@ class FallbackChain:
     def _select(self, *, wait: bool = False) -> None:
         """Let the best backend answer that may.
 
-        One that is not loaded is loaded by a thread, and answers when it is ready, unless nobody else can meanwhile.
+        One that is not loaded is loaded by a thread, and answers when it is ready, unless no other can meanwhile.
 
         Args:
-            wait: nobody can: load it here and now.
+            wait: no other can: load it here and now.
         """
         for position in self._order():
             state = self._states[position]
@@ -411,7 +325,7 @@ class FallbackChain:
             log.error("model: no backend is left, windows go unanswered by this device until one works again")
         self._publish_status()
 
-    def _mark_failed(self, state: _BackendState, error: Exception) -> None:
+    def _mark_failed(self, state: BackendState, error: Exception) -> None:
         state.failures += 1
         how, why = describe_failure(error)
         state.failure_reason = f"{how}: {why}"
@@ -419,7 +333,7 @@ class FallbackChain:
         log.error("model: %s failed (%s)", state.backend.name, state.failure_reason)
         self._retry_later(state)
 
-    def _drop(self, state: _BackendState) -> None:
+    def _drop(self, state: BackendState) -> None:
         loaded, state.loaded = state.loaded, None
         if loaded is not None:
             try:
@@ -428,7 +342,7 @@ class FallbackChain:
                 log.warning("model: %s does not close: %s", state.backend.name, describe_failure(error)[1])
 
     def _trim(self) -> None:
-        """Let go of backends that do not answer while they take too much memory together."""
+        """Close backends that do not answer while they take too much memory together."""
         held = sum(state.backend.variant.size for state in self._states if state.loaded is not None)
         for state in reversed(self._states):
             if held <= self._keep_bytes:
@@ -439,25 +353,25 @@ class FallbackChain:
 
     # -- the failed ones come back -----------------------------------------------------------------------------------
 
-    def _retry_later(self, state: _BackendState) -> None:
+    def _retry_later(self, state: BackendState) -> None:
         if self._loop is None or self._closed:
             return
         delay = self._retry.delay(state.failures, None, self._rng)
         self._timers[state.backend.name] = self._loop.call_later(delay, lambda: self._prepare(state))
 
-    def _prepare(self, state: _BackendState) -> None:
+    def _prepare(self, state: BackendState) -> None:
         """Prove and load it on a thread; `_prepared` hears of it."""
         loop = self._loop
         if state.preparation is not None or self._closed or loop is None:
             return
 
-        def report(preparation: _Preparation) -> None:
+        def report(preparation: Preparation) -> None:
             loop.call_soon_threadsafe(lambda: self._prepared(state, preparation))
 
-        state.preparation = _Preparation(state.backend, self._load, report)
+        state.preparation = Preparation(state.backend, self._load, report)
 
-    def _prepared(self, state: _BackendState, preparation: _Preparation) -> None:
-        if state.preparation is not preparation or self._closed:  # somebody waited for it, or nobody does any more
+    def _prepared(self, state: BackendState, preparation: Preparation) -> None:
+        if state.preparation is not preparation or self._closed:  # a caller waited for it, or none does any more
             if self._closed and preparation.loaded is not None:
                 preparation.loaded.close()
             return

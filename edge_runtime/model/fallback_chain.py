@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_runtime.bundle.bundle import Bundle, Floats
@@ -18,10 +18,12 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.accelerator_choice import automatic
-from edge_runtime.model.failover import Backend, FallbackChain, Loaded
+from edge_runtime.model.backend import Backend, Loaded
+from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
 
 if TYPE_CHECKING:
+    from edge_runtime.engines.config import Isolate
     from edge_runtime.model.config import ModelConfig
     from edge_runtime.tuning.results import Setting, Tuning
 
@@ -48,7 +50,7 @@ class ProvenVariant(LoadedVariant):
         self._next = 0
 
     def check(self) -> None:
-        """See `edge_runtime.model.failover.Loaded`."""
+        """See `edge_runtime.model.backend.Loaded`."""
         at, self._next = self._next, self._next + _CHECKED
         if self._next >= len(self._inputs):
             self._next = 0
@@ -60,11 +62,12 @@ def backends_of(
 ) -> list[Backend]:
     """List the backends of a bundle on this machine, best first.
 
-    The accelerators that are configured with the first variant, or the one that has won here with the variant that it
-    won with (`edge_runtime.model.accelerator_choice`); then the first variant on the CPU; then the others that run
-    here, in the order that this machine's own figures give. What failed when they were taken comes last, and not never:
-    it has to prove itself again before it answers, and an answer that is late is better than none. Where nothing was
-    measured, the ones that cost no more than the first come in the manifest's order of preference, the rest by cost.
+    1. The accelerator that has won here, with the variant that it won with (`edge_runtime.model.accelerator_choice`);
+       where the configuration names accelerators, these, with the first variant.
+    2. The first variant on the CPU.
+    3. The others on the CPU, in the order of `_stand_ins`.
+
+    One that has failed keeps its place: it has to prove itself again before it answers.
 
     Args:
         bundle: an open bundle.
@@ -76,36 +79,63 @@ def backends_of(
     Raises:
         ConfigError: the bundle has no variant of a name that `config` gives.
     """
-    variants = {variant.name: variant for variant in bundle.manifest.variants}
-    for name in config.fallbacks:
-        if name not in variants:
-            raise ConfigError(f"fallbacks: {bundle.path.name} has no variant '{name}'; it has {', '.join(variants)}")
     settings = tuning.settings(config.threads) if tuning else {}
     cost = _costs(bundle.manifest, tuning, config.threads)
-    if config.fallbacks:
-        others = [variants[name] for name in dict.fromkeys(config.fallbacks) if name != first.name]
-    else:
-        places = {name: place for place, name in enumerate(settings)}
-        others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
-        others.sort(key=lambda one: (places.get(one.name, len(places)), max(cost[one.name], cost[first.name])))
+    others = _stand_ins(bundle, first, config.fallbacks, list(settings), cost)
+    ways: list[tuple[Variant, Mapping[str, Mapping[str, Any]], Setting | None]] = []
+    if (won := automatic(bundle, tuning, config)) is not None:  # rule 1
+        ways.append((won.variant, won.providers, won.setting))
+    elif config.accelerators:
+        ways.append((first, config.accelerators, None))
+    ways += [(variant, {}, settings.get(variant.name)) for variant in (first, *others)]  # rules 2 and 3
+    return [
+        _backend(variant, accelerators, setting, cost[variant.name], config.isolate, failed)
+        for variant, accelerators, setting in ways
+    ]
 
-    def backend(variant: Variant, accelerators: Mapping[str, Mapping[str, Any]], setting: Setting | None) -> Backend:
-        name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
-        apart = config.isolate == "all" or (config.isolate == "accelerators" and bool(accelerators))
-        return Backend(
-            name=name,
-            variant=variant,
-            cost=cost[variant.name],
-            engine=setting.engine if setting else "",
-            threads=setting.threads if setting else 0,
-            accelerators=accelerators,
-            apart=apart or failed.get(name, "").startswith("hung"),
-        )
 
-    accelerated = [backend(first, config.accelerators, None)] if config.accelerators else []
-    if (won := automatic(bundle, tuning, config)) is not None:
-        accelerated = [backend(won.variant, won.providers, won.setting)]
-    return [*accelerated, *(backend(variant, {}, settings.get(variant.name)) for variant in (first, *others))]
+def _stand_ins(
+    bundle: Bundle, first: Variant, fallbacks: Sequence[str] | None, tuned: Sequence[str], cost: Mapping[str, float]
+) -> list[Variant]:
+    """List the variants that may stand in for the first one, best first.
+
+    1. Those that the configuration names, in its order.
+    2. Where it names none, all that run here: those that were measured, in the order of the measurements (`tuned`);
+       then those that cost no more than the first, in the manifest's order of preference; then the rest, by cost.
+    """
+    variants = {variant.name: variant for variant in bundle.manifest.variants}
+    if fallbacks:  # rule 1
+        for name in fallbacks:
+            if name not in variants:
+                has = ", ".join(variants)
+                raise ConfigError(f"fallbacks: {bundle.path.name} has no variant '{name}'; it has {has}")
+        return [variants[name] for name in dict.fromkeys(fallbacks) if name != first.name]
+    places = {name: place for place, name in enumerate(tuned)}
+    others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
+    others.sort(key=lambda one: (places.get(one.name, len(places)), max(cost[one.name], cost[first.name])))  # rule 2
+    return others
+
+
+def _backend(
+    variant: Variant,
+    accelerators: Mapping[str, Mapping[str, Any]],
+    setting: Setting | None,
+    cost: float,
+    isolate: Isolate,
+    failed: Mapping[str, str],
+) -> Backend:
+    name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
+    return Backend(
+        name=name,
+        variant=variant,
+        cost=cost,
+        engine=setting.engine if setting else "",
+        threads=setting.threads if setting else 0,
+        accelerators=accelerators,
+        apart=isolate == "all"
+        or (isolate == "accelerators" and bool(accelerators))
+        or failed.get(name, "").startswith("hung"),
+    )
 
 
 def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str, float]:
@@ -134,7 +164,7 @@ def _record_placement(metrics: Metrics, backend: Backend, engine: Engine) -> Non
 def start(
     config: ModelConfig, *, clock: Clock, metrics: Metrics, handed_over: Mapping[str, Any] | None = None
 ) -> tuple[Model, FallbackChain]:
-    """Load what a configuration names; where that fails, what may stand in for it.
+    """Load the model that a configuration names, or where that fails, one that may stand in for it.
 
     Args:
         config: which bundle, and what of it.

@@ -7,7 +7,7 @@ smaller one while the board is hot) is a predictor made of predictors, and lives
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from edge_runtime.bundle.bundle import Bundle, open_bundle
@@ -41,12 +41,12 @@ class Predictor(Protocol):
 
     @property
     def manifest(self) -> Manifest:
-        """What the bundle says of itself."""
+        """Manifest of the bundle."""
         ...
 
     @property
     def variant(self) -> Variant:
-        """Which of its files gave the last answers; before the first, which one would."""
+        """Variant that gave the last answers; before the first, the one that would."""
         ...
 
     def predict(self, windows: Sequence[Window]) -> Float32:
@@ -120,7 +120,7 @@ class Model(LoadedVariant):
 
 
 def describe_failure(error: Exception) -> tuple[str, str]:
-    """Describe what went wrong with an engine.
+    """Describe the failure of an engine.
 
     Returns:
         One word for the metrics (``raised``, ``hung``, ``died``, or ``wrong`` for other answers than the golden ones),
@@ -154,14 +154,16 @@ def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str
         raise ConfigError(f"bundle {config.bundle}: no such file")
     trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
     bundle = open_bundle(config.bundle, trusted=trusted)
+    clock = clock or SystemClock()
     try:
-        return _load(bundle, config, clock or SystemClock(), failed)
+        _require_usable(bundle, config, clock)
+        return _load(bundle, config, clock, failed)
     except BaseException:
         bundle.close()
         raise
 
 
-def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, str] | None) -> Model:
+def _require_usable(bundle: Bundle, config: ModelConfig, clock: Clock) -> None:
     if bundle.expired(clock):
         raise BundleError(
             f"{config.bundle} expired on {bundle.manifest.expires}; get a newer one, or set this machine's clock"
@@ -169,19 +171,13 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, s
     names = [variant.name for variant in bundle.manifest.variants]
     if config.variant not in {"auto", *names}:
         raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
+
+
+def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, str] | None) -> Model:
     tuning = _tuned(bundle, config, clock)
     settings = tuning.settings(config.threads) if tuning else {}
     out = {} if failed is None else failed
-    unasked = set(names) - set(config.fallbacks) if config.fallbacks else set()
-
-    def choose() -> Variant:
-        """Once something has failed, only what the configuration lets stand in for it."""
-        wanted = config.variant if config.variant != "auto" and config.variant not in out else None
-        barred = unasked | out.keys() if out else set()
-        measured = [] if wanted else [name for name in settings if name not in barred]
-        return bundle.variant(measured[0]) if measured else choose_variant(bundle, wanted=wanted, exclude=tuple(barred))
-
-    variant = choose()
+    variant = _choose(bundle, config, list(settings), out)
     while True:
         try:
             return _load_variant(bundle, variant, config, settings.get(variant.name), tuning)
@@ -189,19 +185,38 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, s
             if failed is None and (config.variant != "auto" or variant.name not in settings):
                 raise
             out[variant.name] = ": ".join(describe_failure(error))
+            before = variant.name
             try:
-                following = choose()
+                variant = _choose(bundle, config, list(settings), out)
             except IncompatibleError:
                 raise error from None
             # One line and no traceback.
-            log.error("model: %s does not start, trying %s: %s", variant.name, following.name, error)  # noqa: TRY400
-            variant = following
+            log.error("model: variant failed to start: name=%s next=%s: %s", before, variant.name, error)  # noqa: TRY400
+
+
+def _choose(bundle: Bundle, config: ModelConfig, tuned: Sequence[str], failed: Mapping[str, str]) -> Variant:
+    """Choose the variant to load next.
+
+    1. The one that the configuration names, until it has failed.
+    2. The one measured fastest here (`tuned`, in that order), else the first that runs here in the bundle's own order.
+    3. Once something has failed, only what the configuration lets stand in for it (`ModelConfig.fallbacks`).
+
+    Raises:
+        IncompatibleError: nothing is left that can run.
+    """
+    if config.variant != "auto" and config.variant not in failed:  # rule 1
+        return choose_variant(bundle, wanted=config.variant)
+    barred = set(failed)
+    if failed and config.fallbacks:  # rule 3
+        barred |= {variant.name for variant in bundle.manifest.variants} - set(config.fallbacks)
+    measured = next((name for name in tuned if name not in barred), None)  # rule 2
+    return bundle.variant(measured) if measured else choose_variant(bundle, exclude=tuple(barred))
 
 
 def _load_variant(
     bundle: Bundle, variant: Variant, config: ModelConfig, setting: Setting | None, tuning: Tuning | None
 ) -> Model:
-    """Run as it was measured to be best, where it was measured."""
+    """Load a variant with the setting that was measured to be best, where there is one."""
     engine = setting.engine if setting else None
     options = EngineOptions(threads=setting.threads if setting else config.threads, max_batch=config.max_batch)
     probe(bundle, variant.name, options, engine=engine, timeout_s=config.load_timeout_s).require()
@@ -211,10 +226,10 @@ def _load_variant(
 
 def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Tuning | None:
     """Load the measurements of this machine, or measure now where there is time and no variant is named."""
-    from edge_runtime.tuning.results import file_for, recall  # noqa: PLC0415 - not where no model is loaded
+    from edge_runtime.tuning.results import file_for, load_tuning  # noqa: PLC0415 - not where no model is loaded
 
     path = config.tuned or file_for(config.bundle)
-    found = recall(bundle, path)
+    found = load_tuning(bundle, path)
     automatic = config.variant == "auto"
     if found is None and automatic and config.tune_at_start_s > 0:
         from edge_runtime.tuning.benchmark import tune_at_start  # noqa: PLC0415 - once in the life of a device
@@ -223,7 +238,7 @@ def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Tuning | None:
     if found is not None and automatic:
         chosen = found.choose(config.threads)
         log.info(
-            "variant %s on %s: %.1f us a window when measured on this machine on %s",
+            "model: variant chosen by measurement: name=%s engine=%s us_per_window=%.1f measured=%s",
             *(chosen.variant, chosen.engine, chosen.p50_us, found.measured),
         )
     return found

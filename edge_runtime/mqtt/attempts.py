@@ -1,4 +1,4 @@
-"""When a broker is tried again, with which version of MQTT, and what the log is told. No sockets, no timers."""
+"""Connection attempts: when a broker is tried again, with which version of MQTT, and the log of it. No sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STABLE_S: Final = 5.0
 """A connection that lived this long was a good one: the next failure begins with short waits again."""
 
 SUSPICIOUS: Final = 3
-"""So many connections in a row that lived shorter have a cause on our side of the broker's door."""
+"""Connections in a row that lived shorter; as many have a cause in what we send."""
 
 VERSION_NAMES: Final = {V5: "5", V311: "3.1.1"}
 
@@ -51,7 +51,7 @@ class Attempts:
         self._accepted_at = 0.0
         self._warned = ""
         self._refused: Refused | None = None
-        self._settled = False  # the broker has accepted this version
+        self._version_accepted = False
         self._switched = False  # both versions were tried since the last connection
 
     def begin(self) -> None:
@@ -64,7 +64,7 @@ class Attempts:
 
     def accepted(self, now: float) -> None:
         """Take note that the broker accepted, at this monotonic time."""
-        self._settled, self._switched, self._warned = True, False, ""
+        self._version_accepted, self._switched, self._warned = True, False, ""
         self._accepted_at = now
 
     def failed(self, why: str, now: float, *, was_connected: bool, client_id: str = "", largest: int = 0) -> float:
@@ -97,7 +97,7 @@ class Attempts:
         return self._retry.delay(self.failures, slowly, self._rng)
 
     def _name_suspects(self, client_id: str, largest: int) -> None:
-        """Say what makes a broker close connections that it has just accepted; MQTT 3.1.1 has no way to say it."""
+        """Log why a broker is likely to close connections just accepted; MQTT 3.1.1 has no way to say it."""
         message = f", or that our message of {largest} bytes is over the broker's limit" if largest else ""
         logger.warning(
             "broker %s: %d connections in a row were lost right after they were accepted: likely causes: another "
@@ -109,7 +109,7 @@ class Attempts:
         """Go from MQTT 5 to 3.1.1 or back, where the broker may mean that; True: at once, it is the first time."""
         if self._protocol != "auto" or why.startswith("cannot connect"):
             return False
-        if not (self._refused.unsupported_version if self._refused is not None else not self._settled):
+        if not (self._refused.unsupported_version if self._refused is not None else not self._version_accepted):
             return False  # some brokers close on a version that they do not know, instead of saying so
         old, self.version = self.version, V311 if self.version == V5 else V5
         first, self._switched = not self._switched, True

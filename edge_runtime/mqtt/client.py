@@ -24,13 +24,15 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.attempts import SUSPICIOUS, VERSION_NAMES, Attempts
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.connector import Connector
+from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.inbound_queue import InboundQueue
+from edge_runtime.mqtt.outbound_queue import Message, OutboundQueue
 from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
-from edge_runtime.mqtt.session import Done, InboundAcks, Message, OutboundQueue
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import RECONNECT, Retry
+from edge_runtime.types import Done
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.connection import Accepted, Connection, Granted, Refused
@@ -79,7 +81,7 @@ class BrokerClient:
         self._status_barrier = Barrier("status", metrics)
         self._subscribing: dict[int, list[tuple[str, int]]] = {}
         self._subscribed = False  # the session has every filter of the router
-        self._leaving: dict[str, None] = {}  # filters that the session may have and nobody wants
+        self._leaving: dict[str, None] = {}  # filters that the session may have and no subscription wants
         self._unsubscribing: dict[int, list[str]] = {}
         self._users = 0
         self._publish_qos = 0
@@ -225,7 +227,7 @@ class BrokerClient:
             logger.warning("broker %s: %d messages were not handed over before the end", self.name, lost)
 
     def _drain(self, loop: Loop, outbound_queue: OutboundQueue, timeout_s: float) -> None:
-        """Wait for what is on its way; the loop may not be turning any more."""
+        """Wait for what is on its way; the loop may not be running any more."""
         until = loop.clock.monotonic() + timeout_s
         self._flush_iteration()
         with selectors.DefaultSelector() as selector:
@@ -248,9 +250,9 @@ class BrokerClient:
 
     def _make_outbound_queue(self) -> OutboundQueue:
         # Here and below: paho is loaded when a connection is wanted, not when a configuration is read.
-        from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
+        from edge_runtime.mqtt import batched, fallback  # noqa: PLC0415
 
-        if self._batched and not connection.CAN_BATCH:
+        if self._batched and not batched.CAN_BATCH:
             logger.warning("broker %s: this paho-mqtt cannot be batched; receiving through its callbacks", self.name)
             self._batched = False
         if not self._batched:
@@ -265,7 +267,7 @@ class BrokerClient:
         )
 
     def _make_connection(self) -> Connection:
-        from edge_runtime.mqtt import connection, fallback  # noqa: PLC0415
+        from edge_runtime.mqtt import batched, connection, fallback  # noqa: PLC0415
 
         config = self.config
         # A broker knows a repeated QoS 2 message by what its session remembers; QoS 1 of ours may repeat anyway.
@@ -277,7 +279,7 @@ class BrokerClient:
             will=self._status("offline", "connection lost") if config.status_topic else None,
         )
         if self._batched:
-            return connection.BatchedConnection(config, identity, self)
+            return batched.BatchedConnection(config, identity, self)
         if self._kept is None or self._kept.identity != identity:
             if self._kept is not None and self._outbound_queue is not None:
                 self._outbound_queue.requeue()  # the client that goes takes its session with it
@@ -342,7 +344,7 @@ class BrokerClient:
         )
 
     def on_refused(self, refused: Refused) -> None:
-        """Take note that the broker refused the connection; paho closes it."""
+        """Note that the broker refused the connection; paho closes it."""
         self._attempts.refused(refused)
 
     def on_granted(self, granted: Granted) -> None:
@@ -386,7 +388,7 @@ class BrokerClient:
         parent, slash, _ = name.rpartition("/")
         likely = [name, f"{parent}/+"] if slash else [name]
         if not self._leaving.keys() & likely:  # else the broker knows already
-            logger.info("broker %s: unsubscribed from a topic that nobody asked for now: topic=%r", self.name, name)
+            logger.info("broker %s: unsubscribed from a topic without a subscription: topic=%r", self.name, name)
             self.leave(likely)
 
     def _keep_alive(self) -> None:

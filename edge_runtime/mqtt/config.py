@@ -1,4 +1,4 @@
-"""How to reach a broker: one frozen value per broker, shared by the sources and sinks that use it.
+"""Settings of a broker: one frozen value per broker, shared by the sources and sinks that use it.
 
 Nothing here imports paho or opens a connection, so ``run --check`` can validate all of it offline.
 """
@@ -20,7 +20,7 @@ _MAX_CLIENT_ID_BYTES: Final = 65_535
 
 
 class Address(NamedTuple):
-    """What a broker's URL says."""
+    """Address of a broker, from its URL."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 
 class Secrets(NamedTuple):
-    """What the files of a `BrokerConfig` hold, read again when they change. Shows no secret."""
+    """Contents of the files of a `BrokerConfig`, read again when they change. Its repr shows no secret."""
 
     username: SecretFile | None
     password: SecretFile | None

@@ -1,7 +1,7 @@
-"""One connection to a broker: paho's client, and how messages pass it by.
+"""Connection to a broker: paho's client, and the messages that pass it by.
 
 `Connection` is what `BrokerClient` sees: connect (in a thread of its own, it blocks), then read, send, acknowledge and
-close on the loop's thread. `BatchedConnection` parses messages itself, `edge_runtime.mqtt.fallback` lets paho do it.
+close on the loop's thread. `edge_runtime.mqtt.batched` parses messages itself; `edge_runtime.mqtt.fallback` is paho's.
 
 paho's callbacks run while paho holds a lock, so they only take notes; the notes are acted upon when the call into paho
 has returned.
@@ -9,12 +9,10 @@ has returned.
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import groupby
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
@@ -24,29 +22,14 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edge_runtime.mqtt.config import BrokerConfig, Secrets
+from edge_runtime.mqtt.inbound_acks import Acks
+from edge_runtime.mqtt.outbound_queue import WINDOW_311, Limits, Message, OutboundQueue
 from edge_runtime.mqtt.packets import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
     V5,
-    Item,
-    MalformedPacket,
-    Packet,
     Publish,
-    decode_ack,
 )
-from edge_runtime.mqtt.session import WINDOW_311, Acks, Limits, Message, OutboundQueue
-from edge_runtime.mqtt.transport import FAREWELL_S, OVERSIZE, Transport, decode_oversize, set_nodelay
 from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER
 
-OUT_BUFFER_BYTES: Final = 2**20
-"""How much a connection buffers when the kernel takes no more; the rest stays in the bounded queue."""
-
-CAN_BATCH: Final = callable(getattr(paho.Client, "_create_socket", None))
-"""Whether this paho still lets a subclass give it its socket."""
-
-_ACKS: Final = frozenset({PUBACK, PUBREC, PUBCOMP, PUBREL})
 _UNSUPPORTED_VERSION: Final = 0x84
 _KEEP_ALIVE_TIMEOUT: Final = 0x8D
 _SESSION_TAKEN_OVER: Final = 0x8E
@@ -80,7 +63,7 @@ _BAD_CREDENTIALS: Final = frozenset({0x86, 0x87, 0x8A, 0x8C})  # user or passwor
 
 
 class Listener(Protocol):
-    """Who hears what a connection reads; `BrokerClient` is one."""
+    """Receiver of what a connection reads; `BrokerClient` is one."""
 
     def on_accepted(self, accepted: Accepted) -> None:
         """Hear that the broker accepted the connection."""
@@ -108,7 +91,7 @@ class Listener(Protocol):
 
 
 class Identity(NamedTuple):
-    """Who we are towards the broker, for one connection."""
+    """Identity of this client towards the broker, for one connection."""
 
     client_id: str
     version: int
@@ -149,7 +132,7 @@ def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity
 
 
 class Connection:
-    """What both kinds of connection share.
+    """Base of both kinds of connection.
 
     Args:
         client: made by `make_client`.
@@ -326,141 +309,6 @@ class Connection:
 def _words(code: ReasonCode, properties: Any) -> str:
     said = getattr(properties, "ReasonString", "")
     return code.getName().lower() + (f" ({said[:200]!r})" if said else "")
-
-
-class _Client(paho.Client):
-    """A paho client that reads and writes through a socket of our making."""
-
-    dial: Callable[[], Transport]
-
-    def _create_socket(self) -> Any:
-        # The one private hook: paho puts its own wrapper for websockets into the same place.
-        return self.dial()
-
-
-class BatchedConnection(Connection):
-    """Messages and their acknowledgements never reach paho; everything else does."""
-
-    def __init__(self, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
-        client = cast("_Client", make_client(_Client, config, identity))
-        client.dial = self._dial
-        super().__init__(client, config, identity, listener)
-        self._tls: ssl.SSLContext | None = None
-        self._transport: Transport | None = None
-
-    def _use_tls(self, context: ssl.SSLContext) -> None:
-        self._tls = context
-
-    def _dial(self) -> Transport:
-        address = self._config.address()
-        sock = socket.create_connection((address.host, address.port), self._config.connect_timeout_s)
-        try:
-            set_nodelay(sock.fileno())
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_hostname=address.host)
-        except BaseException:
-            sock.close()
-            raise
-        self._transport = Transport(sock, self.identity.version, self._config.max_packet_bytes)
-        return self._transport
-
-    @property
-    def transport(self) -> Transport:
-        """The socket that paho believes to own."""
-        if self._transport is None:
-            raise OSError("the connection is closed")
-        return self._transport
-
-    @property
-    def hides(self) -> bool:
-        return self._tls is not None
-
-    def read(self) -> bool:
-        items: list[Item] = []
-        more = False
-        try:
-            items, more = self.transport.read()
-        except MalformedPacket as error:
-            items = error.parsed
-            self.failure = f"the broker sent what MQTT forbids: {error}"
-            self._dispatch(items)
-            self._refuse(error.reason_code)
-            return False
-        except OSError as error:
-            self.abort(describe(error, self._config))
-            return False
-        self._dispatch(items)
-        return more
-
-    def _dispatch(self, items: list[Item]) -> None:
-        if not items:
-            return
-        if 2 not in map(len, items):  # the burst of messages that this is all about
-            self._listener.on_publishes(cast("list[Publish]", items))
-            return
-        for size, run in groupby(items, len):
-            if size == 2:
-                self._control(cast("list[Packet]", list(run)))
-            else:
-                self._listener.on_publishes(cast("list[Publish]", list(run)))
-
-    def _control(self, packets: list[Packet]) -> None:
-        version = self.identity.version
-        on_ack = self._listener.on_ack
-        for packet in packets:
-            first, body = packet
-            if first == OVERSIZE:
-                self._listener.on_oversize(decode_oversize(body))
-            elif first not in _ACKS:
-                self._to_paho(packet)
-            elif len(body) == 2:
-                on_ack(first, body[0] << 8 | body[1], 0)
-            else:
-                try:
-                    on_ack(*decode_ack(first, body, version))
-                except MalformedPacket as error:
-                    self.failure = f"the broker sent what MQTT forbids: {error}"
-                    self._refuse(error.reason_code)
-                    return
-
-    def _to_paho(self, packet: Packet) -> None:
-        if not self.is_open():
-            return
-        self.transport.hand_over(packet)
-        self._let_paho_read()
-        if self.is_open() and self._client.want_write():
-            self._client.loop_write()
-        self._after_paho()
-
-    def _refuse(self, reason_code: int) -> None:
-        """End a connection whose bytes make no sense; MQTT 5 tells the broker why (section 4.13)."""
-        if self.is_open() and self.identity.version == V5:
-            self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=reason_code))
-        self.abort(self.failure)
-
-    def disconnect(self) -> None:
-        self.transport.farewell_s = FAREWELL_S
-        super().disconnect()
-
-    def abort(self, failure: str) -> None:
-        self.failure = self.failure or failure
-        if self.is_open():
-            self.transport.end()
-            self._let_paho_read()
-
-    def send(self, acks: Acks | None, outbound_queue: OutboundQueue) -> bool:
-        transport = self.transport
-        if acks is not None:
-            transport.write(acks.encode())
-        for packet in outbound_queue.pump(transport.offered, OUT_BUFFER_BYTES - transport.unsent):
-            transport.write(packet)
-        try:
-            empty = transport.flush()
-        except OSError as error:
-            self.abort(describe(error, self._config))
-            return True
-        outbound_queue.written(transport.written)
-        return empty
 
 
 def describe(error: Exception, config: BrokerConfig) -> str:

@@ -21,11 +21,12 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_runtime.mqtt.config import BrokerConfig, Secrets
 from edge_runtime.mqtt.connection import Connection, Identity, Listener, make_client
+from edge_runtime.mqtt.inbound_acks import Acks
+from edge_runtime.mqtt.outbound_queue import Entry, Limits, Message, OutboundQueue
 from edge_runtime.mqtt.packets import DUP, PUBACK, RETAIN, V5, Publish, encode_variable
-from edge_runtime.mqtt.session import Acks, Entry, Limits, Message, OutboundQueue
 from edge_runtime.mqtt.transport import set_nodelay
 
-_PACKETS_A_TURN = 256
+_PACKETS_AN_ITERATION = 256
 
 
 class PahoOutboundQueue(OutboundQueue):
@@ -96,7 +97,7 @@ class FallbackConnection(Connection):
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         more = True
-        for _ in range(_PACKETS_A_TURN):
+        for _ in range(_PACKETS_AN_ITERATION):
             self._let_paho_read()
             if not self.is_open():
                 more = False

@@ -6,10 +6,10 @@ from collections import deque
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.linger_policy import LingerPolicy
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
-from edge_runtime.mqtt.session import InboundAcks
 
 _OVERHEAD_BYTES = 200
 """What a held message costs besides its payload, roughly."""
@@ -108,7 +108,7 @@ class InboundQueue:
         self.forget("paused")
 
     def forget(self, reason: str) -> None:
-        """Let go of messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
+        """Forget messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
         if self._held:
             self._metrics.dropped[reason] += sum(not one[3] for held in self._held for one in held)
             self._held.clear()

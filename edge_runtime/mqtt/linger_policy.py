@@ -35,7 +35,7 @@ class LingerPolicy:
 
     @property
     def _enough(self) -> float:
-        """So many messages use up the window, or nearly; infinite while no window is known."""
+        """Messages that use up the window, or nearly; infinite while no window is known."""
         if self._peak < self._known and (self._hits < _SURE_AFTER or self._peak < _SMALLEST):
             return float("inf")
         return 0.8 * self._peak

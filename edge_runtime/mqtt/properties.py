@@ -1,7 +1,7 @@
 """MQTT 5 properties: typed, and checked against the packet they stand in.
 
-Source: MQTT 5 section 2.2.2 and table 2-4. Encoded properties travel here without their leading length; whoever
-builds a packet adds it.
+Source: MQTT 5 section 2.2.2 and table 2-4. Encoded properties travel here without their leading length; the
+builder of a packet adds it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edge_runtime.mqtt.wire import (
 
 
 class Properties(TypedDict, total=False):
-    """What table 2-4 of MQTT 5 knows, under its own names; an absent key is an absent property."""
+    """Properties of MQTT 5, table 2-4, under its own names; an absent key is an absent property."""
 
     payload_format_indicator: int
     message_expiry_interval: int

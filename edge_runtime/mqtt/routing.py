@@ -8,10 +8,11 @@ from functools import partial
 from typing import Final
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.inbound_acks import AckGroup
 from edge_runtime.mqtt.packets import Publish, TopicFilter
 from edge_runtime.mqtt.recent import Recent
-from edge_runtime.mqtt.session import AckGroup, Done
 from edge_runtime.system.barrier import Barrier
+from edge_runtime.types import Done
 
 Receive = Callable[[list[Publish], float, Done | None], None]
 """Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""
@@ -22,7 +23,7 @@ _ROUTES: Final = 16_384
 _QUARANTINED: Final = 1024
 """Digests of messages that made a side channel fail: the same message is not processed again."""
 MAX_STRANGERS: Final = 64
-"""Topics that nobody asked for, to be unsubscribed from, in the life of a process."""
+"""Topics without a subscription, to be unsubscribed from, in the life of a process."""
 
 
 class Subscription:
@@ -90,7 +91,7 @@ class Router:
     here.
 
     Args:
-        metrics: counts messages that nobody asked for, such as those of a subscription that an earlier run left.
+        metrics: counts messages without a subscription, such as those of a subscription that an earlier run left.
         stranger: called with the topic of such a message, once for each of the first `MAX_STRANGERS` topics.
     """
 

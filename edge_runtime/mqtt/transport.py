@@ -36,7 +36,7 @@ from edge_runtime.mqtt.packets import (
 from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_variable
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""How much one iteration reads at most. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
+"""Most bytes that one iteration reads. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
 buffer of 128 KiB or more for each read: a fifth of a lone message's read, a third of a flood's; see
 docs/performance.md."""
 
@@ -47,7 +47,7 @@ _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteEr
 
 
 class SocketLike(Protocol):
-    """What paho and we use of a socket; `socket.socket` and `ssl.SSLSocket` have it."""
+    """Socket, as far as paho and we use it; `socket.socket` and `ssl.SSLSocket` have it."""
 
     def recv(self, bufsize: int, /) -> bytes: ...
     def send(self, data: bytes | bytearray | memoryview, /) -> int: ...

@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
+from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.mqtt.packets import V5, encode_message_properties
 from edge_runtime.mqtt.recent import Recent
-from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.mqtt.topics import MAX_TOPIC_BYTES
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer, Prediction
+from edge_runtime.types import Answer, Done, Prediction
 
 FIELDS: Final = ("key", "label", "model", "route", "variant")
 """What a topic template may name."""

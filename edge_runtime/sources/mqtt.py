@@ -14,11 +14,11 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.packets import Publish, parse_shared_subscription, topic_matches, validate_topic_filter
 from edge_runtime.mqtt.recent import Recent
-from edge_runtime.mqtt.session import Done
 from edge_runtime.mqtt.wire import MalformedPacket
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Done
 
 _KEYS: Final = 65_536
 """Topics whose key is remembered; more than one device is expected to have."""

@@ -110,8 +110,8 @@ class GroupCommit(Generic[T]):
                 taken.append(self._jobs.get_nowait())
         except queue.Empty:
             pass
-        closed = _CLOSE in taken
         jobs: list[T] = [job for job in taken if job is not _CLOSE]  # type: ignore[misc]  # all others are jobs
+        closed = len(jobs) < len(taken)
         if jobs:
             for group in self._split(jobs):
                 self._flush_group(group)

@@ -1,1 +1,1 @@
-"""Which variant and engine answers fastest on this machine: measured, remembered."""
+"""Tuning: the variant and the engine that answer fastest on this machine, measured once and kept in a file."""

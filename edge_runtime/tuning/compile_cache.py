@@ -1,6 +1,6 @@
 """Cache of what accelerators compile.
 
-That is a program, and compiling takes up to minutes. So it is kept, in a folder to which nobody else can have written.
+That is a program, and compiling takes up to minutes. So it is kept, in a folder that other users cannot have written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".compiled"
-"""What the folder beside a bundle adds to the bundle's name."""
+"""Suffix of the folder beside a bundle, after the bundle's name."""
 
 
 def folder_for(bundle: Path) -> Path:
-    """Return where compiled models are kept unless somebody says otherwise: beside the bundle."""
+    """Return where compiled models are kept by default: beside the bundle."""
     return bundle.with_name(bundle.name + SUFFIX)
 
 
@@ -41,7 +41,7 @@ def kept(folder: Path, bundle: Bundle, variant: str, choice: EngineChoice) -> Pa
         choice: of the machine's profile.
 
     Returns:
-        None where there is no folder that can be trusted, which the log says: it is compiled anew each time.
+        None where there is no folder that can be trusted, which the log says: each start compiles it again.
     """
     # Names of variants and plug-ins are anybody's: not fit for a path.
     name = hashlib.sha256(json.dumps([variant, choice.name]).encode()).hexdigest()[:16]
@@ -54,7 +54,9 @@ def kept(folder: Path, bundle: Bundle, variant: str, choice: EngineChoice) -> Pa
     except OSError as error:
         why = f"{error.filename or place}: {error.strerror}"
     if why:
-        log.warning("what %s compiles is not kept, so each start compiles it anew: %s", choice.name, why)
+        log.warning(
+            "tuning: compiled model not kept, so each start compiles it again: accelerator=%s: %s", choice.name, why
+        )
         return None
     return place
 
@@ -75,7 +77,7 @@ def compiled_of(folder: Path, bundle: Bundle) -> Path:
 
 
 def _open_to_others(folder: Path) -> str:
-    """How somebody else could put a file there, now or earlier; empty if nobody could (as sshd judges its files)."""
+    """Explain how another user could write there, now or earlier; empty if none could (the rules are sshd's)."""
     for path in (folder, *folder.parents):
         found = path.stat()
         if found.st_uid not in {0, os.geteuid()}:
@@ -89,7 +91,7 @@ def _open_to_others(folder: Path) -> str:
 
 
 def _own_group(uid: int, gid: int) -> bool:
-    """Whether a group has one member, as distributions with a umask of 002 (Ubuntu, so Jetson) give each user one."""
+    """Return whether a group is one user's own, as distributions with a umask of 002 (Ubuntu, so Jetson) make them."""
     import grp  # noqa: PLC0415 - with an accelerator that compiles
     import pwd  # noqa: PLC0415
 

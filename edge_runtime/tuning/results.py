@@ -1,4 +1,4 @@
-"""What was measured of a bundle on a machine, what follows from it, and the file that remembers it.
+"""Results of tuning: the figures of a bundle on a machine, the choice that follows, and the file that keeps them.
 
 See `edge_runtime.tuning.benchmark`, which measures.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".tuned.json"
-"""What the file beside a bundle adds to the bundle's name."""
+"""Suffix of the file beside a bundle, after the bundle's name."""
 
 EQUAL: Final = 1.05
 """Times within 5 % of each other count as the same: then the exporter's order of preference decides, not the noise."""
@@ -38,11 +38,11 @@ power, a driver's memory, and a process of its own."""
 _VERSION: Final = 1
 _MAX_BYTES: Final = 256 * 1024
 _MAX_RECORDS: Final = 16
-"""Machines, versions and bundles that one file remembers; the one measured longest ago leaves first."""
+"""Machines, versions and bundles in one file; the one measured longest ago leaves first."""
 
 
 class Setting(NamedTuple):
-    """How to run a bundle."""
+    """Variant, engine and threads with which a bundle is run."""
 
     variant: str
     engine: str
@@ -87,12 +87,12 @@ class Figure:
         return self.accelerator or self.engine
 
     def setting(self, max_threads: int) -> Setting:
-        """How to run it so, with at most that many threads."""
+        """Return the setting that was measured, with at most that many threads."""
         return Setting(self.variant, self.engine, min(self.threads, max(1, max_threads)))
 
 
 class Gain(NamedTuple):
-    """What a variant on an accelerator would bring."""
+    """Gain of a variant on an accelerator over the processor."""
 
     figure: Figure
     """Of the accelerator."""
@@ -142,7 +142,7 @@ class Tuning:
     def choose(self, max_threads: int = 1) -> Figure:
         """Choose the fastest on the processor, as `EQUAL` and `WORTH_A_CORE` define it, with at most that many threads.
 
-        Where nothing was measured with so few, the fewest that were. Accelerators are judged apart: see `gains`.
+        Where nothing was measured with so few, the fewest that were. Accelerators are compared separately: see `gains`.
         """
         return _fastest([one for one in self.figures if not one.accelerator] or self.figures, max_threads)
 
@@ -160,11 +160,11 @@ class Tuning:
         return tuple(found)
 
     def settings(self, max_threads: int = 1) -> dict[str, Setting]:
-        """How to run each variant that was timed on the processor, in the order of `ranked`, by its name."""
+        """Return the setting of each variant that was timed on the processor, by its name, in the order of `ranked`."""
         return {one.variant: one.setting(max_threads) for one in self.ranked(max_threads)}
 
     def setting(self, max_threads: int = 1) -> Setting:
-        """How to run the bundle on the processor; see `choose`."""
+        """Return the setting for the processor; see `choose`."""
         return self.choose(max_threads).setting(max_threads)
 
     def gains(self, max_threads: int = 1, *, variant: str = "", isolate: Isolate = "accelerators") -> tuple[Gain, ...]:
@@ -205,7 +205,7 @@ def _fastest(figures: Sequence[Figure], max_threads: int) -> Figure:
 
 
 def file_for(bundle: Path) -> Path:
-    """Return where the figures of a bundle are kept unless somebody says otherwise: beside it."""
+    """Return where the figures of a bundle are kept by default: beside it."""
     return bundle.with_name(bundle.name + SUFFIX)
 
 
@@ -225,10 +225,10 @@ def key_of(bundle: Bundle, machine: Machine) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def recall(bundle: Bundle, path: Path, machine: Machine | None = None) -> Tuning | None:
+def load_tuning(bundle: Bundle, path: Path, machine: Machine | None = None) -> Tuning | None:
     """Load what was measured of this bundle on this machine with these versions; None where there is nothing.
 
-    A file that cannot be read or understood is nothing, and is said to be so in a line of the log.
+    A file that cannot be read or understood counts as none, and is named in the log.
     """
     records = _read(path)
     if not records:
@@ -264,8 +264,8 @@ def _possible(bundle: Bundle) -> set[tuple[str, str]]:
     return {(one.name, kind.name) for one in bundle.manifest.variants for kind in engines.available(one.format)}
 
 
-def remember(tuning: Tuning, bundle: Bundle, path: Path, machine: Machine | None = None) -> None:
-    """Write it down, all or nothing, beside what the file holds for other machines and bundles.
+def save_tuning(tuning: Tuning, bundle: Bundle, path: Path, machine: Machine | None = None) -> None:
+    """Save figures, all or nothing, beside those that the file holds for other machines and bundles.
 
     Raises:
         OSError: it cannot be written: a read-only disk, a full one, a folder that is not there.
@@ -281,8 +281,8 @@ def remember(tuning: Tuning, bundle: Bundle, path: Path, machine: Machine | None
     _write(path, records)
 
 
-def forget(bundle: Bundle, path: Path, machine: Machine | None = None) -> bool:
-    """Strike out what `recall` would find; a file with nothing left in it goes.
+def delete_tuning(bundle: Bundle, path: Path, machine: Machine | None = None) -> bool:
+    """Delete what `load_tuning` would find; a file with nothing left in it is removed.
 
     Returns:
         Whether there was anything.
@@ -293,7 +293,7 @@ def forget(bundle: Bundle, path: Path, machine: Machine | None = None) -> bool:
     from edge_runtime.tuning.timing import this_machine  # noqa: PLC0415
 
     records = _read(path)
-    if records is None:  # damaged: it tells nobody anything
+    if records is None:  # damaged: of no use
         path.unlink()
         return True
     found = records.pop(key_of(bundle, machine or this_machine()), None) is not None
@@ -328,7 +328,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, records: Mapping[str, Any]) -> None:
-    import tempfile  # noqa: PLC0415 - with its compressors 3 ms, which who only reads need not pay
+    import tempfile  # noqa: PLC0415 - with its compressors 3 ms, not needed to read
 
     text = json.dumps({"version": _VERSION, "records": records}, indent=1)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -337,7 +337,7 @@ def _write(path: Path, records: Mapping[str, Any]) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # holds no secret, and the service may be another user than who measured
+        Path(temporary).chmod(0o644)  # holds no secret, and the service may run as another user than the command
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -20,8 +20,8 @@ from edge_runtime.errors import StoreError, UpdateRefused
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Model
+from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.mqtt.packets import Publish
-from edge_runtime.mqtt.session import Message
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system import durable_file
 from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler

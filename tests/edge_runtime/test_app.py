@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from edge_runtime import app as app_module
-from edge_runtime.app import App, stopped_by_signals
+from edge_runtime.app import App
 from edge_runtime.clock import Clock, SimulatedClock
 from edge_runtime.cloud import committer, outbox_writer
 from edge_runtime.config import AppConfig, parse
@@ -24,6 +24,7 @@ from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.system.signals import stopped_by_signals
 from tests.edge_runtime.durable.outbox.outboxes import Failing
 from tests.integration.running import PATIENCE_S, answers, streams, write_recording
 from tests.integration.running import load_model as loaded
@@ -327,12 +328,12 @@ def test_the_budget_is_written_down_while_it_runs(
     assert app.escalator is not None
     saved: list[str] = []
 
-    def remember(name: str, _value: bytes) -> None:
+    def save_state(name: str, _value: bytes) -> None:
         saved.append(name)
         if len(saved) == 4:
             app.stop()
 
-    monkeypatch.setattr(app.escalator, "remember", remember)
+    monkeypatch.setattr(app.escalator, "save_state", save_state)
     in_vain = threading.Timer(PATIENCE_S, app.stop)
     in_vain.start()
     app.run()

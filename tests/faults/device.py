@@ -211,8 +211,9 @@ def live(folder: Path) -> NoReturn:
 
     import orjson  # noqa: PLC0415
 
-    from edge_runtime.app import App, stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.app import App  # noqa: PLC0415
     from edge_runtime.config import load_config  # noqa: PLC0415
+    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
     from tests.integration.running import load_model  # noqa: PLC0415
 
     code = 1

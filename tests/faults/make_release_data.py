@@ -62,11 +62,11 @@ def write_outbox(path: Path, *, closed: bool) -> dict[str, Any]:
         outbox.put(cases())
         clock.advance(5.0)
         delivered = [case.id for case in outbox.take(4, 2**20)]
-        outbox.delivered(delivered)
+        outbox.ack(delivered)
         waiting = [case.id for case in outbox.take(3, 2**20)]
         outbox.retry(waiting, 60.0, "no answer")
         dead = [case.id for case in outbox.take(2, 2**20)]
-        outbox.bury(dead, "rejected", "no")
+        outbox.move_to_dead_letters(dead, "rejected", "no")
         outbox.put_state("budget", b"7")
         if closed:
             outbox.close()

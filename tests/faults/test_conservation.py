@@ -107,7 +107,7 @@ def settle(outbox: Outbox, shadow: Shadow, rng: random.Random) -> None:
     ids = [case.id for case in outbox.take(rng.choice((4, 32)), EVERYTHING)]
     rng.shuffle(ids)
     buried, later, rest = ids[:1], ids[1:3], ids[3:]
-    outbox.bury(buried, "rejected", "no")
+    outbox.move_to_dead_letters(buried, "rejected", "no")
     outbox.retry(later, 1.0, "no answer")
-    outbox.delivered(rest)
+    outbox.ack(rest)
     shadow.leave(set(rest), "delivered")

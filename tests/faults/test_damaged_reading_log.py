@@ -92,7 +92,7 @@ def examine(folder: Path, entries: list[LogEntry]) -> str:
     assert seqs == list(range(first, first + len(seqs)))
     assert found.entries == [entries[seq - 1] for seq in seqs]
     assert found.contract in {"contract", ""}
-    assert found.settled in {0, SETTLED - 100, SETTLED}
+    assert found.acked in {0, SETTLED - 100, SETTLED}
     fresh = LogEntry(found.seq + 1, b"snapshot"), LogEntry(found.seq + 2, b"one"), LogEntry(found.seq + 3, b"two")
     at_second_try(file, *fresh)
     file.close()

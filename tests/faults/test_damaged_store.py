@@ -52,9 +52,9 @@ def store(folder: Path, rng: random.Random, *, closed: bool) -> Store:
         outbox.put([HardCase(f"watch@{number}", "watch", 0.0, 30.0, number % 2, 0.5, body, b"{}")])
         if number == 120:
             delivered = [case.id for case in outbox.take(50, EVERYTHING)]
-            outbox.delivered(delivered)
+            outbox.ack(delivered)
             outbox.retry([case.id for case in outbox.take(20, EVERYTHING)], 50.0, "again")
-            outbox.bury([case.id for case in outbox.take(20, EVERYTHING)], "rejected", "no")
+            outbox.move_to_dead_letters([case.id for case in outbox.take(20, EVERYTHING)], "rejected", "no")
     if closed:
         outbox.close()
     files = {name: path.read_bytes() for name in (NAME, f"{NAME}-wal") if (path := folder / name).exists()}

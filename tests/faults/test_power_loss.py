@@ -56,7 +56,9 @@ class Life:
         outbox = Outbox(self.config(), clock, connect=connect)
         for step in range(steps):
             disk.mark(Promised(self.safe, self.gone))
-            match self.rng.choices(("put", "deliver", "retry", "bury", "state", "close"), (6, 5, 2, 1, 1, 0.3))[0]:
+            match self.rng.choices(("put", "deliver", "retry", "dead letter", "state", "close"), (6, 5, 2, 1, 1, 0.3))[
+                0
+            ]:
                 case "put":
                     group = [self._case(f"watch@{step}-{i}") for i in range(self.rng.choice((1, 1, 2, 8)))]
                     self.safe |= set(outbox.put(group).accepted)
@@ -64,12 +66,12 @@ class Life:
                     ids = [case.id for case in outbox.take(self.rng.choice((1, 4, 16)), EVERYTHING)]
                     self.safe -= set(ids)
                     disk.mark(Promised(self.safe, self.gone))
-                    outbox.delivered(ids)
+                    outbox.ack(ids)
                     self.gone |= set(ids)
                 case "retry":
                     outbox.retry([case.id for case in outbox.take(3, EVERYTHING)], 5.0, "no answer")
-                case "bury":
-                    outbox.bury([case.id for case in outbox.take(1, EVERYTHING)], "rejected", "no")
+                case "dead letter":
+                    outbox.move_to_dead_letters([case.id for case in outbox.take(1, EVERYTHING)], "rejected", "no")
                 case "state":
                     outbox.put_state("budget", self.rng.randbytes(40))
                 case _:

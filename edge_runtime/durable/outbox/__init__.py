@@ -3,7 +3,7 @@
 ::
 
     records         what goes in and comes out
-    outbox          Outbox: put, take, settle, dead letters
+    outbox          Outbox: put, take, ack, dead letters
     queries         the statements behind them
     session         one open file: lock, transactions, healing after errors
     path_checks     paths that can never be a store's

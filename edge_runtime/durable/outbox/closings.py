@@ -25,7 +25,7 @@ from edge_runtime.durable.outbox.schema import Connection, Ledger, public_id, st
 
 
 class Memory:
-    """Where the closing of an id stands, for the last ones. A hint: what the file says at that place decides.
+    """Index of the last closings: where each stands in the file. A hint: what the file says at that place decides.
 
     Args:
         size: closings that the file remembers.

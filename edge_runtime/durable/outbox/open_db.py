@@ -1,6 +1,6 @@
 """Opening the outbox's file: one owner, safe creation, checks, upgrade. What fails here is never a surprise later.
 
-Beside ``outbox.db`` there may lie ``-wal`` (SQLite's log), ``.lock`` (held while somebody owns the outbox),
+Beside ``outbox.db`` there may lie ``-wal`` (SQLite's log), ``.lock`` (held while a process owns the outbox),
 ``.rebuilt`` (a salvage in progress) and ``.damaged-N`` (what a salvage set aside).
 """
 
@@ -57,7 +57,7 @@ def lock(path: Path) -> int:
         A descriptor; closing it, or the end of the process however it ends, gives the lock back.
 
     Raises:
-        StoreInUse: somebody else owns the outbox.
+        StoreInUse: another process owns the outbox.
         StoreUnusable: the folder is missing, or may not be written to; a file is another program's, or open to others.
         OSError: the disk is full, read-only or failing.
     """
@@ -83,7 +83,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def log_of(path: Path) -> Path:
-    """Where SQLite keeps the log of the database at `path`."""
+    """Return where SQLite keeps the log of the database at `path`."""
     return path.with_name(path.name + "-wal")
 
 
@@ -146,7 +146,7 @@ def _configure(db: Connection, config: OutboxConfig) -> None:
     db.execute(f"PRAGMA journal_size_limit = {config.checkpoint_pages * PAGE_BYTES}")
     db.execute(f"PRAGMA max_page_count = {config.max_bytes // PAGE_BYTES}")
     db.execute("PRAGMA secure_delete = ON")  # a delivered body is not to stay readable in a free page
-    db.execute("PRAGMA temp_store = MEMORY")  # no file that nobody told us to open
+    db.execute("PRAGMA temp_store = MEMORY")  # no file beyond those that we open
     db.execute("PRAGMA mmap_size = 0")  # with a map, a failing disk is a SIGBUS and not an error
     db.execute("PRAGMA cell_size_check = ON")
     db.execute("PRAGMA trusted_schema = OFF")
@@ -173,7 +173,7 @@ def _rewrite_log(path: Path) -> None:
 
 
 def fold_log(path: Path, db: Connection, pages: int) -> None:
-    """Copy a log of so many pages into the database, and start it over.
+    """Copy a log into the database when it has this many pages, and start it over.
 
     SQLite does so on its own, after a commit, but does not write down that it has. After a crash it would go on behind
     the old log, and copy it again: a device that loses its power every few minutes would have a log without bounds.
@@ -185,7 +185,7 @@ def fold_log(path: Path, db: Connection, pages: int) -> None:
 
 
 _LOG_FRAME_BYTES = 24
-"""What the log writes before each page: https://www.sqlite.org/fileformat.html section 4.1."""
+"""Header of each page in the log: https://www.sqlite.org/fileformat.html section 4.1."""
 
 
 def _check_header(path: Path) -> None:

@@ -51,10 +51,10 @@ from edge_runtime.durable.outbox.session import Session
 log = logging.getLogger(__name__)
 
 _SPARE_PAGES = 32
-"""Kept free of cases, so that settling, retrying and burying never lack a page in a full outbox."""
+"""Kept free of cases, so that acknowledging, retrying and dead letters never lack a page in a full outbox."""
 _HOUSEKEEPING_S = 1.0
 _EXPIRE_AT_ONCE = 256
-_REMEMBER_TIME_S = 600.0
+_SAVE_TIME_S = 600.0
 """An idle outbox writes its powered time this often: what a crash can add to a case's life, 144 small writes a day."""
 _DEAD_AT_ONCE = 16
 
@@ -69,8 +69,8 @@ class Outbox:
     """A bounded, durable queue of hard cases in one SQLite file. Safe to call from several threads.
 
     A committer thread calls `put` with groups of cases (one transaction and one flush for a group), a forwarder thread
-    calls `take` and then `delivered`, `retry`, `bury` or `release`; one lock serialises them. The thread that infers
-    never calls it.
+    calls `take` and then `ack`, `retry`, `move_to_dead_letters` or `release`; one lock serialises them. The thread that
+    infers never calls it.
 
     Making one touches no disk. `open` (or ``with``) opens the file and says what is wrong with it; every other method
     opens it when needed, so an outbox whose disk is full or gone at the start heals on its own.
@@ -128,7 +128,7 @@ class Outbox:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """Path of the file."""
         return self._config.path
 
     @property
@@ -253,14 +253,14 @@ class Outbox:
         return found[0][0] if found else None
 
     def _keep_house(self, db: Connection) -> None:
-        """Drop what is too old, and now and then remember how much time has passed."""
+        """Drop what is too old, and now and then save how much time has passed."""
         now = self._file.elapsed()
         if now < self._next_housekeeping:
             return
         ledger = self._file.ledger
         found = queries.oldest(db, ledger, self._leased(), _EXPIRE_AT_ONCE)
         expired = [case for case, stored_s in found if stored_s < now - self._config.max_age_s]
-        if expired or now - ledger.elapsed_s > _REMEMBER_TIME_S:
+        if expired or now - ledger.elapsed_s > _SAVE_TIME_S:
             with self._file.transaction(db) as draft:
                 self._drop(db, draft, expired, "expired")
         if len(expired) < _EXPIRE_AT_ONCE:
@@ -292,8 +292,8 @@ class Outbox:
             max_bytes: most bytes of body and meta together; a single case that is larger is still taken, alone.
 
         Returns:
-            Cases in that order. They stay in the outbox, and are not taken again until settled
-            by `delivered`, `retry`, `bury` or `release`, or until the process ends.
+            Cases in that order. They stay in the outbox, and are not taken again until they are ended
+            by `ack`, `retry`, `move_to_dead_letters` or `release`, or until the process ends.
         """
         return self._file.run(partial(self._take, limit, max_bytes)) if limit > 0 else []
 
@@ -329,23 +329,23 @@ class Outbox:
                 cases.append(case)
         return cases
 
-    def delivered(self, ids: Iterable[str], answers: Mapping[str, bytes] | None = None) -> int:
+    def ack(self, ids: Iterable[str], answers: Mapping[str, bytes] | None = None) -> int:
         """Delete cases that the cloud has answered and whose answers the sinks have.
 
         Args:
             ids: cases in flight; others are ignored.
-            answers: by id, as they were published: what a repeat of the case is told.
+            answers: by id, as they were published: published again if the case is repeated.
 
         Returns:
-            How many were settled by this call.
+            How many of them were in flight.
         """
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
             ended = closings.of_cases(db, [lease.seq for lease in leases], DELIVERED)
-            queries.deliver(db, draft, leases)
+            queries.ack(db, draft, leases)
             closings.write(db, draft, closings.answered(ended, answers or {}), self._memory)
 
-        return self._settle(ids, work)
+        return self._end_leases(ids, work)
 
     def retry(self, ids: Iterable[str], delay_s: float, error: str) -> int:
         """Put off cases that failed and may succeed later.
@@ -358,7 +358,7 @@ class Outbox:
             error: what went wrong; kept as one line of at most 500 characters.
 
         Returns:
-            How many were settled by this call.
+            How many of them were in flight.
         """
         text = queries.one_line(error)
         most = self._config.max_attempts
@@ -366,11 +366,13 @@ class Outbox:
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
             spent = [lease for lease in leases if most and lease.attempts + 1 >= most]
             queries.postpone(db, draft, [lease for lease in leases if lease not in spent], delay_s, text)
-            self._entomb(db, draft, [lease._replace(attempts=lease.attempts + 1) for lease in spent], "attempts", text)
+            self._add_dead_letters(
+                db, draft, [lease._replace(attempts=lease.attempts + 1) for lease in spent], "attempts", text
+            )
 
-        return self._settle(ids, work)
+        return self._end_leases(ids, work)
 
-    def bury(self, ids: Iterable[str], reason: str, detail: str) -> int:
+    def move_to_dead_letters(self, ids: Iterable[str], reason: str, detail: str) -> int:
         """Move cases that will never succeed to the dead letters.
 
         Args:
@@ -379,13 +381,13 @@ class Outbox:
             detail: what the cloud said; kept as one line of at most 500 characters.
 
         Returns:
-            How many were settled by this call.
+            How many of them were in flight.
         """
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
-            self._entomb(db, draft, leases, queries.one_line(reason), queries.one_line(detail))
+            self._add_dead_letters(db, draft, leases, queries.one_line(reason), queries.one_line(detail))
 
-        return self._settle(ids, work)
+        return self._end_leases(ids, work)
 
     def release(self, ids: Iterable[str]) -> int:
         """Give these back untried, as if they had not been taken. Writes nothing.
@@ -396,12 +398,12 @@ class Outbox:
         with self._file.lock:
             return sum(self._leases.pop(case_id, None) is not None for case_id in set(ids))
 
-    def _settle(self, ids: Iterable[str], work: Work) -> int:
+    def _end_leases(self, ids: Iterable[str], work: Work) -> int:
         wanted = list(dict.fromkeys(ids))
         parts = [wanted[at : at + GROUP_CASES] for at in range(0, len(wanted), GROUP_CASES)]
-        return sum(self._file.run(partial(self._settle_some, part, work)) for part in parts)
+        return sum(self._file.run(partial(self._end_some_leases, part, work)) for part in parts)
 
-    def _settle_some(self, ids: list[str], work: Work, db: Connection) -> int:
+    def _end_some_leases(self, ids: list[str], work: Work, db: Connection) -> int:
         leases = {case_id: self._leases[case_id] for case_id in ids if case_id in self._leases}
         if leases:
             with self._file.transaction(db) as draft:
@@ -410,10 +412,10 @@ class Outbox:
                 del self._leases[case_id]
         return len(leases)
 
-    def _entomb(self, db: Connection, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
+    def _add_dead_letters(self, db: Connection, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
         queries.leave_queue(db, leases)
         closings.write(db, draft, closings.of_cases(db, [lease.seq for lease in leases], reason), self._memory)
-        queries.entomb(
+        queries.add_dead_letters(
             db, draft, leases, reason, detail, stamp=self._clock.wall(), max_bytes=self._config.max_dead_bytes
         )
 
@@ -427,7 +429,7 @@ class Outbox:
     # Dead letters -----------------------------------------------------------------------------------------------------
 
     def dead_letters(self) -> Iterator[DeadLetter]:
-        """Dead letters, oldest first, read a few at a time so that nobody else is held up.
+        """Read dead letters, oldest first, a few at a time so that no other caller waits long.
 
         One that fails its checksum is dropped, counted as ``damaged``, and left out.
         """
@@ -440,13 +442,13 @@ class Outbox:
         """Read the dead letter with this id; None if there is none."""
         return self._file.run(partial(self._dead_one, case_id))
 
-    def revive(self, ids: Iterable[str]) -> int:
+    def requeue(self, ids: Iterable[str]) -> int:
         """Queue dead letters again, as the newest cases and with no failed attempts.
 
         Returns:
             How many of the ids were dead letters.
         """
-        return sum(self._file.run(partial(self._revive, case_id)) for case_id in ids)
+        return sum(self._file.run(partial(self._requeue, case_id)) for case_id in ids)
 
     def discard(self, ids: Iterable[str]) -> int:
         """Drop dead letters for good; counted as ``discarded``.
@@ -470,18 +472,18 @@ class Outbox:
         if case is not None and is_intact(case):
             return DeadLetter(queries.case_of(case, attempts), reason, detail, buried)
         with self._file.transaction(db) as draft:
-            queries.exhume(db, draft, seq, size)
+            queries.remove_dead_letter(db, draft, seq, size)
             draft.damaged += 1
         log.error("a dead letter in the outbox fails its checksum and is dropped as damaged")
         return None
 
-    def _revive(self, case_id: str, db: Connection) -> bool:
+    def _requeue(self, case_id: str, db: Connection) -> bool:
         letter = self._dead_one(case_id, db)
         if letter is None:
             return False
         seq, size, *_ = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
         with self._file.transaction(db) as draft:
-            queries.exhume(db, draft, seq, size)
+            queries.remove_dead_letter(db, draft, seq, size)
             queries.insert(db, draft, [letter.case])
             draft.accepted -= 1  # it was accepted when it first came
         return True
@@ -491,7 +493,7 @@ class Outbox:
         if row is None:
             return False
         with self._file.transaction(db) as draft:
-            queries.exhume(db, draft, row[0], row[1])
+            queries.remove_dead_letter(db, draft, row[0], row[1])
             draft.discarded += 1
         return True
 

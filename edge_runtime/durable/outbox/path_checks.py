@@ -46,7 +46,7 @@ def _missing(folder: Path) -> str:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse a store that somebody else has made, or could write to: what it says may not be ours.
+    """Refuse a store that another user has made, or could write to: its contents may not be ours.
 
     Looks at the database and at what SQLite and the runtime keep beside it. Writes nothing.
 

@@ -44,7 +44,7 @@ class Lease(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """Where a queued case is."""
+    """Position of a queued case."""
 
     seq: int
     priority: int
@@ -150,7 +150,7 @@ def forget(db: Connection, draft: Ledger, queued: Sequence[Queued | Lease]) -> N
     draft.queued -= len(queued)
 
 
-def deliver(db: Connection, draft: Ledger, leases: Sequence[Lease]) -> None:
+def ack(db: Connection, draft: Ledger, leases: Sequence[Lease]) -> None:
     """Delete delivered cases."""
     leave_queue(db, leases)
     db.executemany("DELETE FROM cases WHERE seq = ?", [(lease.seq,) for lease in leases])
@@ -275,7 +275,7 @@ def read_cases(db: Connection, leases: Sequence[Lease]) -> dict[int, Any]:
     return found
 
 
-def entomb(
+def add_dead_letters(
     db: Connection, draft: Ledger, leases: Sequence[Lease], reason: str, detail: str, *, stamp: float, max_bytes: int
 ) -> None:
     """Make cases that have left the queue dead letters, and drop the oldest dead letters beyond `max_bytes`."""
@@ -288,11 +288,11 @@ def entomb(
     draft.dead_bytes += sum(lease.size for lease in leases)
     while draft.dead_bytes > max_bytes:
         seq, size = db.execute("SELECT seq, size FROM dead ORDER BY seq LIMIT 1").fetchone()
-        exhume(db, draft, seq, size)
+        remove_dead_letter(db, draft, seq, size)
         draft.dead_letters_full += 1
 
 
-def exhume(db: Connection, draft: Ledger, seq: int, size: int) -> None:
+def remove_dead_letter(db: Connection, draft: Ledger, seq: int, size: int) -> None:
     """Delete a dead letter; the caller counts why."""
     db.execute("DELETE FROM dead WHERE seq = ?", (seq,))
     db.execute("DELETE FROM cases WHERE seq = ?", (seq,))

@@ -51,9 +51,9 @@ class Entry:
     state: Literal["ready", "waiting", "dead"]
     """``ready`` was not tried yet, ``waiting`` failed and will be tried again, ``dead`` will not."""
     reason: str
-    """Why it is dead, in a word; empty for others."""
+    """Reason of a dead letter, in a word; empty for others."""
     detail: str
-    """What went wrong the last time; empty for what was never tried."""
+    """Last error; empty for a case that was never tried."""
     buried: float | None
     """Wall clock, for dead ones."""
 

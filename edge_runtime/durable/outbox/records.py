@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 LAST_PRIORITY = 9
 
 TRUSTED_ATTEMPTS = 3
-"""After so many failures a case may itself be their cause: it gives way to the others, and is asked alone."""
+"""Failures after which a case may itself be their cause: it gives way to the others, and is asked alone."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class HardCase:
     priority: int
     """0 goes first, 9 last."""
     value: float
-    """How much an answer is worth; ``drop_least_valuable`` drops the smallest of the last priority first."""
+    """Worth of an answer; ``drop_least_valuable`` drops the smallest of the last priority first."""
     body: bytes
     meta: bytes
     attempts: int = 0
@@ -74,7 +74,7 @@ class Counts:
     accepted: int
     delivered: int
     queued: int
-    """Neither settled nor dead; cases in flight included."""
+    """Neither ended nor dead; cases in flight included."""
     dead: int
     dropped: dict[str, int]
     """Accepted and then dropped, by reason: evicted, expired, damaged, discarded, dead_letters_full."""

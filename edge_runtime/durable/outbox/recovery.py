@@ -22,8 +22,8 @@ _KEEP = 2
 """Damaged files kept for inspection; older ones are removed, since a failing card must not fill itself."""
 
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-"""What reading a damaged file raises: the second where SQLite's message, or a text, holds bytes that are no UTF-8, the
-third where a row claims gigabytes. Whoever calls for a salvage has seen that there is memory for a row."""
+"""Errors that reading a damaged file raises: the second where SQLite's message, or a text, holds bytes that are no
+UTF-8, the third where a row claims gigabytes. The caller of a salvage has seen that there is memory for a row."""
 
 _ROWS = 32
 _MAX_FAILURES = 50_000
@@ -117,7 +117,7 @@ def _carry_over(
     ledger.count_rows(new)
     recovered = ledger.queued + ledger.dead
     gone = before.accepted - before.delivered - sum(before.dropped().values()) - recovered
-    if gone < 0:  # rows that the lost end of the log had already settled are back: at least once, not exactly once
+    if gone < 0:  # rows that the lost end of the log had already ended are back: at least once, not exactly once
         before.accepted -= gone
         gone = 0
     highest, latest = new.execute("SELECT coalesce(max(seq), 0), coalesce(max(stored_s), 0.0) FROM cases").fetchone()
@@ -194,7 +194,7 @@ def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
     """Rows of `cases`, some at a time, some perhaps twice, stepping over damaged pages by halving the range that fails.
 
     By rising `seq`; where that ends, by falling `seq` from the other end, because a row whose number was corrupt looks
-    like the end of its range to whoever comes from below.
+    like the end of its range to a scan that comes from below.
     """
     failures = 0
     ranges = [(1, top)]

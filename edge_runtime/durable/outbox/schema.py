@@ -5,7 +5,7 @@ Tables::
     cases    one immutable row per hard case, from acceptance until it is delivered, dropped or discarded
     ready    cases never tried, or handed back untouched        ┐
     waiting  cases that failed and may be tried again at due_s  ├ every case is in exactly one of the three
-    dead     cases that nobody will try again by themselves     ┘
+    dead     cases that are not tried again without a command  ┘
     ledger   one row of counters, written in the same transaction as the rows they count
     state    small values that must survive a restart, for example the gate's budget
 
@@ -115,7 +115,7 @@ def connect_sqlite(path: Path) -> Connection:
 
 
 def memory_for(size: int) -> bool:
-    """Return whether so many bytes can be had.
+    """Return whether this many bytes can be had.
 
     Where they can, a MemoryError is the file's doing: of a corrupt row that claims four gigabytes, SQLite (3.40) says
     that there is no memory for it, and not that it is damaged.

@@ -28,7 +28,7 @@ _SALVAGE_PAUSE_S = 30.0
 """A salvage that failed (no room for the new file) is not tried again at every call."""
 
 _ROW_COPIES = 4
-"""What reading a row takes, in rows: SQLite's copy, ours, and room."""
+"""Memory that reading a row takes, in rows: SQLite's copy, ours, and room."""
 
 _DAMAGE = {
     Code.CORRUPT,
@@ -186,7 +186,7 @@ class Session:
         lost = self._lost
         if lost is None or self._db is None:
             return
-        if self.ledger.accepted:  # somebody has put another outbox in its place
+        if self.ledger.accepted:  # another outbox was put in its place
             self._lost = None
             return
         with self.transaction(self._db) as draft:

@@ -16,14 +16,14 @@ import numpy as np
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EngineError
 from edge_runtime.system import subprocess_job
-from edge_runtime.tuning.timing.race import Contender, Plan, Timing, race
+from edge_runtime.tuning.timing.interleaved import Candidate, Plan, Timing, time_interleaved
 
 _TRIAL = Plan(rounds=1, block_s=0.001, warm_up=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What became of a contender alone in a process.
+    """Outcome of a candidate alone in a process.
 
     Attributes:
         reason: why it cannot be timed, one line; empty when it can.
@@ -36,51 +36,51 @@ class Trial:
     peak_rss_kb: int = 0
 
 
-def trial(contender: Contender, *, threads: int = 1, timeout_s: float = 60.0) -> Trial:
-    """Load a contender in a child process and let it answer a few windows."""
-    answer = _ask([contender], {"job": "trial", "threads": threads, "plan": asdict(_TRIAL)}, timeout_s)
+def trial(candidate: Candidate, *, threads: int = 1, timeout_s: float = 60.0) -> Trial:
+    """Load a candidate in a child process and let it answer a few windows."""
+    answer = _ask([candidate], {"job": "trial", "threads": threads, "plan": asdict(_TRIAL)}, timeout_s)
     if "reason" in answer:
         return Trial(reason=answer["reason"])
     return Trial(load_ms=answer["load_ms"], peak_rss_kb=answer["peak_rss_kb"])
 
 
-def race_in_child(
-    contenders: Sequence[Contender], *, reference: str, threads: int, plan: Plan, timeout_s: float
+def time_in_child(
+    candidates: Sequence[Candidate], *, reference: str, threads: int, plan: Plan, timeout_s: float
 ) -> tuple[Timing, ...]:
-    """Run `edge_runtime.tuning.timing.race` in a child process.
+    """Run `edge_runtime.tuning.timing.interleaved` in a child process.
 
     Raises:
         EngineError: an engine refused a model, or the child died or did not end in time.
     """
-    job = {"job": "race", "reference": reference, "threads": threads, "plan": asdict(plan)}
-    answer = _ask(contenders, job, timeout_s)
+    job = {"job": "interleaved", "reference": reference, "threads": threads, "plan": asdict(plan)}
+    answer = _ask(candidates, job, timeout_s)
     if "reason" in answer:
-        names = ", ".join(contender.name for contender in contenders)
+        names = ", ".join(candidate.name for candidate in candidates)
         raise EngineError(f"timing {names} with {threads} threads failed: {answer['reason']}")
     return tuple(Timing(**timing) for timing in answer["timings"])
 
 
-def _ask(contenders: Sequence[Contender], job: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def _ask(candidates: Sequence[Candidate], job: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     blobs, entries = [], []
-    for contender in contenders:
-        arrays = [np.ascontiguousarray(array) for array in contender.inputs]
+    for candidate in candidates:
+        arrays = [np.ascontiguousarray(array) for array in candidate.inputs]
         entries.append({
-            "name": contender.name,
-            "engine": contender.engine,
-            "size": len(contender.model),
-            "providers": {name: dict(options) for name, options in contender.providers.items()},
+            "name": candidate.name,
+            "engine": candidate.engine,
+            "size": len(candidate.model),
+            "providers": {name: dict(options) for name, options in candidate.providers.items()},
             "inputs": [{"dtype": array.dtype.str, "shape": array.shape} for array in arrays],
         })  # fmt: skip
-        blobs += [contender.model, *(array.tobytes() for array in arrays)]
-    boundless = any(contender.providers for contender in contenders)
+        blobs += [candidate.model, *(array.tobytes() for array in arrays)]
+    boundless = any(candidate.providers for candidate in candidates)
     try:
         return subprocess_job.ask(
             f"from {__name__} import main; main()",
-            {**job, "contenders": entries},
+            {**job, "candidates": entries},
             blobs,
             what="it",
             timeout_s=timeout_s,
-            memory_bytes=None if boundless else subprocess_job.MEMORY_BYTES * len(contenders),
+            memory_bytes=None if boundless else subprocess_job.MEMORY_BYTES * len(candidates),
         )
     except EngineError as error:
         if error.how == "raised":  # nothing was tried
@@ -95,8 +95,8 @@ def main() -> NoReturn:
 
 def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
     place = 0
-    contenders = []
-    for entry in job["contenders"]:
+    candidates = []
+    for entry in job["candidates"]:
         model, place = bytes(data[place : place + entry["size"]]), place + entry["size"]
         arrays = []
         for spec in entry["inputs"]:
@@ -104,8 +104,8 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
             array = np.frombuffer(data, spec["dtype"], int(np.prod(shape)), place).reshape(shape)
             place += array.nbytes
             arrays.append(array)
-        contenders.append(
-            Contender(
+        candidates.append(
+            Candidate(
                 name=entry["name"],
                 engine=entry["engine"],
                 model=model,
@@ -115,9 +115,9 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
         )
     clock = SystemClock()
     started = clock.monotonic()
-    timings = race(
-        contenders,
-        reference=job.get("reference", contenders[0].name),
+    timings = time_interleaved(
+        candidates,
+        reference=job.get("reference", candidates[0].name),
         threads=job["threads"],
         plan=Plan(**job["plan"]),
     )

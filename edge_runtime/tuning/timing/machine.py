@@ -1,4 +1,4 @@
-"""What a machine is, as far as the time of a model depends on it."""
+"""Description of a machine, as far as the time of a model depends on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where something was measured. Holds no host name, user or path: it may be published.
+    """Machine on which something was measured. Holds no host name, user or path: it may be published.
 
     Attributes:
         architecture: as `platform.machine` names it.

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from edge_runtime import schema
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.tuning.timing.child import Trial, race_in_child, trial
+from edge_runtime.tuning.timing.child import Trial, time_in_child, trial
+from edge_runtime.tuning.timing.interleaved import Candidate, Plan, Timing
 from edge_runtime.tuning.timing.machine import Machine, available_cores, this_machine
-from edge_runtime.tuning.timing.race import Contender, Plan, Timing
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.manifest import Variant
 
 TIMEOUT_S = 60.0
-"""For a contender to load and answer; a Raspberry Pi 3 imports an engine in about two seconds."""
+"""For a candidate to load and answer; a Raspberry Pi 3 imports an engine in about two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class Measurement:
 
     Attributes:
         machine: where.
-        reference: name of the contender that ratios are taken to.
-        timings: one per contender that ran and number of threads.
+        reference: name of the candidate that ratios are taken to.
+        timings: one per candidate that ran and number of threads.
         failed: why the others could not be timed, by name.
         digest: SHA-256 of the bundle's file; empty where no bundle was measured.
     """
@@ -62,39 +62,39 @@ class Measurement:
 
 
 def measure(
-    contenders: Sequence[Contender],
+    candidates: Sequence[Candidate],
     *,
     reference: str,
     threads: Sequence[int] | None = None,
     plan: Plan | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Measurement:
-    """Try each contender in a process of its own, then time those that ran against one another in a further one.
+    """Try each candidate in a process of its own, then time those that ran against one another in a further one.
 
     Args:
-        contenders: of different names.
-        reference: the contender that the others are compared with.
+        candidates: of different names.
+        reference: the candidate that the others are compared with.
         threads: numbers of threads to measure with; None takes one, and all cores where there are more.
         plan: how long.
-        timeout_s: for one contender to load and answer.
+        timeout_s: for one candidate to load and answer.
 
     Raises:
-        ValueError: the reference is not among the contenders, or two have the same name.
-        EngineError: the reference cannot run here, or a contender that ran alone failed beside the others.
+        ValueError: the reference is not among the candidates, or two have the same name.
+        EngineError: the reference cannot run here, or a candidate that ran alone failed beside the others.
     """
     plan = plan or Plan()
-    names = [contender.name for contender in contenders]
+    names = [candidate.name for candidate in candidates]
     if reference not in names or len(set(names)) != len(names):
-        raise ValueError(f"contenders need different names, one of them '{reference}'; got {', '.join(names)}")
-    trials = {contender.name: trial(contender, timeout_s=timeout_s) for contender in contenders}
+        raise ValueError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
+    trials = {candidate.name: trial(candidate, timeout_s=timeout_s) for candidate in candidates}
     if trials[reference].reason:
         raise EngineError(f"{reference}, which the others are compared with, cannot run: {trials[reference].reason}")
-    alive = [contender for contender in contenders if not trials[contender.name].reason]
+    alive = [candidate for candidate in candidates if not trials[candidate.name].reason]
     timings: list[Timing] = []
     for count in threads or sorted({1, available_cores()}):
         # Loading and sizing of each, and rounds in which a slow model's shortest block may take far longer than asked.
         bound = (timeout_s + 10 * plan.rounds * plan.block_s) * len(alive)
-        found = race_in_child(alive, reference=reference, threads=count, plan=plan, timeout_s=bound)
+        found = time_in_child(alive, reference=reference, threads=count, plan=plan, timeout_s=bound)
         timings += [_with_trial(timing, trials[timing.name]) for timing in found]
     return Measurement(
         machine=this_machine(),
@@ -139,7 +139,7 @@ def measure_bundle(
     )
 
     failed: dict[str, str] = {}
-    contenders: dict[str, Contender] = {}
+    candidates: dict[str, Candidate] = {}
     for variant in bundle.manifest.variants:
         reasons = refusals(variant)
         if not reasons:
@@ -150,18 +150,18 @@ def measure_bundle(
             failed[variant.name] = "; ".join(reasons)
             continue
         windows, _ = bundle.golden(variant.name)
-        contenders[variant.name] = Contender(
+        candidates[variant.name] = Candidate(
             name=variant.name,
             engine=engine,
             model=bundle.read_variant(variant.name),
             inputs=(arrange(windows, variant),),
         )
-    if not contenders:
+    if not candidates:
         why = " | ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise IncompatibleError(f"no variant of {bundle.path.name} runs here ({why})")
-    alive = [variant for variant in bundle.manifest.variants if variant.name in contenders]
+    alive = [variant for variant in bundle.manifest.variants if variant.name in candidates]
     found = measure(
-        list(contenders.values()), reference=_reference(alive), threads=threads, plan=plan, timeout_s=timeout_s
+        list(candidates.values()), reference=_reference(alive), threads=threads, plan=plan, timeout_s=timeout_s
     )
     return replace(found, failed={**failed, **found.failed}, digest=bundle.digest)
 

@@ -22,7 +22,7 @@ from edge_runtime import engines
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest
 from edge_runtime.tuning.timing.child import trial
-from edge_runtime.tuning.timing.race import Contender
+from edge_runtime.tuning.timing.interleaved import Candidate
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey
@@ -231,10 +231,10 @@ def _try(source: VariantSource, windows: Float32) -> None:
     if not installed:
         wanted = engines.engines_for(source.format)[0]
         raise IncompatibleError(f"no engine for {source.format} is installed; run: {wanted.install}")
-    contender = Contender(
+    candidate = Candidate(
         name=source.name, engine=installed[0].name, model=source.model, inputs=(arrange(windows, source),)
     )
-    if reason := trial(contender).reason:
+    if reason := trial(candidate).reason:
         raise EngineError(f"{source.name}: {reason}")
 
 

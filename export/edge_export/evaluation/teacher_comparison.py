@@ -10,7 +10,7 @@ from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_export.selection.timing import arrange, best_engine
-from edge_runtime.tuning.timing import Contender, measure
+from edge_runtime.tuning.timing import Candidate, measure
 
 COMPARED = 16
 """Windows that all of them are timed on, evenly spread."""
@@ -31,11 +31,11 @@ def against_teacher(
         Microseconds a window, and times faster than the teacher, by name.
     """
     chosen = spread(len(windows), COMPARED)
-    contenders = [_contender(TEACHER, cloud, windows.contexts[chosen])]
-    contenders += [_contender(name, shipped[name], windows.x[chosen]) for name in dict.fromkeys((REFERENCE, device))]
-    measured = measure(contenders, reference=TEACHER, threads=(1,))
+    candidates = [_candidate(TEACHER, cloud, windows.contexts[chosen])]
+    candidates += [_candidate(name, shipped[name], windows.x[chosen]) for name in dict.fromkeys((REFERENCE, device))]
+    measured = measure(candidates, reference=TEACHER, threads=(1,))
     return {timing.name: {"p50_us": timing.p50_us, "times_faster": 1 / timing.ratio} for timing in measured.timings}
 
 
-def _contender(name: str, source: VariantSource, windows: Float32) -> Contender:
-    return Contender(name=name, engine=best_engine(source), model=source.model, inputs=(arrange(windows, source),))
+def _candidate(name: str, source: VariantSource, windows: Float32) -> Candidate:
+    return Candidate(name=name, engine=best_engine(source), model=source.model, inputs=(arrange(windows, source),))

@@ -18,7 +18,7 @@ from edge_export.package.pack import VariantSource
 from edge_runtime import engines
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, InputError
-from edge_runtime.tuning.timing import Contender, Measurement, Plan, measure
+from edge_runtime.tuning.timing import Candidate, Measurement, Plan, measure
 
 Floats = npt.NDArray[np.float32]
 
@@ -58,8 +58,8 @@ def measure_candidates(
     if not len(windows):
         raise ConfigError("candidates need windows to be timed on")
     few = windows[spread(len(windows), WINDOWS)]
-    contenders = [
-        Contender(
+    jobs = [
+        Candidate(
             name=candidate.name,
             engine=(chosen_engines or {}).get(candidate.name) or best_engine(candidate),
             model=candidate.model,
@@ -67,7 +67,7 @@ def measure_candidates(
         )
         for candidate in candidates
     ]
-    return measure(contenders, reference=reference, threads=threads, plan=plan)
+    return measure(jobs, reference=reference, threads=threads, plan=plan)
 
 
 def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = None, batch: int = 32) -> Floats:

@@ -201,13 +201,13 @@ def test_nonsense_from_the_cloud_is_never_published(tmp_path: Path, nonsense: di
     rig.escalator.submit([case(1)], None)
     others = 0
 
-    def buried() -> bool:
+    def dead() -> bool:
         nonlocal others
         others += 1
         rig.escalator.submit([case(100 + others)], None)
         return rig.outbox.counts().dead == 1
 
-    rig.until(buried)
+    rig.until(dead)
     rig.until(rig.settled)
     assert sorted(c.id for c in rig.corrections) == sorted(f"k@{100 + i}" for i in range(1, others + 1))
     rig.close()
@@ -400,7 +400,7 @@ def failing(rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
 def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = failing(rig, monkeypatch, "delivered")
+    calls = failing(rig, monkeypatch, "ack")
     look_often(monkeypatch)
     rig.escalator.start()
     rig.escalator.submit([case(1), case(2)], None)
@@ -412,13 +412,13 @@ def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
     assert sorted(c.id for c in rig.corrections) == ["k@1", "k@2"]
 
 
-@pytest.mark.parametrize("name", ["retry", "bury"])
+@pytest.mark.parametrize("name", ["retry", "move_to_dead_letters"])
 def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     calls = failing(rig, monkeypatch, name)
     look_often(monkeypatch)
-    if name == "bury":
+    if name == "move_to_dead_letters":
         rig.escalator.submit([case(1, shape=(2, 5))], None)
     else:
         rig.cloud.errors = [CloudUnavailable("overloaded")]
@@ -428,7 +428,7 @@ def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
     monkeypatch.undo()
     rig.until(rig.settled)
     assert [c.id for c in rig.corrections] == (["k@1"] if name == "retry" else [])
-    assert rig.outbox.counts().dead == (name == "bury")
+    assert rig.outbox.counts().dead == (name == "move_to_dead_letters")
 
 
 def test_offers_beyond_the_bound_are_refused_and_counted(tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def test_stopping_commits_what_was_offered(tmp_path: Path) -> None:
     rig.cloud.down = True
     rig.escalator.start()
     rig.escalator.submit([case(i) for i in range(100)], None)
-    rig.escalator.remember("budget", b"{}")
+    rig.escalator.save_state("budget", b"{}")
     rig.escalator.stop(5)
     assert rig.outbox.counts().accepted == 100
     assert rig.outbox.get_state("budget") == b"{}"
@@ -545,7 +545,7 @@ def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.Mon
 
 
 def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_at_a_time(tmp_path: Path) -> None:
-    """After good answers, too. Mutation that this finds: burying because the server once answered well."""
+    """After good answers, too. Mutation that this finds: a dead letter because the server once answered well."""
     rig = Rig(tmp_path / "outbox.db")
     rig.escalator.start()
     rig.escalator.submit([case(0)], None)
@@ -597,7 +597,7 @@ def test_every_case_that_ends_without_a_correction_is_closed_by_a_final_message(
 def test_a_final_message_is_published_again_after_a_crash_and_not_after_it_was_safe(tmp_path: Path) -> None:
     first = Rig(tmp_path / "outbox.db")
     first.outbox.put([HardCase("k@1", "k", 0.0, 60.0, 0, 0.5, b"", b"{}")])
-    first.outbox.bury([one.id for one in first.outbox.take(1, 100)], "rejected", "no")
+    first.outbox.move_to_dead_letters([one.id for one in first.outbox.take(1, 100)], "rejected", "no")
     first.hold_publishing = True  # as if the process died before the sinks had it
     first.escalator.start()
     first.until(lambda: first.finals)

@@ -30,13 +30,13 @@ AGAIN = dataclasses.replace(ONE, answered_since=True, counted=2)
         (3, REFUSED, dataclasses.replace(ONE, cases=2), Decision.SPLIT),
         (3, NONSENSE, dataclasses.replace(ONE, cases=2, in_a_row=3), Decision.SPLIT),
         (3, UnaskableCase("too short"), dataclasses.replace(ONE, cases=2), Decision.SPLIT),
-        (4, UnaskableCase("too short"), ONE, Decision.BURY),
-        (4, UnaskableCase("too short"), dataclasses.replace(ONE, in_a_row=3), Decision.BURY),
-        *((5, CloudRejected("no", status), AGAIN, Decision.BURY) for status in sorted(FINAL_STATUS)),
+        (4, UnaskableCase("too short"), ONE, Decision.DEAD_LETTER),
+        (4, UnaskableCase("too short"), dataclasses.replace(ONE, in_a_row=3), Decision.DEAD_LETTER),
+        *((5, CloudRejected("no", status), AGAIN, Decision.DEAD_LETTER) for status in sorted(FINAL_STATUS)),
         (5, REFUSED, dataclasses.replace(AGAIN, answered_since=False), Decision.RETRY),
         (6, NONSENSE, AGAIN, Decision.RETRY),
         (6, FORBIDDEN, AGAIN, Decision.RETRY),
-        (6, NONSENSE, dataclasses.replace(AGAIN, counted=3), Decision.BURY),
+        (6, NONSENSE, dataclasses.replace(AGAIN, counted=3), Decision.DEAD_LETTER),
         (6, NONSENSE, dataclasses.replace(AGAIN, counted=3, answered_since=False), Decision.RETRY),
         (7, REFUSED, dataclasses.replace(ONE, in_a_row=1), Decision.HOLD),
         (7, NONSENSE, dataclasses.replace(ONE, in_a_row=7), Decision.HOLD),
@@ -59,7 +59,7 @@ def test_without_a_good_answer_nothing_is_ever_buried(asked: list[tuple[str, Clo
     refusals = Refusals()
     for id_, error in asked:
         history = refusals.history([id_], checked=True)
-        assert decide(error, history, unreadable_attempts=attempts) is not Decision.BURY
+        assert decide(error, history, unreadable_attempts=attempts) is not Decision.DEAD_LETTER
         refusals.refused(id_, history)
 
 
@@ -72,7 +72,7 @@ def test_a_poison_case_among_good_ones_is_buried_after_the_stated_number_of_refu
         refusals.answered([f"good {n}"])
     for asked in range(1, 10):
         history = refusals.history(["poison"], checked=True)
-        if decide(error, history, unreadable_attempts=attempts) is Decision.BURY:
+        if decide(error, history, unreadable_attempts=attempts) is Decision.DEAD_LETTER:
             break
         refusals.refused("poison", history)
         refusals.answered([f"good {asked} after"])

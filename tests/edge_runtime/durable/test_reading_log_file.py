@@ -123,9 +123,9 @@ def test_readings_are_acknowledged_when_they_are_on_the_disk_and_not_before(benc
     class Slow(ReadingLogFile):
         appends = durable = 0
 
-        def append(self, entries: Sequence[LogEntry], settled: int) -> None:
+        def append(self, entries: Sequence[LogEntry], acked: int) -> None:
             time.sleep(0.02)  # as long as an SD card takes
-            super().append(entries, settled)
+            super().append(entries, acked)
             self.appends += 1
             self.durable += 2 * len(entries)
 
@@ -342,7 +342,7 @@ def test_how_much_was_settled_is_believed_only_with_its_checksum(tmp_path: Path)
     file = ReadingLogFile(path, 2**20)
     left = file.read()
     file.close()
-    assert ([entry.seq for entry in left.entries], left.settled, left.damaged) == ([2], 1, 1)
+    assert ([entry.seq for entry in left.entries], left.acked, left.damaged) == ([2], 1, 1)
 
 
 def test_nothing_is_written_behind_a_hole(benches: Make, tmp_path: Path) -> None:

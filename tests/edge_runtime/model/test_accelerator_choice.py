@@ -28,7 +28,7 @@ from edge_runtime.model.loading import Model
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import compile_cache
 from edge_runtime.tuning.compile_cache import folder_for, kept
-from edge_runtime.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, remember
+from edge_runtime.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, save_tuning
 from edge_runtime.tuning.timing import Plan
 from tests import models
 
@@ -102,7 +102,7 @@ def begin(bundle: Bundle) -> Iterator[Begin]:
     def begin(
         found: Tuning = WON, handed_over: Mapping[str, Any] | None = None, **more: Any
     ) -> tuple[Model, FallbackChain]:
-        remember(found, bundle, bundle.path.with_name("watch.edge.tuned.json"))
+        save_tuning(found, bundle, bundle.path.with_name("watch.edge.tuned.json"))
         chosen = config(bundle, **more)
         open_now.append(start(chosen, clock=SimulatedClock(), metrics=Metrics(), handed_over=handed_over))
         return open_now[-1]
@@ -179,7 +179,7 @@ def test_what_the_operator_says_comes_before_what_was_measured(begin: Begin, mor
 def test_without_failover_nothing_could_stand_in_so_there_is_no_accelerator(bundle: Bundle) -> None:
     with pytest.raises(ValueError, match="accelerators need failover"):
         config(bundle, accelerators={"libmine.so": {}}, failover="off")
-    remember(WON, bundle, bundle.path.with_name("watch.edge.tuned.json"))
+    save_tuning(WON, bundle, bundle.path.with_name("watch.edge.tuned.json"))
     assert expected(config(bundle)) == {"CPUExecutionProvider": {}}
     assert expected(config(bundle, failover="off")) == {}
     assert expected(config(bundle, accelerators={})) == {}
@@ -334,7 +334,7 @@ def test_a_disk_that_takes_nothing_costs_the_folder_and_nothing_else(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     assert kept(tmp_path / "file" / "compiled", bundle, "a", TWIN) is None
-    assert "each start compiles it anew" in caplog.text
+    assert "each start compiles it again" in caplog.text
 
 
 # -- measured and used -------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import BundleError, EngineError, InputError
 from edge_runtime.manifest import Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.failover import STABLE_S, Backend, FallbackChain
+from edge_runtime.model.backend import Backend
+from edge_runtime.model.failover import STABLE_S, FallbackChain
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Float32

@@ -32,7 +32,7 @@ from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.fallback_chain import ProvenVariant, backends_of, start
 from edge_runtime.model.loading import Model
 from edge_runtime.system import subprocess_job
-from edge_runtime.tuning.results import Figure, Tuning, remember
+from edge_runtime.tuning.results import Figure, Tuning, save_tuning
 from tests.models import completed, tiny_bundle, usable, variant
 
 pytestmark = pytest.mark.skipif(not usable("litert"), reason="LiteRT is not installed")
@@ -185,7 +185,7 @@ def test_the_governor_steps_down_to_what_is_lighter_on_this_machine(begin: Start
     path = tmp_path / "tuned.json"
     figures = (figure("onnx-fp32", 10.0, cpu_us=90.0), figure("onnx-int8", 20.0, cpu_us=20.0))
     with open_bundle(begin()[0].bundle.path) as opened:
-        remember(measured(*figures), opened, path)
+        save_tuning(measured(*figures), opened, path)
     _, up = begin(tuned=path)
     assert names(up) == ["onnx-fp32", "onnx-int8", "tflite-int8"]
     assert up.step_down("hot")
@@ -196,7 +196,7 @@ def test_the_governor_steps_down_to_what_is_lighter_on_this_machine(begin: Start
 def test_a_rung_is_loaded_as_it_was_measured(begin: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tuned.json"
     with open_bundle(begin()[0].bundle.path) as opened:
-        remember(measured(figure("tflite-int8", 5.0), figure("onnx-int8", 20.0, threads=2)), opened, path)
+        save_tuning(measured(figure("tflite-int8", 5.0), figure("onnx-int8", 20.0, threads=2)), opened, path)
     _, up = begin(tuned=path, threads=3)
     asked: list[tuple[Any, ...]] = []
 
@@ -282,7 +282,7 @@ def test_a_variant_that_does_not_start_is_replaced_by_the_next(
         assert names(up)[0] == "tflite-int8"
         assert up.current > 0
         assert up.status()["failed"]["tflite-int8"].startswith("wrong: ")
-        assert "tflite-int8 does not start, trying" in caplog.text
+        assert "variant failed to start: name=tflite-int8 next=" in caplog.text
     app = tmp_path / "app.toml"
     app.write_text(
         '[model]\nbundle = "drifted.edge"\nunsigned = "allow"\n[[source]]\ntype = "stdin"\n[[sink]]\ntype = "stdout"\n'

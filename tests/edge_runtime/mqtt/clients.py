@@ -15,6 +15,7 @@ from typing import Any
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.mqtt.packets import (
     CONNECT,
     SUBSCRIBE,
@@ -29,9 +30,9 @@ from edge_runtime.mqtt.packets import (
     encode_connack,
     encode_suback,
 )
-from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
+from edge_runtime.types import Done
 
 WAIT_S = 60.0
 QUICK = Retry(base_s=0.02, cap_s=0.1)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.mqtt import connection
+from edge_runtime.mqtt import batched
+from edge_runtime.mqtt.outbound_queue import FIRST_PACKET_ID, Message
 from edge_runtime.mqtt.packets import (
     PUBREC,
     V5,
@@ -25,7 +26,6 @@ from edge_runtime.mqtt.packets import (
     encode_publish,
 )
 from edge_runtime.mqtt.parser import Parser
-from edge_runtime.mqtt.session import FIRST_PACKET_ID, Message
 from tests.edge_runtime.mqtt.clients import (
     WAIT_S,
     Bench,
@@ -538,7 +538,7 @@ def test_small_packets_are_sent_at_once(url: str, bench: Bench, receive: str) ->
 def test_a_paho_without_the_hook_is_used_through_its_callbacks(
     url: str, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "CAN_BATCH", False)
+    monkeypatch.setattr(batched, "CAN_BATCH", False)
     inbox, topic = Inbox(), unique("future")
     broker_client = bench.connected(url, inbox, (topic, 1))
     broker_client.publish(messages(50, 1, topic.encode()))

@@ -14,6 +14,7 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
+from edge_runtime.mqtt.outbound_queue import FIRST_PACKET_ID, Message
 from edge_runtime.mqtt.packets import (
     DISCONNECT,
     DUP,
@@ -37,7 +38,6 @@ from edge_runtime.mqtt.packets import (
     encode_properties,
     encode_publish,
 )
-from edge_runtime.mqtt.session import FIRST_PACKET_ID, Message
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
 from tests.edge_runtime.mqtt.clients import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug
 from tests.mosquitto import free_port

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.packets import MalformedPacket, Publish, TopicFilter
 from edge_runtime.mqtt.routing import MAX_STRANGERS, Router, SideChannel, Subscription
-from edge_runtime.mqtt.session import Done, InboundAcks
 from edge_runtime.system.barrier import Barrier
+from edge_runtime.types import Done
 
 
 def publish(topic: bytes, payload: bytes = b"x", packet_id: int = 0) -> Publish:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from edge_runtime import schema
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic_name
-from edge_runtime.mqtt.session import Done, Message
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
-from edge_runtime.types import Answer, Correction, FinalAnswer, Prediction
+from edge_runtime.types import Answer, Correction, Done, FinalAnswer, Prediction
 from tests.edge_runtime.mqtt.clients import Bench, Inbox, ScriptedBroker, unique
 
 PREDICTION = Prediction(

@@ -13,7 +13,7 @@ from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.manifest import Channel
 from edge_runtime.mqtt.client import BrokerClient
-from edge_runtime.mqtt.session import Message
+from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.mqtt import MqttSource, MqttSourceConfig, key_of

@@ -32,7 +32,7 @@ from edge_runtime.model.loading import load_model
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import results as tuning_file
 from edge_runtime.tuning.results import Figure, Tuning
-from edge_runtime.tuning.timing import Contender, Machine, Plan, Timing, child
+from edge_runtime.tuning.timing import Candidate, Machine, Plan, Timing, child
 from tests import models
 
 BOTH = ("onnx-fp32", "tflite-int8")
@@ -68,13 +68,13 @@ def remembered(path: Path, bundle: Path, *figures: Figure, machine: Machine | No
     """What a file holds from an earlier time."""
     found = tuning(*figures)
     with open_bundle(bundle) as opened:
-        tuning_file.remember(found, opened, path, machine)
+        tuning_file.save_tuning(found, opened, path, machine)
     return found
 
 
-def recall(path: Path, bundle: Path, machine: Machine | None = HERE) -> Tuning | None:
+def load_tuning(path: Path, bundle: Path, machine: Machine | None = HERE) -> Tuning | None:
     with open_bundle(bundle) as opened:
-        return tuning_file.recall(opened, path, machine)
+        return tuning_file.load_tuning(opened, path, machine)
 
 
 # -- choosing --------------------------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def test_less_time_means_fewer_rounds(bundle: Path) -> None:
 def test_one_that_takes_the_others_down_is_refused_alone(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
-    def race(
-        some: Sequence[Contender], *, reference: str, threads: int, plan: Plan, timeout_s: float
+    def time_interleaved(
+        some: Sequence[Candidate], *, reference: str, threads: int, plan: Plan, timeout_s: float
     ) -> tuple[Timing, ...]:
         assert plan.rounds > 0
         assert timeout_s > 0
@@ -254,7 +254,7 @@ def test_one_that_takes_the_others_down_is_refused_alone(
             for one in some
         )  # fmt: skip
 
-    monkeypatch.setattr(child, "race_in_child", race)
+    monkeypatch.setattr(child, "time_in_child", time_interleaved)
     with open_bundle(bundle) as opened:
         found = tune.tune(opened)
     assert list(found.refused) == [bad]
@@ -268,7 +268,7 @@ def test_one_that_takes_the_others_down_is_refused_alone(
 def test_what_was_measured_is_recalled_as_it_was(bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
     found = remembered(path, bundle, figure(), figure("tflite-int8", 3.25), machine=HERE)
-    assert recall(path, bundle) == found
+    assert load_tuning(path, bundle) == found
     assert path.stat().st_mode & 0o777 == 0o644
 
 
@@ -286,10 +286,10 @@ def test_another_machine_or_version_finds_nothing_and_says_so(
 ) -> None:
     path = tmp_path / "tuned.json"
     remembered(path, bundle, machine=HERE)
-    assert recall(path, bundle, other) is None
+    assert load_tuning(path, bundle, other) is None
     assert "edge-runtime tune" in caplog.text
     remembered(path, bundle, figure(p50_us=5.0), machine=other)
-    kept, new = recall(path, bundle), recall(path, bundle, other)
+    kept, new = load_tuning(path, bundle), load_tuning(path, bundle, other)
     assert kept is not None
     assert new is not None
     assert (kept.figures[0].p50_us, new.figures[0].p50_us) == (10.0, 5.0)
@@ -299,7 +299,7 @@ def test_another_bundle_finds_nothing_but_a_signature_changes_nothing(bundle: Pa
     path = tmp_path / "tuned.json"
     remembered(path, bundle, machine=HERE)
     other = models.tiny_bundle(tmp_path / "other.edge", variants=BOTH, version=2)
-    assert recall(path, other) is None
+    assert load_tuning(path, other) is None
     with open_bundle(bundle) as a, open_bundle(other) as b:
         assert tuning_file.key_of(a, HERE) != tuning_file.key_of(b, HERE)
         assert tuning_file.key_of(a, dataclasses.replace(HERE, memory_mb=9, system="Linux 7")) == tuning_file.key_of(
@@ -324,10 +324,10 @@ def test_a_damaged_file_is_ignored_with_a_line_and_written_anew(
 ) -> None:
     path = tmp_path / "tuned.json"
     path.write_bytes(data)
-    assert recall(path, bundle) is None
+    assert load_tuning(path, bundle) is None
     assert caplog.text.count("damaged and ignored") == 1
     remembered(path, bundle, machine=HERE)
-    assert recall(path, bundle) is not None
+    assert load_tuning(path, bundle) is not None
 
 
 @pytest.mark.parametrize(
@@ -355,14 +355,14 @@ def test_a_record_that_makes_no_sense_is_ignored_with_a_line(
     for record in document["records"].values():
         record.update(change)
     path.write_text(json.dumps(document))
-    assert recall(path, bundle) is None
+    assert load_tuning(path, bundle) is None
     assert "damaged and ignored" in caplog.text
 
 
 def test_a_folder_in_its_place_is_ignored_with_a_line(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert recall(tmp_path, bundle) is None
+    assert load_tuning(tmp_path, bundle) is None
     assert "damaged and ignored" in caplog.text
 
 
@@ -379,7 +379,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     monkeypatch.setattr("edge_runtime.tuning.results.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         remembered(path, bundle, figure(p50_us=1.0), machine=HERE)
-    assert recall(path, bundle) == before
+    assert load_tuning(path, bundle) == before
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -388,8 +388,8 @@ def test_a_file_remembers_so_many_and_drops_the_oldest(bundle: Path, tmp_path: P
     machines = [dataclasses.replace(HERE, processor=f"board {i}") for i in range(20)]
     for machine in machines:
         remembered(path, bundle, machine=machine)
-    assert recall(path, bundle, machines[0]) is None
-    assert recall(path, bundle, machines[-1]) is not None
+    assert load_tuning(path, bundle, machines[0]) is None
+    assert load_tuning(path, bundle, machines[-1]) is not None
     assert len(json.loads(path.read_text())["records"]) == 16
 
 
@@ -399,14 +399,14 @@ def test_forgetting_strikes_out_this_machine_alone(bundle: Path, tmp_path: Path)
     remembered(path, bundle, machine=HERE)
     remembered(path, bundle, machine=other)
     with open_bundle(bundle) as opened:
-        assert tuning_file.forget(opened, path, HERE)
-        assert not tuning_file.forget(opened, path, HERE)
-        assert tuning_file.recall(opened, path, other) is not None
-        assert tuning_file.forget(opened, path, other)
+        assert tuning_file.delete_tuning(opened, path, HERE)
+        assert not tuning_file.delete_tuning(opened, path, HERE)
+        assert tuning_file.load_tuning(opened, path, other) is not None
+        assert tuning_file.delete_tuning(opened, path, other)
         assert not path.exists()
-        assert not tuning_file.forget(opened, path, other)
+        assert not tuning_file.delete_tuning(opened, path, other)
         path.write_bytes(b"{")
-        assert tuning_file.forget(opened, path, HERE)
+        assert tuning_file.delete_tuning(opened, path, HERE)
         assert not path.exists()
 
 
@@ -443,7 +443,7 @@ def test_a_choice_that_runs_no_more_is_said_and_the_next_best_runs(
     model = load_model(config(bundle, path))
     assert model.variant.name == "b"
     model.close()
-    assert "model: c does not start, trying b" in caplog.text
+    assert "model: variant failed to start: name=c next=b" in caplog.text
     with pytest.raises(BundleError, match="golden"):
         load_model(config(bundle, path, variant="c"))
 
@@ -466,14 +466,14 @@ def test_a_record_that_names_an_engine_that_is_not_there_is_none(
 def test_the_file_is_read_once_for_a_start(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tuned.json"
     remembered(path, bundle, figure("onnx-fp32", 10.0), figure("tflite-int8", 3.0))
-    real = tuning_file.recall
+    real = tuning_file.load_tuning
     read: list[Path] = []
 
     def counted(opened: Any, where: Path, machine: Machine | None = None) -> Tuning | None:
         read.append(where)
         return real(opened, where, machine)
 
-    monkeypatch.setattr(tuning_file, "recall", counted)
+    monkeypatch.setattr(tuning_file, "load_tuning", counted)
     model, fallback_chain = start(config(bundle, path), clock=SimulatedClock(), metrics=Metrics())
     assert [backend.name for backend in fallback_chain.backends] == ["tflite-int8", "onnx-fp32"]
     fallback_chain.close()
@@ -492,7 +492,7 @@ def test_the_first_start_measures_where_it_may_and_the_second_recalls(
     first = load_model(config(bundle, path, tune_at_start_s=300.0))
     first.close()
     assert path.exists()
-    assert "timing the variants of watch.edge on this machine, for 300 s at most" in caplog.text
+    assert "tuning: started: bundle=watch.edge within_s=300" in caplog.text
     monkeypatch.setattr(tune, "tune", lambda *_args, **_more: pytest.fail("measured twice"))
     second = load_model(config(bundle, path, tune_at_start_s=300.0))
     assert second.variant == first.variant
@@ -521,7 +521,7 @@ def test_a_first_start_without_the_time_runs_all_the_same(
     model = load_model(config(bundle, path, tune_at_start_s=0.2))
     assert model.variant.name == "onnx-fp32"
     model.close()
-    assert "variants not timed, so the bundle's own order counts" in caplog.text
+    assert "tuning: not measured, so the bundle's own order counts" in caplog.text
     assert not path.exists()
 
 
@@ -535,9 +535,9 @@ def test_a_read_only_disk_is_said_and_what_was_measured_counts_for_this_start(
     model = load_model(config(bundle, tmp_path / "tuned.json", tune_at_start_s=10.0))
     assert model.variant.name == "tflite-int8"
     model.close()
-    assert "cannot be remembered" in caplog.text
+    assert "tuning: figures not saved" in caplog.text
     assert "Read-only file system" in caplog.text
-    assert "refused x on y: it is slow" in caplog.text
+    assert "tuning: refused: backend=x on y: it is slow" in caplog.text
 
 
 def test_a_bundle_that_changed_under_our_hands_does_not_start(

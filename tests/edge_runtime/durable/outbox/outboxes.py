@@ -45,7 +45,7 @@ def drain(outbox: Outbox) -> list[HardCase]:
     """Everything that is due, settled as delivered."""
     drained: list[HardCase] = []
     while taken := outbox.take(64, EVERYTHING):
-        assert outbox.delivered(one.id for one in taken) == len(taken)
+        assert outbox.ack(one.id for one in taken) == len(taken)
         drained += taken
     return drained
 

@@ -23,7 +23,7 @@ def outbox(tmp_path: Path, clock: SimulatedClock) -> Iterator[Outbox]:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
         outbox.take(3, EVERYTHING)
-        outbox.bury(names(1, 2, 3), "rejected", "no")
+        outbox.move_to_dead_letters(names(1, 2, 3), "rejected", "no")
         yield outbox
 
 

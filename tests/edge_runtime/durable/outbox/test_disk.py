@@ -54,7 +54,7 @@ def test_a_disk_error_refuses_that_call_only_and_heals_by_itself(
         faults.clear()
         assert outbox.put(cases(3, 4)).accepted == names(3, 4)
         assert ids(outbox.take(9, EVERYTHING)) == [2, 3, 4]  # 1 is still in flight
-        assert outbox.delivered(names(1)) == 1
+        assert outbox.ack(names(1)) == 1
         counts = outbox.counts()
         assert (counts.accepted, counts.queued) == (4, 3)
         assert counts.balances()
@@ -75,15 +75,15 @@ def test_a_commit_that_failed_late_but_happened_is_recognised(tmp_path: Path, cl
         outbox.take(3, EVERYTHING)
         faults["COMMIT"] = sqlite3.SQLITE_IOERR_FSYNC
         with pytest.raises(StoreError):
-            outbox.delivered(names(1))
+            outbox.ack(names(1))
         with pytest.raises(StoreError):
             outbox.retry(names(2), 5, "again")
         with pytest.raises(StoreError):
             outbox.put(cases(4))
         faults.clear()
-        assert outbox.delivered(names(1, 2)) == 0  # the first was delivered, the second waits: neither is in flight
+        assert outbox.ack(names(1, 2)) == 0  # the first was delivered, the second waits: neither is in flight
         assert outbox.put(cases(4)).duplicates == names(4)
-        assert outbox.delivered(names(3)) == 1
+        assert outbox.ack(names(3)) == 1
         counts = outbox.counts()
         assert (counts.accepted, counts.delivered, counts.queued, counts.in_flight) == (4, 2, 2, 0)
         assert counts.balances()
@@ -145,7 +145,7 @@ _COMMITTER = """
             print("a", *(case.id for case in group), flush=True)
             gone = [case.id for case in outbox.take(5, 1 << 30)]
             print("s", *gone, flush=True)
-            outbox.delivered(gone)
+            outbox.ack(gone)
             print("d", *gone, flush=True)
 """
 

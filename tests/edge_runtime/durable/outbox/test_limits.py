@@ -62,9 +62,9 @@ def test_nothing_vanishes_and_the_file_keeps_its_limit(
             taken = [one.id for one in outbox.take(rng.randrange(300), EVERYTHING)]
             rng.shuffle(taken)
             part = len(taken) // 4
-            outbox.delivered(taken[: 2 * part])
+            outbox.ack(taken[: 2 * part])
             outbox.retry(taken[2 * part : 3 * part], rng.choice((0, 5)), "again")
-            outbox.bury(taken[3 * part : 3 * part + 3], "rejected", "no")
+            outbox.move_to_dead_letters(taken[3 * part : 3 * part + 3], "rejected", "no")
             outbox.release(taken)
             clock.advance(1)
             check_size(config)
@@ -107,7 +107,7 @@ def test_drop_oldest_makes_room_but_never_takes_a_case_in_flight(tmp_path: Path,
         flying = ids(outbox.take(2, EVERYTHING))
         evicted = outbox.put([case(10_000 + n, size=1_200) for n in range(6)]).evicted
         assert evicted == names(*range(flying[-1] + 1, flying[-1] + 1 + len(evicted)))
-        assert outbox.delivered(names(*flying)) == 2
+        assert outbox.ack(names(*flying)) == 2
         assert outbox.counts().balances()
 
 

@@ -294,7 +294,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 25), max_bytes=st.sampled_from((2_000, 10**9)))
     def take_and_deliver(self, limit: int, max_bytes: int) -> None:
         self.take(limit, max_bytes)
-        self.delivered([int(name[6:]) for name, entry in self.queued.items() if entry.leased])
+        self.ack([int(name[6:]) for name, entry in self.queued.items() if entry.leased])
 
     def flying(self, chosen: list[int]) -> list[Entry]:
         """The model's entries for those of `chosen` that are in flight, once each, in the order given."""
@@ -302,9 +302,9 @@ class OutboxMachine(RuleBasedStateMachine):
         return [self.queued[name] for name in ids if name in self.queued and self.queued[name].leased]
 
     @rule(chosen=some)
-    def delivered(self, chosen: list[int]) -> None:
+    def ack(self, chosen: list[int]) -> None:
         flying = self.flying(chosen)
-        assert self.outbox.delivered(names(chosen)) == len(flying)
+        assert self.outbox.ack(names(chosen)) == len(flying)
         for entry in flying:
             del self.queued[entry.case.id]
             self.counted["delivered"] += 1
@@ -321,15 +321,15 @@ class OutboxMachine(RuleBasedStateMachine):
             entry.due = self.now + max(0.0, delay_s)
             if self.config.max_attempts and entry.case.attempts >= self.config.max_attempts:
                 spent.append(entry)
-        self.entomb(spent, "attempts")
+        self.add_dead_letters(spent, "attempts")
 
     @rule(chosen=some)
-    def bury(self, chosen: list[int]) -> None:
+    def move_to_dead_letters(self, chosen: list[int]) -> None:
         flying = self.flying(chosen)
-        assert self.outbox.bury(names(chosen), "rejected", "no") == len(flying)
-        self.entomb(flying, "rejected")
+        assert self.outbox.move_to_dead_letters(names(chosen), "rejected", "no") == len(flying)
+        self.add_dead_letters(flying, "rejected")
 
-    def entomb(self, entries: list[Entry], reason: str) -> None:
+    def add_dead_letters(self, entries: list[Entry], reason: str) -> None:
         self.closed.add([entry.case.id for entry in entries], reason)
         for entry in entries:
             self.dead[entry.case.id] = self.queued.pop(entry.case.id)
@@ -349,10 +349,10 @@ class OutboxMachine(RuleBasedStateMachine):
     # Dead letters and state -------------------------------------------------------------------------------------------
 
     @rule(chosen=some)
-    def revive(self, chosen: list[int]) -> None:
-        revived = [name for name in dict.fromkeys(names(chosen)) if name in self.dead]
-        assert self.outbox.revive(names(chosen)) == len(revived)
-        for name in revived:
+    def requeue(self, chosen: list[int]) -> None:
+        requeued = [name for name in dict.fromkeys(names(chosen)) if name in self.dead]
+        assert self.outbox.requeue(names(chosen)) == len(requeued)
+        for name in requeued:
             case = replace(self.dead.pop(name).case, attempts=0)
             self.queued[name] = Entry(case, self.next_seq, self.now)
             self.next_seq += 1

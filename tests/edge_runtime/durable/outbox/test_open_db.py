@@ -217,7 +217,7 @@ def test_putting_and_forwarding_at_the_same_time_loses_nothing(tmp_path: Path, c
                 assert outbox.release(back) == len(back)
                 mine = [one for one in taken if one not in back]
                 received.extend(mine)
-                assert outbox.delivered(mine) == len(mine)
+                assert outbox.ack(mine) == len(mine)
 
         threads = [threading.Thread(target=forward) for _ in range(2)]
         for thread in threads:

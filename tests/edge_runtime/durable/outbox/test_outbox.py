@@ -42,14 +42,14 @@ def test_an_id_that_is_queued_in_flight_or_dead_is_the_same_case(tmp_path: Path,
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
         outbox.take(2, EVERYTHING)
-        outbox.bury(names(1), "rejected", "no")
+        outbox.move_to_dead_letters(names(1), "rejected", "no")
         again = outbox.put([*cases(1, 2, 3), case(4), case(4)])
         assert again.accepted == names(4)
         assert again.duplicates == names(2, 3, 4)
         assert again.repeated == names(1), "how it ended is said again"
         counts = outbox.counts()
         assert (counts.accepted, counts.duplicates, counts.repeated) == (4, 3, 4)
-        outbox.delivered(names(2))
+        outbox.ack(names(2))
         assert outbox.put(cases(2)).repeated == names(2)
         assert outbox.counts().balances()
     with make(tmp_path, clock) as outbox:  # and after a restart
@@ -64,8 +64,8 @@ def test_a_case_that_comes_again_is_told_how_it_ended_and_is_not_counted_twice(
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
         outbox.take(3, EVERYTHING)
-        outbox.delivered(names(1, 2), {"watch@1": b"the answer"})
-        outbox.bury(names(3), "rejected", "no")
+        outbox.ack(names(1, 2), {"watch@1": b"the answer"})
+        outbox.move_to_dead_letters(names(3), "rejected", "no")
         assert [(one.id, one.reason, one.meta) for one in outbox.closings(9)] == [("watch@3", "rejected", b"{}")]
         outbox.published([one.seq for one in outbox.closings(9)])
         assert outbox.closings(9) == []
@@ -103,10 +103,10 @@ def test_as_many_endings_are_remembered_as_stated_and_those_unpublished_are_neve
     with make(tmp_path, clock, max_bytes=256 * 1024) as outbox:
         outbox.put(cases(0))
         outbox.take(1, EVERYTHING)
-        outbox.bury(names(0), "rejected", "no")
+        outbox.move_to_dead_letters(names(0), "rejected", "no")
         for number in range(1, 200):
             outbox.put([case(number, size=40)])
-            assert outbox.delivered(one.id for one in outbox.take(1, EVERYTHING)) == 1
+            assert outbox.ack(one.id for one in outbox.take(1, EVERYTHING)) == 1
         assert [one.id for one in outbox.closings(9)] == names(0)
         outbox.published([1])
         again = outbox.put([case(number, size=40) for number in range(1, 200)])
@@ -137,8 +137,8 @@ def test_settling_twice_counts_once_and_strangers_are_ignored(tmp_path: Path, cl
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2))
         outbox.take(1, EVERYTHING)
-        assert outbox.delivered(names(1, 1, 99)) == 1
-        assert outbox.delivered(names(1)) == 0
+        assert outbox.ack(names(1, 1, 99)) == 1
+        assert outbox.ack(names(1)) == 0
         assert outbox.retry(names(2), 0, "not in flight") == 0
         assert outbox.counts().delivered == 1
 
@@ -215,7 +215,7 @@ def test_cases_that_always_fail_take_turns_behind_the_others(tmp_path: Path, clo
             if taken[0].attempts:
                 outbox.retry([one.id for one in taken], 0.5, "no")
             else:
-                outbox.delivered([one.id for one in taken])
+                outbox.ack([one.id for one in taken])
             clock.advance(1)
         assert (sorted(asked[:10]), asked[10:]) == ([*range(20, 30)], [*range(20)])
 
@@ -257,7 +257,7 @@ def test_a_case_in_flight_does_not_expire(tmp_path: Path, clock: SimulatedClock)
         outbox.take(1, EVERYTHING)
         clock.advance(101)
         outbox.put(cases(2))
-        assert outbox.delivered(names(1)) == 1
+        assert outbox.ack(names(1)) == 1
 
 
 @pytest.mark.parametrize("jump", [-3_600.0, 86_400.0, -1_700_000_000.0, 10 * 365 * 86_400.0])
@@ -304,10 +304,12 @@ def test_an_idle_outbox_remembers_how_much_time_has_passed(tmp_path: Path, clock
         assert outbox.counts().oldest_age_s >= 6_000 - 660
 
 
-def test_dead_letters_can_be_listed_shown_revived_and_discarded(tmp_path: Path, clock: SimulatedClock) -> None:
+def test_dead_letters_can_be_listed_shown_requeued_and_discarded(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock, live_share=0) as outbox:
         outbox.put(cases(*range(50)))
-        outbox.bury([one.id for one in outbox.take(40, EVERYTHING)], "rejected", "400 Bad\nRequest " + "x" * 900)
+        outbox.move_to_dead_letters(
+            [one.id for one in outbox.take(40, EVERYTHING)], "rejected", "400 Bad\nRequest " + "x" * 900
+        )
     with make(tmp_path, clock) as outbox:
         letters = list(outbox.dead_letters())
         assert len(letters) == 40
@@ -320,7 +322,7 @@ def test_dead_letters_can_be_listed_shown_revived_and_discarded(tmp_path: Path, 
         assert shown.buried == clock.wall()
         assert outbox.dead_letter("watch@49") is outbox.dead_letter("nobody") is None
         assert outbox.discard(names(0, 1, 99)) == 2
-        assert outbox.revive([*names(3, 4), "nobody"]) == 2
+        assert outbox.requeue([*names(3, 4), "nobody"]) == 2
         counts = outbox.counts()
         assert (counts.accepted, counts.dead, counts.queued, counts.dropped["discarded"]) == (50, 36, 12, 2)
         assert counts.balances()
@@ -331,7 +333,7 @@ def test_dead_letters_are_bounded_and_the_oldest_leave_first(tmp_path: Path, clo
     with make(tmp_path, clock, max_dead_bytes=5 * 602, live_share=0) as outbox:
         outbox.put(cases(*range(8)))
         for one in outbox.take(8, EVERYTHING):
-            outbox.bury([one.id], "rejected", "")
+            outbox.move_to_dead_letters([one.id], "rejected", "")
         assert [letter.case.id for letter in outbox.dead_letters()] == names(3, 4, 5, 6, 7)
         counts = outbox.counts()
         assert (counts.dead, counts.dropped["dead_letters_full"]) == (5, 3)

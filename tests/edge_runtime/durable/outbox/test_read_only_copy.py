@@ -19,10 +19,10 @@ def filled(folder: Path, clock: SimulatedClock) -> Outbox:
     outbox = make(folder, clock, live_share=0)
     outbox.put(cases(1, 2, 3, 4, 5, 6))
     outbox.take(6, EVERYTHING)
-    outbox.bury(names(1), "rejected", "the cloud said no")
+    outbox.move_to_dead_letters(names(1), "rejected", "the cloud said no")
     outbox.retry(names(2), 60.0, "no answer")
     outbox.release(names(4, 5))
-    outbox.delivered(names(6))
+    outbox.ack(names(6))
     return outbox
 
 
@@ -122,7 +122,7 @@ def test_a_log_that_is_begun_anew_while_it_is_copied_is_copied_again(
             while snapshot._generation(config.path) == before:
                 outbox.put(cases(number))
                 taken = [one.id for one in outbox.take(9, EVERYTHING)]
-                outbox.delivered(set(taken) - set(names(1, 2)))
+                outbox.ack(set(taken) - set(names(1, 2)))
                 outbox.release(taken)
                 number += 1
 
@@ -140,7 +140,7 @@ def test_a_log_that_is_folded_in_while_it_is_copied_does_no_harm(
 
         def fold_in() -> None:
             before = snapshot._generation(config.path)
-            outbox.delivered(one.id for one in outbox.take(20, EVERYTHING))
+            outbox.ack(one.id for one in outbox.take(20, EVERYTHING))
             outbox.put([case(number, size=5_000) for number in range(100, 140)])
             outbox._file.run(lambda db: db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
             assert snapshot._generation(config.path) == before

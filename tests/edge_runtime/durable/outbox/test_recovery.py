@@ -43,9 +43,9 @@ def prepared(folder: Path, clock: SimulatedClock) -> tuple[bytes, dict[str, Hard
         outbox.put(list(content.values()))
         for one in outbox.take(100, EVERYTHING):
             del content[one.id]
-            outbox.delivered([one.id])
+            outbox.ack([one.id])
         outbox.retry([one.id for one in outbox.take(30, EVERYTHING)], 50, "again")
-        outbox.bury([one.id for one in outbox.take(30, EVERYTHING)], "rejected", "no")
+        outbox.move_to_dead_letters([one.id for one in outbox.take(30, EVERYTHING)], "rejected", "no")
         outbox.put_state("budget", b"7")
     return (folder / "outbox.db").read_bytes(), content
 
@@ -197,7 +197,7 @@ def test_rows_that_contradict_the_ledger_are_noticed_at_opening(
 def test_without_its_ledger_the_outbox_counts_what_it_has_and_ages_go_on(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1))
-        outbox.delivered([one.id for one in outbox.take(1, EVERYTHING)])
+        outbox.ack([one.id for one in outbox.take(1, EVERYTHING)])
         clock.advance(500)
         outbox.put(cases(2, 3))
     db = sqlite3.connect(tmp_path / "outbox.db")
@@ -371,7 +371,7 @@ def test_damage_met_while_running_is_repaired_and_the_call_goes_on(tmp_path: Pat
         assert outbox.put(cases(77)).accepted == names(77)
         assert [(damage.recovered, damage.lost) for damage in seen] == [(20, 0)]
         assert outbox.counts().in_flight == 4
-        assert outbox.delivered(flying[1:]) == 4
+        assert outbox.ack(flying[1:]) == 4
         assert len(drain(outbox)) == 17
         assert outbox.counts().balances()
 
@@ -533,7 +533,7 @@ def test_cases_that_are_lost_with_their_rows_are_closed_by_the_ids_in_their_inde
     """Mutation that this finds: `salvage._close_lost` that closes nothing; a salvage that forgets earlier closings."""
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(7))
-        outbox.bury([one.id for one in outbox.take(1, EVERYTHING)], "rejected", "no")
+        outbox.move_to_dead_letters([one.id for one in outbox.take(1, EVERYTHING)], "rejected", "no")
     make_and_put(tmp_path, clock)
     rewrite(tmp_path, "UPDATE cases SET body = x'00' WHERE seq = 3", "UPDATE ledger SET accepted = 70")
     with make(tmp_path, clock) as outbox:

@@ -40,8 +40,8 @@ def test_a_delivered_case_is_not_readable_in_any_file_after_an_orderly_stop(tmp_
         outbox.put([case(i) for i in range(CASES)])
         assert remains(tmp_path) == list(range(CASES)), "the search finds nothing at all"
         taken = outbox.take(50, 2**30)
-        outbox.delivered([one.id for one in taken[:40]])
-        outbox.bury([one.id for one in taken[40:]], "rejected", "")
+        outbox.ack([one.id for one in taken[:40]])
+        outbox.move_to_dead_letters([one.id for one in taken[40:]], "rejected", "")
         outbox.discard([one.id for one in taken[40:45]])
     delivered = {int(one.id[2:]) for one in taken[:45]}
     assert sorted(remains(tmp_path)) == sorted(set(range(CASES)) - delivered), "what waits, and nothing else"
@@ -120,7 +120,7 @@ def test_a_folder_that_is_deleted_under_an_outbox_is_said_and_the_counters_go_on
     folder.mkdir()
     with Outbox(OutboxConfig(path=folder / "outbox.db"), SystemClock()) as outbox:
         outbox.put([case(i) for i in range(7)])
-        outbox.delivered([one.id for one in outbox.take(2, 2**20)])
+        outbox.ack([one.id for one in outbox.take(2, 2**20)])
         shutil.rmtree(folder)
         with pytest.raises(StoreUnusable, match="does not exist; create it"):
             outbox.put([case(8)])

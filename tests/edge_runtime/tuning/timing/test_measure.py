@@ -17,7 +17,7 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.engines import null
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.tuning.timing import Contender, Measurement, Plan, measure, measure_bundle
+from edge_runtime.tuning.timing import Candidate, Measurement, Plan, measure, measure_bundle
 from edge_runtime.tuning.timing.child import trial
 from tests import models
 
@@ -31,8 +31,8 @@ needs_both = pytest.mark.skipif(
 )
 
 
-def quiet(name: str, size: int = 6) -> Contender:
-    return Contender(name=name, engine="null", model=null.describe((size,), 2), inputs=(WINDOWS,))
+def quiet(name: str, size: int = 6) -> Candidate:
+    return Candidate(name=name, engine="null", model=null.describe((size,), 2), inputs=(WINDOWS,))
 
 
 class Stub:
@@ -43,9 +43,9 @@ class Stub:
         self._package.mkdir()
         monkeypatch.syspath_prepend(str(folder))
 
-    def contender(self, body: str) -> Contender:
+    def candidate(self, body: str) -> Candidate:
         (self._package / "__init__.py").write_text(body)
-        return Contender(name="odd", engine="onnxruntime", model=b"", inputs=(WINDOWS,))
+        return Candidate(name="odd", engine="onnxruntime", model=b"", inputs=(WINDOWS,))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stub:
     ],
 )
 def test_what_ended_a_child_is_told_in_one_line(stub: Stub, body: str, why: str) -> None:
-    found = trial(stub.contender(body))
+    found = trial(stub.candidate(body))
     assert re.search(why, found.reason)
     assert "\n" not in found.reason
     assert found.peak_rss_kb == 0
@@ -73,14 +73,14 @@ def test_what_ended_a_child_is_told_in_one_line(stub: Stub, body: str, why: str)
 
 @needs_onnx
 def test_what_takes_its_process_with_it_costs_one_candidate(stub: Stub) -> None:
-    found = measure([quiet("calm"), stub.contender(DIES)], reference="calm", threads=[1], plan=QUICK)
+    found = measure([quiet("calm"), stub.candidate(DIES)], reference="calm", threads=[1], plan=QUICK)
     assert [timing.name for timing in found.timings] == ["calm"]
     assert "SIGSEGV" in found.failed["odd"]
 
 
 @needs_onnx
 def test_what_never_ends_is_ended(stub: Stub) -> None:
-    assert "within 1 s" in trial(stub.contender("import time\ntime.sleep(60)"), timeout_s=1).reason
+    assert "within 1 s" in trial(stub.candidate("import time\ntime.sleep(60)"), timeout_s=1).reason
 
 
 def test_a_reference_that_cannot_run_is_an_error() -> None:
@@ -88,7 +88,7 @@ def test_a_reference_that_cannot_run_is_an_error() -> None:
         measure([quiet("wide", 7), quiet("b")], reference="wide", plan=QUICK)
 
 
-def test_contenders_need_names_of_their_own() -> None:
+def test_candidates_need_names_of_their_own() -> None:
     with pytest.raises(ValueError, match="different names"):
         measure([quiet("a"), quiet("a")], reference="a")
 

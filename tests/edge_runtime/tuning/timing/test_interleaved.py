@@ -1,4 +1,4 @@
-"""Figures of a race: right on a machine that does nothing else, and right on one that does."""
+"""Figures of an interleaved benchmark: right on a machine that does nothing else, and right on one that does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines import null
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError
-from edge_runtime.tuning.timing import Contender, Plan, race
-from edge_runtime.tuning.timing.race import median_interval
+from edge_runtime.tuning.timing import Candidate, Plan, time_interleaved
+from edge_runtime.tuning.timing.interleaved import median_interval
 
 WINDOWS = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -63,15 +63,15 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     return use
 
 
-def contender(name: str, cost: float) -> Contender:
-    return Contender(name=name, engine="fake", model=str(cost).encode(), inputs=(WINDOWS,))
+def candidate(name: str, cost: float) -> Candidate:
+    return Candidate(name=name, engine="fake", model=str(cost).encode(), inputs=(WINDOWS,))
 
 
 def test_quiet_machine_gives_the_true_times(simulated: Callable[[Machine], None]) -> None:
     machine = Machine()
     simulated(machine)
-    slow, fast = race(
-        [contender("slow", 4e-4), contender("fast", 1e-4)], reference="slow", clock=machine.clock, cpu=machine.cpu
+    slow, fast = time_interleaved(
+        [candidate("slow", 4e-4), candidate("fast", 1e-4)], reference="slow", clock=machine.clock, cpu=machine.cpu
     )
     assert (slow.name, slow.engine, fast.engine) == ("slow", "fake 0.0004", "fake 0.0001")
     assert slow.p50_us == pytest.approx(400)
@@ -88,7 +88,9 @@ def test_quiet_machine_gives_the_true_times(simulated: Callable[[Machine], None]
 def test_a_machine_that_slows_down_changes_times_and_not_ratios(simulated: Callable[[Machine], None]) -> None:
     machine = Machine(load=lambda now: 1 + now)  # twice as slow after a second
     simulated(machine)
-    _, fast = race([contender("slow", 4e-4), contender("fast", 1e-4)], reference="slow", clock=machine.clock)
+    _, fast = time_interleaved(
+        [candidate("slow", 4e-4), candidate("fast", 1e-4)], reference="slow", clock=machine.clock
+    )
     assert fast.p50_us > 120
     assert fast.ratio == pytest.approx(0.25, rel=0.03)
     assert fast.ratio_low == pytest.approx(0.25, rel=0.06)
@@ -98,8 +100,8 @@ def test_calls_that_are_interrupted_do_not_move_the_median(simulated: Callable[[
     random = np.random.default_rng(3)
     machine = Machine(load=lambda _now: 40.0 if random.random() < 0.1 else 1.0)
     simulated(machine)
-    slow, fast = race(
-        [contender("slow", 4e-4), contender("fast", 1e-4)], reference="slow", clock=machine.clock, cpu=machine.cpu
+    slow, fast = time_interleaved(
+        [candidate("slow", 4e-4), candidate("fast", 1e-4)], reference="slow", clock=machine.clock, cpu=machine.cpu
     )
     assert fast.p50_us == pytest.approx(100)
     assert slow.p50_us == pytest.approx(400)
@@ -115,8 +117,8 @@ def test_turns_are_taken_round_by_round_in_changing_order_over_all_windows(
     simulated(machine)
     names = ["a", "b", "c"]
     costs = [1e-3, 2e-3, 3e-3]
-    race(
-        [contender(n, c) for n, c in zip(names, costs, strict=True)],
+    time_interleaved(
+        [candidate(n, c) for n, c in zip(names, costs, strict=True)],
         reference="a",
         plan=Plan(rounds=6, block_s=0.006, warm_up=1),
         clock=machine.clock,
@@ -133,8 +135,8 @@ def test_turns_are_taken_round_by_round_in_changing_order_over_all_windows(
 
 def test_a_real_engine_is_timed() -> None:
     model = null.describe((6,), 2)
-    one, two = (Contender(name=n, engine="null", model=model, inputs=(WINDOWS,)) for n in "ab")
-    timings = race([one, two], reference="a", threads=1, plan=Plan(rounds=6, block_s=0.002))
+    one, two = (Candidate(name=n, engine="null", model=model, inputs=(WINDOWS,)) for n in "ab")
+    timings = time_interleaved([one, two], reference="a", threads=1, plan=Plan(rounds=6, block_s=0.002))
     for timing in timings:
         assert 0 < timing.min_us <= timing.p50_us <= timing.p95_us
         assert timing.ratio_low <= timing.ratio <= timing.ratio_high
@@ -142,22 +144,22 @@ def test_a_real_engine_is_timed() -> None:
     assert 0.2 < timings[1].ratio < 5
 
 
-def test_a_contender_that_does_not_take_its_windows_is_named() -> None:
-    wrong = Contender(name="wide", engine="null", model=null.describe((7,), 2), inputs=(WINDOWS,))
+def test_a_candidate_that_does_not_take_its_windows_is_named() -> None:
+    wrong = Candidate(name="wide", engine="null", model=null.describe((7,), 2), inputs=(WINDOWS,))
     with pytest.raises(EngineError, match="wide does not take the windows"):
-        race([wrong], reference="wide")
+        time_interleaved([wrong], reference="wide")
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("b", "c")])
 def test_names_must_differ_and_hold_the_reference(names: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="one of them 'a'"):
-        race([contender(name, 1e-3) for name in names], reference="a")
+        time_interleaved([candidate(name, 1e-3) for name in names], reference="a")
 
 
 @pytest.mark.parametrize("inputs", [(), (WINDOWS[:0],), (WINDOWS, WINDOWS[:2])])
-def test_a_contender_needs_windows(inputs: tuple[Array, ...]) -> None:
+def test_a_candidate_needs_windows(inputs: tuple[Array, ...]) -> None:
     with pytest.raises(ValueError, match="windows"):
-        Contender(name="a", engine="null", model=b"", inputs=inputs)
+        Candidate(name="a", engine="null", model=b"", inputs=inputs)
 
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"block_s": 0}, {"warm_up": -1}, {"block_s": float("nan")}])

@@ -1,14 +1,14 @@
-"""Models timed in turns, in one process, so that what disturbs the machine disturbs all of them.
+"""Interleaved benchmark: models timed alternately in one process, so that what disturbs the machine disturbs all.
 
 How a figure is made, and why it holds on a machine that does other work too:
 
-1. Each contender is loaded once into the device's own engine and warmed up. A *round* gives every contender one block
-   of calls with a batch of 1, in an order that is drawn anew for each round; two untimed calls at the start of a block
+1. Each candidate is loaded once into the device's own engine and warmed up. A *round* gives every candidate one block
+   of calls with a batch of 1, in an order that is drawn for each round; two untimed calls at the start of a block
    bring the model back into the caches. Blocks are short and rounds many: what else the machine does lasts for tens of
    milliseconds, and a round that is over before it changes compares like with like.
-2. Every call is timed by itself with the monotonic clock. `Timing.p50_us`, `p95_us` and `min_us` are those of all
+2. Every call is timed alone with the monotonic clock. `Timing.p50_us`, `p95_us` and `min_us` are those of all
    calls. A pre-empted call is an outlier among hundreds and does not move the median.
-3. `Timing.ratio` is the median over the rounds of the contender's median by the reference's median *of the same round*.
+3. `Timing.ratio` is the median over the rounds of the candidate's median by the reference's median *of the same round*.
    A spell in which the processor is slow, hot or shared covers both. Its 95 % interval is that of a median by order
    statistics, which assumes nothing about how the noise is distributed.
 4. `Timing.cpu_us` is processor time of the whole process per call, all threads, median over the rounds. It does not
@@ -40,13 +40,13 @@ from edge_runtime.errors import EngineError, InputError
 
 _LIMITS = (3, 5000)
 """Calls in a block, at least and at most."""
-_SETTLE_S = 0.003
+_SPIN_S = 0.003
 """Between blocks with several threads: worker threads of an engine spin for a while after their last call, and would
-take a core from whoever is measured next."""
+take a core from the candidate that is measured next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class Candidate:
     """A model to be timed.
 
     Attributes:
@@ -65,18 +65,18 @@ class Contender:
 
     def __post_init__(self) -> None:
         if not self.inputs or not len(self.inputs[0]) or len({len(array) for array in self.inputs}) != 1:
-            raise ValueError(f"contender {self.name} needs windows to be timed on, the same number for each input")
+            raise ValueError(f"candidate {self.name} needs windows to be timed on, the same number for each input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How long to measure.
+    """Length of a measurement.
 
     Attributes:
-        rounds: turns of every contender; the interval of a ratio needs at least 6.
-        block_s: about how long one turn lasts, seconds.
+        rounds: blocks of every candidate; the interval of a ratio needs at least 6.
+        block_s: about how long one block lasts, seconds.
         warm_up: untimed calls at the start of a block.
-        seed: of the order of turns.
+        seed: of the order within a round.
     """
 
     rounds: int = 61
@@ -91,10 +91,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What was measured of one contender, in microseconds per window with a batch of 1.
+    """Figures of one candidate, in microseconds per window with a batch of 1.
 
     Attributes:
-        name: of the contender.
+        name: of the candidate.
         engine: library and version.
         threads: that the engine was allowed.
         p50_us: median of all calls, wall time.
@@ -127,19 +127,19 @@ class Timing:
 
 
 class _Runner:
-    """A loaded contender and what was measured of it so far."""
+    """A loaded candidate and its figures so far."""
 
-    def __init__(self, contender: Contender, threads: int) -> None:
-        self.name = contender.name
+    def __init__(self, candidate: Candidate, threads: int) -> None:
+        self.name = candidate.name
         self.engine = engines.load(
-            contender.engine, contender.model, EngineOptions(threads=threads), contender.providers
+            candidate.engine, candidate.model, EngineOptions(threads=threads), candidate.providers
         )
         self.calls = 0
         self.walls: list[list[float]] = []
         self.cpus: list[float] = []
-        rows = range(len(contender.inputs[0]))
+        rows = range(len(candidate.inputs[0]))
         self._next: Iterator[list[Array]] = cycle(
-            [[np.ascontiguousarray(array[i : i + 1]) for array in contender.inputs] for i in rows]
+            [[np.ascontiguousarray(array[i : i + 1]) for array in candidate.inputs] for i in rows]
         )
 
     def warm_up(self, calls: int) -> None:
@@ -181,8 +181,8 @@ def process_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def race(
-    contenders: Sequence[Contender],
+def time_interleaved(
+    candidates: Sequence[Candidate],
     *,
     reference: str,
     threads: int = 1,
@@ -193,28 +193,28 @@ def race(
     """Time models against one another, in this process.
 
     Args:
-        contenders: all stay loaded until the end.
-        reference: name of the contender that ratios are taken to.
+        candidates: all stay loaded until the end.
+        reference: name of the candidate that ratios are taken to.
         threads: that an engine may use for one call.
         plan: how long.
         clock: for wall time.
         cpu: for processor time, seconds.
 
     Returns:
-        One timing per contender, in their order.
+        One timing per candidate, in their order.
 
     Raises:
-        ValueError: the reference is not among the contenders, or two have the same name.
+        ValueError: the reference is not among the candidates, or two have the same name.
         EngineError: an engine refuses a model or its windows.
     """
     plan, clock = plan or Plan(), clock or SystemClock()
-    names = [contender.name for contender in contenders]
+    names = [candidate.name for candidate in candidates]
     if reference not in names or len(set(names)) != len(names):
-        raise ValueError(f"contenders need different names, one of them '{reference}'; got {', '.join(names)}")
+        raise ValueError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
     with ExitStack() as stack:
         runners = []
-        for contender in contenders:
-            runner = _Runner(contender, threads)
+        for candidate in candidates:
+            runner = _Runner(candidate, threads)
             stack.callback(runner.engine.close)
             runners.append(runner)
         stack.enter_context(_no_collection())
@@ -224,7 +224,7 @@ def race(
         for _ in range(plan.rounds):
             for k in order.permutation(len(runners)):
                 if threads > 1:
-                    clock.sleep(_SETTLE_S)
+                    clock.sleep(_SPIN_S)
                 runners[k].warm_up(plan.warm_up)
                 runners[k].block(clock, cpu)
         base = runners[names.index(reference)]
@@ -276,7 +276,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Hold back the garbage collector: its pauses belong to no contender."""
+    """Hold back the garbage collector: its pauses belong to no candidate."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -493,7 +493,7 @@ class App:
             raise
         except StoreError as error:
             self.escalator.begin_without_outbox(error)
-            self.escalator.recall("budget", self._restore_budget)
+            self.escalator.load_state("budget", self._restore_budget)
 
     def _restore_budget(self, saved: bytes | None) -> None:
         self._budget_known = True
@@ -502,7 +502,7 @@ class App:
 
     def _save_budget(self) -> None:
         if self.escalator is not None and self._budget_known:
-            self.escalator.remember("budget", orjson.dumps(self.budget.state()))
+            self.escalator.save_state("budget", orjson.dumps(self.budget.state()))
 
 
 def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClient]:

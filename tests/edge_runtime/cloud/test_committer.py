@@ -2,7 +2,7 @@
 
 Each failure is injected under the outbox, by the factory that its connections come from. Mutations that were seen to
 fail here: `Committer.look` that never tries again; one that tries at every call; one that tries by reading only;
-`Committer.put` that tries on while it fails; `Committer.settle` that forgets what could not be taken out; `recall` that
+`Committer.put` that tries on while it fails; `Committer.ack` that forgets what could not be removed; `load_state` that
 gives up.
 """
 
@@ -88,7 +88,7 @@ def test_a_start_without_a_disk_drops_what_comes_and_takes_up_the_backlog_when_i
     again.break_it(DEAD)
     again.start()
     told: list[bytes | None] = []
-    again.committer.recall("budget", told.append)
+    again.committer.load_state("budget", told.append)
     assert again.metrics.gauges["outbox_accepting"] == 0.0
     assert again.committer.put(cases(4, 5)).keys() == set(names(4, 5))
     for _ in range(3):
@@ -161,13 +161,13 @@ def test_what_was_answered_leaves_when_the_disk_takes_it(bench: Bench) -> None:
     bench.committer.put(cases(1, 2, 3))
     assert ids(bench.outbox.take(9, EVERYTHING)) == [1, 2, 3]
     bench.break_it(FULL)
-    bench.committer.settle({"watch@1": b"one"}, ())
+    bench.committer.ack({"watch@1": b"one"}, ())
     assert bench.committer.put(cases(4)).keys() == set(names(4))
-    bench.committer.settle({"watch@2": b"two"}, ())
+    bench.committer.ack({"watch@2": b"two"}, ())
     bench.faults.clear()
     assert bench.outbox.counts().in_flight == 3
     bench.wait()
-    bench.committer.settle({}, ())
+    bench.committer.ack({}, ())
     assert bench.outbox.counts().in_flight == 1
     assert bench.outbox.put(cases(1, 2, 3)).repeated == names(1, 2)
     assert [closing.meta for closing in bench.committer.closings(9)] == [b"one", b"two"]
@@ -181,12 +181,12 @@ def test_final_messages_that_were_published_are_not_published_again_while_the_di
     (first, second) = bench.committer.closings(9)
     assert [first.id, second.id] == names(1, 2)
     bench.break_it(FULL)
-    bench.committer.settle({}, [first.seq, second.seq])
+    bench.committer.ack({}, [first.seq, second.seq])
     assert bench.committer.closings(9) == []
     bench.faults.clear()
     bench.wait()
     assert bench.committer.closings(9) == []
-    bench.committer.settle({}, ())
+    bench.committer.ack({}, ())
     assert bench.outbox.unpublished == 0
 
 
@@ -195,19 +195,19 @@ def test_a_value_that_cannot_be_kept_costs_no_more_than_the_value(
 ) -> None:
     bench.start()
     bench.break_it(FULL)
-    bench.committer.remember("budget", b"1")
-    assert "the budget could not be saved" in caplog.text
+    bench.committer.save_state("budget", b"1")
+    assert "could not save state: name=budget" in caplog.text
     assert bench.committer.failure_reason == ""
     bench.faults.clear()
-    bench.committer.remember("budget", b"2")
+    bench.committer.save_state("budget", b"2")
     assert bench.outbox.get_state("budget") == b"2"
 
 
 def test_a_value_that_cannot_be_read_now_is_read_when_it_can(bench: Bench) -> None:
     bench.start()
-    bench.committer.remember("budget", b"3")
+    bench.committer.save_state("budget", b"3")
     told: list[bytes | None] = []
-    bench.committer.recall("budget", told.append)
+    bench.committer.load_state("budget", told.append)
     bench.break_it(DEAD)
     bench.committer.look()
     assert told == []

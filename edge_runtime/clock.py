@@ -36,7 +36,7 @@ class SystemClock:
 
 
 class SimulatedClock:
-    """A clock that moves only when told to, or when somebody sleeps on it.
+    """A clock that moves only when a test advances it or sleeps on it.
 
     Args:
         wall: where the wall clock starts, seconds since 1970.

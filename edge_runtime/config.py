@@ -77,7 +77,9 @@ class AppConfig:
         if self.cloud is not None and self.outbox is None:
             raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
         if self.update is not None and not self.model.trusted_keys:
-            raise ValueError("[update] needs trusted_keys under [model]: a new bundle runs only if somebody signed it")
+            raise ValueError(
+                "[update] needs trusted_keys under [model]: a new bundle runs only if a trusted key signed it"
+            )
         if self.update is not None and self.update.broker and self.update.broker not in self.broker:
             raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
         if self.durability == "reading":

@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many were observed."""
+        """Number of observations."""
         return sum(self.counts)
 
     def quantile(self, q: float) -> float:

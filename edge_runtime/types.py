@@ -1,4 +1,4 @@
-"""What travels through the pipeline: readings in, predictions, corrections and final answers out.
+"""Values that travel through the pipeline: readings in, predictions, corrections and final answers out.
 
 A `Reading` is what a codec makes of one message. A `Prediction` is the device's answer for one window, a `Correction`
 the cloud's later answer for the same window, a `FinalAnswer` the word that none will come. Each becomes a JSON object,
@@ -38,10 +38,10 @@ class Reading(NamedTuple):
 
 
 class _Line:
-    """What every answer can do."""
+    """Base of every answer: its line of JSON."""
 
     def to_json(self) -> bytes:
-        """One line of UTF-8 JSON without a line end."""
+        """Return one line of UTF-8 JSON without a line end."""
         return orjson.dumps(self)
 
 

@@ -79,7 +79,7 @@ CPU_CHOICES = (
     EngineChoice(name="tflite-runtime", engine="tflite-runtime", install='pip install "edge-runtime[tflite-runtime]"'),
 )
 """What runs on any processor. The first two read different files of a bundle, so none is before the other: ``tune``
-measures. LiteRT hands its work to XNNPACK by itself, with KleidiAI's kernels inside on Arm."""
+measures. LiteRT uses XNNPACK unasked, with KleidiAI's kernels inside on Arm."""
 
 
 def detect(root: Path = files.ROOT) -> Profile:

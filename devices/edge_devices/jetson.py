@@ -10,7 +10,7 @@ CUDA-ExecutionProvider.html:
 
 - ``trt_engine_cache_enable``, ``trt_engine_cache_path``, ``trt_timing_cache_enable``, ``trt_timing_cache_path``:
   building an engine takes from seconds to minutes on a Jetson. A built one fits one model, library version and board
-  ("engine files are not portable"), so whoever loads a model gives a folder that belongs to all three.
+  ("engine files are not portable"), so the caller names a folder that belongs to all three.
 - ``trt_fp16_enable`` from the Nano on; ``trt_int8_enable`` from Xavier on. Our int8 variants carry their calibration in
   QuantizeLinear and DequantizeLinear nodes, for which no calibration table may be given; TensorRT wants symmetric
   ones, so only the ``s8s8`` scheme goes there.
@@ -48,7 +48,7 @@ EVIDENCE = Evidence(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """What a Tegra chip has. Sources: NVIDIA's module data sheets and the CUDA GPU table (compute capability)."""
+    """Properties of a Tegra chip. Sources: NVIDIA's module data sheets and the CUDA GPU table (compute capability)."""
 
     name: str
     compute: str

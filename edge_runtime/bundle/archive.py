@@ -44,7 +44,7 @@ _REPACK = "write it with edge-export, or with edge_runtime.bundle.archive.pack"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a bundle may cost before it is refused."""
+    """Limits on the size of a bundle; it is refused beyond."""
 
     max_bytes: int = 256 * 2**20
     """Whole file. Sensor models are below 5 MB; this is room for a teacher."""
@@ -66,7 +66,7 @@ class Entry:
 
 
 def safe_name(name: str) -> bool:
-    """Whether a name is plain: relative, forward slashes, no empty, hidden or ``..`` part, ASCII, at most 200 long."""
+    """Return whether a name is plain: relative, ASCII, at most 200 long, no empty, hidden or ``..`` part."""
     return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -187,7 +187,7 @@ class Archive:
 
 
 def _parse(directory: bytes, count: int) -> Iterator[Entry]:
-    """Entries of a central directory; refuses by name what people are most likely to meet.
+    """Yield the entries of a central directory; name in the error the faults that people are most likely to meet.
 
     Raises:
         IntegrityError: an entry that no bundle has.

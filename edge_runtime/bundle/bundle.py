@@ -1,7 +1,7 @@
 """The bundle: the one file that passes from export to a device, opened with suspicion.
 
 `open_bundle` reads every byte of the file once and refuses it, before any model library sees anything, unless the
-archive has the one accepted form (`edge_runtime.bundle.archive`), somebody trusted has signed all of it where that is
+archive has the one accepted form (`edge_runtime.bundle.archive`), a trusted key has signed all of it where that is
 asked for (`edge_runtime.bundle.signature`), the manifest is understood, every file is listed with its size and SHA-256
 and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the model files are
 whole in themselves; in this order. What is handed out later is read again and hashed again, so a file that is swapped
@@ -92,7 +92,7 @@ class Bundle:
 
     @property
     def root(self) -> str:
-        """One digest over `digests`: what a bundle is, whoever signed it and how often."""
+        """One digest over `digests`; it identifies a bundle whatever signatures it has."""
         return signature.root_digest(digest for _, digest in sorted(self.digests.items()))
 
     def variant(self, name: str) -> Variant:
@@ -164,7 +164,7 @@ def open_bundle(
         path: the ``.edge`` file.
         limits: sizes beyond which it is refused.
         trusted: one of these keys must have signed it, so none refuses every bundle. None asks for no signature and
-            looks at none: for tools that write or show bundles, and for who allows unsigned ones in so many words.
+            looks at none: for tools that write or show bundles, and where a setting allows unsigned ones.
 
     Raises:
         BundleError: the file cannot be read.
@@ -201,7 +201,7 @@ def _digests(archive: Archive) -> dict[str, str]:
 def _signer(archive: Archive, trusted: Sequence[TrustedKey]) -> TrustedKey:
     if SIGNATURE not in archive.kept:
         raise SignatureError(
-            "it is not signed; sign it (docs/signing.md), or allow unsigned bundles in so many words: "
+            "it is not signed; sign it (docs/signing.md), or allow unsigned bundles explicitly: "
             'run has unsigned = "allow" under [model] for it, serve has --allow-unsigned'
         )
     return signature.verify(archive.kept[SIGNATURE], _digests(archive), trusted)

@@ -147,7 +147,7 @@ def _choice(choice: EngineChoice, root: Path) -> dict[str, Any]:
 
 
 def _providers(choice: EngineChoice) -> str:
-    """Which execution providers the installed onnxruntime lacks; empty if none."""
+    """Name the execution providers that the installed onnxruntime lacks; empty if none."""
     if choice.engine != "onnxruntime" or not choice.accelerated:
         return ""
     lacking = []

@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
+    """Measure, print and save. A disk that cannot be written to is reported, and is no failure."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
@@ -162,19 +162,19 @@ def _verdict(tuning: Tuning) -> list[str]:
     figure, gain = _choice(tuning)
     if gain is None or gain.processor is None:
         return [f"run takes {_named(figure)}, the fastest here"]
-    told = f"{_named(gain.figure)}: {gain.us:.1f} us a window"
+    gained = f"{_named(gain.figure)}: {gain.us:.1f} us a window"
     if tuning.round_trip_us:
-        told += f", {tuning.round_trip_us:.1f} of them for the way to a process of its own and back,"
-    told += f" against {gain.processor_us:.1f} us"
+        gained += f", {tuning.round_trip_us:.1f} of them for the way to a process of its own and back,"
+    gained += f" against {gain.processor_us:.1f} us"
     processor = _named(gain.processor)
     if gain.worth:
         return [
-            f"run takes {told} for {processor}, which stands in",
+            f"run takes {gained} for {processor}, which stands in",
             "to leave it to the processor: accelerators = {} under [model]",
         ]
     return [
         f"run takes {processor}, the fastest on the processor",
-        f"not {told}: it would have to save half of that to be worth its power and memory",
+        f"not {gained}: it would have to save half of that to be worth its power and memory",
         f'to have it all the same: variant = "{gain.figure.variant}" and {_switch(gain.figure)} under [model]',
     ]
 

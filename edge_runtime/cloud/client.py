@@ -190,7 +190,7 @@ class CloudClient(ABC):
     def _verify(
         self, response: InferResponse, inputs: Mapping[str, Array], request_id: str, outputs: Sequence[str]
     ) -> None:
-        """Refuse an answer that belongs to another request, lacks an output, or holds what nobody can act on."""
+        """Refuse an answer that belongs to another request, lacks an output, or holds values of no use."""
         if response.id and response.id != request_id:
             raise CloudRejected(f"{self._where} answered request {request_id!r} with id {response.id[:60]!r}", 200)
         for name in outputs:

@@ -85,7 +85,7 @@ _CONTENTS = {
 _REJECTED = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE",
                        "UNIMPLEMENTED", "DATA_LOSS"})  # fmt: skip
 _CREDENTIALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-# What gRPC says of a handshake that failed: the reason stands at the end of a long line.
+# What gRPC says of a handshake that failed: the reason is the last part of a long line.
 _TLS_REASON = re.compile(
     r"OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: ([^:]+)|(Hostname Verification Check failed)|OPENSSL_internal:(\w+)"
 )
@@ -250,7 +250,7 @@ class GrpcClient(CloudClient):
             ("grpc.max_send_message_length", -1),  # the default of 4 MB is less than a batch of long windows
             ("grpc.primary_user_agent", f"edge-runtime/{__version__}"),
             ("grpc.enable_http_proxy", 0),  # configuration comes from the configuration, not from the environment
-            ("grpc.enable_retries", 0),  # whoever calls us decides about repeats
+            ("grpc.enable_retries", 0),  # the caller decides about repeats
             ("grpc.keepalive_time_ms", 60_000),  # notice a dead link; servers object to less than a minute (gRFC A8)
             ("grpc.keepalive_timeout_ms", 10_000),
             # gRPC would wait up to two minutes before it looks at a dead server again; our own back-off does that.

@@ -265,12 +265,12 @@ def stamps(value: Any, n: int, unit: TimeUnit) -> float | Float64:
 
 
 def arrival(received: float, n: int, period_s: float) -> float:
-    """First stamp of a message that carries none: its last sample was taken as the message arrived.
+    """Return the first stamp of a message that carries none: its last sample was taken as the message arrived.
 
     Args:
         received: wall-clock seconds of arrival.
         n: samples in the message.
-        period_s: seconds between samples; 0 where nobody stated it, and then the first sample gets the arrival time.
+        period_s: seconds between samples; 0 where it is not known, and then the first sample gets the arrival time.
     """
     return received - (n - 1) * period_s
 

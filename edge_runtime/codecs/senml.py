@@ -36,7 +36,7 @@ _SAME_UNIT = {"1": ("1", "/")}  # UCUM's and SenML's way to write "no unit"
 
 
 class _Labels(NamedTuple):
-    """What the fields are called (RFC 8428, tables 1 and 4)."""
+    """Labels of the fields (RFC 8428, tables 1 and 4)."""
 
     bver: str | int
     bn: str | int
@@ -65,7 +65,7 @@ _BackendState = tuple[dict[float, list[Any]], int, tuple[str, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenmlConfig:
-    """How SenML packs are read."""
+    """Settings of the SenML codec."""
 
     type: Literal["senml"] = "senml"
     encoding: Literal["json", "cbor"] = "json"

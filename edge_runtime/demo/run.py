@@ -43,7 +43,7 @@ VIEW_S, LINE_S = 0.2, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What to run."""
+    """Settings of a demo."""
 
     folder: Path
     """With ``app.toml``, ``watch.edge``, ``teacher.edge`` and ``recordings.npz``."""
@@ -59,7 +59,7 @@ class Demo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the demo's table says."""
+    """Figures of the demo's table."""
 
     people: list[int]
     windows: int
@@ -123,7 +123,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         _say(
             out,
             f"{len(recordings)} recordings of people {_people(recordings)}, on {WATCHES} watches at once, "
-            f"{demo.speed:g} times real time; nobody trained on these people",
+            f"{demo.speed:g} times real time; no model was trained on these people",
         )
         player = stack.enter_context(_player(demo, url, base, rate))
         conductor = _Conductor(app, tally, view, player, cloud, turns, demo)

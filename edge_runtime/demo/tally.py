@@ -13,7 +13,7 @@ from edge_runtime.types import Answer, Correction, FinalAnswer
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of one window."""
+    """Truth and answers of one window."""
 
     watch: str
     truth: str
@@ -24,7 +24,7 @@ class Seen:
 
 
 class Tally:
-    """Remembers the answers to every window, and which one was right."""
+    """Sink that keeps the answers to every window, and compares them with the truth."""
 
     name = "tally"
 

@@ -1,4 +1,4 @@
-"""Which engines there are, which of them can be imported here, and how to load one.
+"""Registry of engines: their names, whether they can be imported here, and how to load one.
 
 One file per engine. None imports its library before a model is loaded, and asking what is available imports nothing
 either.

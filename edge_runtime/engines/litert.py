@@ -43,7 +43,7 @@ def _load(package: str, model: bytes, options: EngineOptions, provider_options: 
     label, module = _library(package)
     try:
         for path in provider_options:
-            # First by itself: their own Delegate trips in its destructor over a library that is not there.
+            # Loaded alone first: their own Delegate trips in its destructor over a library that is not there.
             ctypes.CDLL(path)
         delegates = [module.load_delegate(path, dict(value)) for path, value in provider_options.items()]
     except (OSError, ValueError) as error:
@@ -301,7 +301,7 @@ def _samples(details: list[dict[str, Any]], affines: list[Affine | None], rows: 
 
 
 def _affine(detail: dict[str, Any]) -> Affine | None:
-    """How an input or output is quantised, or None where the file stores plain numbers."""
+    """Return the quantisation of an input or output; None where the file stores plain numbers."""
     parameters, dtype = detail["quantization_parameters"], np.dtype(detail["dtype"])
     scales = parameters["scales"]
     if dtype.kind not in "iu" or not len(scales):

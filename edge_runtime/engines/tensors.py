@@ -1,4 +1,4 @@
-"""What every engine does with the arrays at its edges: check them, cut them into batches, put the answers together."""
+"""Arrays at the edges of every engine: checks of inputs, cuts into batches, joins of the answers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from edge_runtime.types import Float32
 
 
 class Decision(NamedTuple):
-    """What the gate says of a batch, a list with one entry for each window."""
+    """Decision about a batch: lists with one entry for each window."""
 
     best: list[int]
     """Index of the most probable label."""
@@ -37,7 +37,7 @@ class Gate:
 
     def __init__(self, spec: GateSpec, threshold: float | None = None) -> None:
         self._score = _SCORES[spec.score]
-        # As float32, which the scores are: a window gets the same verdict alone and among others.
+        # As float32, which the scores are: a window gets the same decision alone and among others.
         self._threshold = float(np.float32(spec.threshold if threshold is None else threshold))
 
     def decide(self, probabilities: Float32) -> Decision:

@@ -11,14 +11,14 @@ ActuatorName = Literal["rate", "variant", "cloud"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GovernorConfig:
-    """When to do less, and what.
+    """Settings of the governor: limits, order and pace of its steps.
 
     Raises:
         ValueError: values that make no sense.
     """
 
     period_s: float = 2.0
-    """How often the board is looked at."""
+    """Time between two sensor readings."""
     order: tuple[ActuatorName, ...] = ("rate", "variant", "cloud")
     """What gives way, first to last; what is left out never does."""
     max_hop_multiple: int = 4

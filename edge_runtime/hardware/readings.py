@@ -18,7 +18,7 @@ PLAUSIBLE_DEGC: Final = (-40.0, 150.0)
 """No silicon works outside of this; a sensor that says so is asleep or broken."""
 PLAUSIBLE_W: Final = (0.0, 1000.0)
 _LONGEST_GAP_S: Final = 60.0
-"""Energy is power times time between two readings; over a longer silence (a suspended board) nobody knows the power."""
+"""Energy is power times time between two readings; over a longer silence (a suspended board) the power is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Board:
         self._before: tuple[float, float] | None = None  # monotonic seconds and watts of the last look
         self._joules = 0.0
         self._unreadable = 0
-        # Most kernels let nobody but root read these: then they are as good as not there.
+        # Most kernels let root alone read these: then they are as good as not there.
         self._counters = tuple(counter for counter in profile.energy if counter.read(root) is not None)
 
     @property

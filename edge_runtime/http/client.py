@@ -115,7 +115,7 @@ def open_stream(
 
 
 def reason_of(error: OSError) -> str:
-    """Why a connection failed, for a message."""
+    """Return the reason of a failed connection, for a message."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused ({error.verify_message}); check ca_file, the host name and this clock"
     if isinstance(error, ssl.SSLError):

@@ -1,4 +1,4 @@
-"""What an inference message holds: tensors and their datatypes, requests, answers, and the limits on all of it."""
+"""Contents of inference messages: tensors and their datatypes, requests, answers, and the limits on all of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RESERVED_PARAMETERS = frozenset({"binary_data_output", "headers"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a reader of messages accepts; beyond it, the message is refused before memory is spent on it."""
+    """Limits on messages; one beyond them is refused before memory is spent on it."""
 
     max_body_bytes: int = 64 * 2**20
     """Whole body, JSON and tensors."""

@@ -72,7 +72,7 @@ class _Stream:
     """An array of an .npz file of one or two dimensions, read row by row from its start.
 
     Args:
-        reopen: opens the file of the array anew.
+        reopen: opens the file of the array again.
         path: for messages.
         name: of the array.
 
@@ -124,7 +124,7 @@ class _Stream:
 
 
 class _Npz:
-    """What stands in an .npz file."""
+    """Arrays of an .npz file."""
 
     def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
         self._archive = archive

@@ -49,8 +49,8 @@ def iter_readings(
         contract: channels and rate of the model that will see it.
         layout: where things stand in it.
         key: what readings belong to where neither file nor layout says; empty: the file's name without suffix.
-        on_refused: told of each line or row that cannot be used, which is then left out. None: it is raised, and the
-            reading ends there.
+        on_refused: called with each line or row that cannot be used, which is then left out. None: it is raised, and
+            the reading ends there.
 
     Yields:
         Readings, in the order of the file; of a table, at most `RecordingLayout.chunk_s` long.

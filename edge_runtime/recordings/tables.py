@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Which columns of a table are what, by position."""
+    """Positions of a table's columns, by their role."""
 
     time: int | None
     key: int | None

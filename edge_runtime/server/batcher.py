@@ -56,7 +56,7 @@ class ServedModel:
                 raise ValueError(f"model {self.name!r}: {spec} needs a first dimension of -1, the batch")
 
 
-class Refused(EdgeError):  # noqa: N818 - a verdict, named as the caller sees it
+class Refused(EdgeError):  # noqa: N818 - an answer, named as the caller sees it
     """A request that the server answers with an error.
 
     Attributes:

@@ -35,7 +35,7 @@ _END_S = 1.0  # how long a model that hangs may hold up the end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """How the server listens, and what it puts up with.
+    """Settings of the server: address, credentials and limits.
 
     Raises:
         ValueError: a value makes no sense.

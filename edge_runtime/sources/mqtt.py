@@ -21,13 +21,13 @@ from edge_runtime.sources.decoding import Decoder
 from edge_runtime.system.loop import Loop
 
 _KEYS: Final = 65_536
-"""Topics whose key is remembered; more than one device is expected to have."""
+"""Topics whose key is cached; more than one device is expected to have."""
 _LEVEL: Final = re.compile(r"\{(-?\d{1,4})\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MqttSourceConfig:
-    """Which topics, and how their messages are read.
+    """Settings of an MQTT source: topics, QoS, keys and codec.
 
     Raises:
         ValueError: no topic, a malformed one, or a key that cannot be taken from a topic.
@@ -167,7 +167,7 @@ class MqttSource:
         self._broker_client.pause()
 
     def close(self) -> None:
-        """Let go of the broker. May be called twice."""
+        """Disconnect from the broker. May be called twice."""
         if self._deliver is not None:
             self._deliver = None
             self._broker_client.close(0.0)

@@ -105,7 +105,7 @@ class Loop:
     def call_soon_threadsafe(self, callback: Callback) -> None:
         """Call in the next iteration; from any thread."""
         self._from_threads.append(callback)
-        with suppress(BlockingIOError, OSError):  # full pipe: it is awake already; closed: nobody is left to wake
+        with suppress(BlockingIOError, OSError):  # full pipe: it is awake already; closed: no loop is left to wake
             self._wake_end.send(b"\0")
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:

@@ -15,7 +15,7 @@ from edge_runtime.windowing.config import WindowConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConfig:
-    """How bundles are replaced while the application runs. Needs ``trusted_keys`` under ``[model]``.
+    """Settings of updates over the air; they need ``trusted_keys`` under ``[model]``.
 
     Raises:
         ValueError: values that contradict each other or make no sense.
@@ -50,27 +50,27 @@ class UpdateConfig:
     timeout_s: float = 30.0
     """For connecting, and for each silence while fetching."""
     key_threshold: int = 1
-    """How many of ``trusted_keys`` must have signed a new set of keys."""
+    """Number of ``trusted_keys`` that must have signed a new set of keys."""
     shadow_s: float = 60.0
-    """A new model answers beside the old one for so long, unpublished, before it takes over."""
+    """Length of the shadow run: a new model answers beside the old one, unpublished, before it takes over."""
     shadow_windows: int = 200
-    """And on so many windows. Both 0: no shadow run."""
+    """Windows that the shadow run must answer besides. Both 0: no shadow run."""
     trial_s: float = 300.0
-    """After it took over, the old one is kept beside it for so long."""
+    """Length of the trial: the new model has taken over, the old one is kept beside it."""
     trial_windows: int = 200
-    """And for so many windows compared."""
+    """Windows that the trial must compare besides."""
     min_agreement: float = 0.9
     """Share of compared windows on which both models give the same label."""
     max_slowdown: float = 3.0
-    """How many times as long as the old one it may take for the same windows (median)."""
+    """Largest ratio of its time to the old one's, for the same windows (median)."""
     max_errors: int = 0
-    """Engine errors, and answers that are not finite, that are put up with."""
+    """Engine errors and non-finite answers that are allowed."""
     compare_share: float = 0.1
     """Of this thread's time: what answering twice may cost while two models are compared."""
     max_failed_starts: int = 3
-    """After so many starts that ended neither in order nor healthy, the old one is back for good."""
+    """Starts that end neither in order nor healthy; after the last one the old model is back for good."""
     stall_s: float = 60.0
-    """A model that gives no answer for so long, while readings come, has failed."""
+    """Longest time without an answer while readings come; after it the model has failed."""
     contract_change: Literal["refuse", "allow"] = "refuse"
     """``allow`` also takes bundles with other windows or labels: begun windows are then cut short, and there is
     nothing to compare. Other channels or another rate are always refused: the sources would have to change too."""
@@ -111,7 +111,7 @@ class UpdateConfig:
 
 
 class Setting(NamedTuple):
-    """What an update must know of the rest of the application's configuration."""
+    """Settings of the rest of the application that an update needs."""
 
     model: ModelConfig
     window: WindowConfig

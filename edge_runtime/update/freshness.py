@@ -87,25 +87,25 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
     Raises:
         UpdateRefused: by one of the rules.
     """
-    said = signed.announcement
-    seen_s = max(state.seen_s, parse_time(said.issued), wall_s)
-    require_unexpired(said, seen_s)  # rule 1
-    floor = state.floors.get(said.name, Floor(sequence=0, digest=""))
-    if said.sequence < floor.sequence:  # rule 2
-        raise UpdateRefused("announcement_replayed", f"the announcement of {said.model} has sequence {said.sequence}, "
+    news = signed.announcement
+    seen_s = max(state.seen_s, parse_time(news.issued), wall_s)
+    require_unexpired(news, seen_s)  # rule 1
+    floor = state.floors.get(news.name, Floor(sequence=0, digest=""))
+    if news.sequence < floor.sequence:  # rule 2
+        raise UpdateRefused("announcement_replayed", f"the announcement of {news.model} has sequence {news.sequence}, "
                             f"{floor.sequence} was seen already")  # fmt: skip
-    if said.sequence == floor.sequence:  # rule 3
+    if news.sequence == floor.sequence:  # rule 3
         if signed.digest == floor.digest:
             return state
-        raise UpdateRefused("announcement_replayed", f"the announcement of {said.model} has sequence {said.sequence}, "
+        raise UpdateRefused("announcement_replayed", f"the announcement of {news.model} has sequence {news.sequence}, "
                             "which another one had; give it a higher one")  # fmt: skip
-    if said.name not in state.floors and len(state.floors) >= MAX_NAMES:
+    if news.name not in state.floors and len(state.floors) >= MAX_NAMES:
         raise UpdateRefused("announcement_replayed", f"announcements of {MAX_NAMES} other bundles were seen; give "
                             "each kind of device a topic of its own")  # fmt: skip
     filters = state.filters
-    if said.chunks and said.topic_filter not in filters:
-        filters = (*filters, said.topic_filter)[-_KEPT_FILTERS:]
-    floors = {**state.floors, said.name: Floor(sequence=said.sequence, digest=signed.digest)}
+    if news.chunks and news.topic_filter not in filters:
+        filters = (*filters, news.topic_filter)[-_KEPT_FILTERS:]
+    floors = {**state.floors, news.name: Floor(sequence=news.sequence, digest=signed.digest)}
     return replace(state, floors=floors, seen_s=seen_s, filters=filters)  # rule 4
 
 

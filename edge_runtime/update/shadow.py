@@ -31,7 +31,7 @@ _RATIOS = 512
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen so far."""
+    """Counts of a comparison so far."""
 
     compared: int = 0
     """Windows that both answered."""

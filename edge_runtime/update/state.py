@@ -1,4 +1,4 @@
-"""What must be known after a power cut: which bundle runs, which one is tried, and which ones never again.
+"""State of updates that survives a power cut: the bundle that runs, the one that is tried, and those held back.
 
 ::
 
@@ -26,7 +26,7 @@ BY_OPERATOR = "an operator went back"
 
 _MAGIC = b"edge-update 1 "
 _KEPT = 32
-"""Refusals and versions held back that are remembered."""
+"""Refusals and versions held back that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def tried(state: State, candidate: Installed, phase: Phase) -> State:
 
 
 def started_again(state: State) -> State:
-    """One more start of the candidate; to be written before it is loaded."""
+    """Count one more start of the candidate; to be written before it is loaded."""
     return replace(state, starts=state.starts + 1)
 
 

@@ -28,7 +28,7 @@ IN_FLIGHT: Final = 64
 """Deliveries that may wait for their `done`; while they do, samples are counted as ``overrun`` and left out."""
 
 RESYNC_S: Final = 0.5
-"""Stamps of a clock other than the wall clock that are off by more than this are aligned with it anew."""
+"""Stamps of a clock other than the wall clock that are off by more than this are realigned with it."""
 
 _HINT: Final = (
     "let a udev rule give the files to a group of this user (docs/sources.md has one), or run the service in that group"

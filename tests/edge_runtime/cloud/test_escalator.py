@@ -201,13 +201,13 @@ def test_nonsense_from_the_cloud_is_never_published(tmp_path: Path, nonsense: di
     rig.escalator.submit([case(1)], None)
     others = 0
 
-    def buried() -> bool:
+    def is_dead() -> bool:
         nonlocal others
         others += 1
         rig.escalator.submit([case(100 + others)], None)
         return rig.outbox.counts().dead == 1
 
-    rig.until(buried)
+    rig.until(is_dead)
     rig.until(rig.acked)
     assert sorted(c.id for c in rig.corrections) == sorted(f"k@{100 + i}" for i in range(1, others + 1))
     rig.close()
@@ -291,7 +291,7 @@ def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_p
     second.close()
 
 
-def test_a_case_stored_for_another_bundle_is_buried_not_sent(rig: Rig) -> None:
+def test_a_case_stored_for_another_bundle_goes_to_the_dead_letters_unsent(rig: Rig) -> None:
     rig.escalator.submit([case(1, shape=(2, 5)), case(2)], None)
     rig.escalator.start()
     rig.until(rig.acked)

@@ -54,7 +54,9 @@ errors = st.sampled_from([AWAY, REFUSED, NONSENSE, FORBIDDEN, ConfigError("x")])
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), errors), max_size=60), st.integers(1, 5))
-def test_without_a_good_answer_nothing_is_ever_buried(asked: list[tuple[str, CloudError]], attempts: int) -> None:
+def test_without_a_good_answer_nothing_ever_becomes_a_dead_letter(
+    asked: list[tuple[str, CloudError]], attempts: int
+) -> None:
     """Whatever is refused, how often, and in which order. Mutation that this finds: rule 5 without `answered_since`."""
     refusals = Refusals()
     for id_, error in asked:
@@ -64,7 +66,7 @@ def test_without_a_good_answer_nothing_is_ever_buried(asked: list[tuple[str, Clo
 
 
 @given(st.integers(0, 5), st.integers(1, 6), st.sampled_from([REFUSED, NONSENSE]))
-def test_a_poison_case_among_good_ones_is_buried_after_the_stated_number_of_refusals(
+def test_a_poison_case_among_good_ones_becomes_a_dead_letter_after_the_stated_number_of_refusals(
     good_before: int, attempts: int, error: CloudRejected
 ) -> None:
     refusals = Refusals()

@@ -41,7 +41,7 @@ class InputContract:
     context: int = 0
     """Samples, ending with the window, that a hard case carries to the cloud; 0 means the window alone."""
     resample: Literal["linear", "mean", "previous"] = "linear"
-    """How grid points between samples get their value."""
+    """Rule for the value of grid points between samples."""
     snap: float = 0.25
     """A sample this close to a grid point, as a share of the sample period, is taken as it is."""
     max_gap_s: float = 0.0

@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     """
 
     key: str
-    """What the reading belongs to: device or stream. All state is held per key."""
+    """Device or stream that the reading belongs to. All state is held per key."""
     t: float | Float64
     """Seconds: the stamp of the first sample, or one stamp for each sample, shape (n_samples,)."""
     values: Float32
@@ -74,7 +74,7 @@ class Prediction(_Line):
     model: str
     """Bundle name and version, for example ``exercise-watch/3``."""
     variant: str
-    """Which file of the bundle answered; ``none`` if nothing did."""
+    """Variant of the bundle that answered; ``none`` if nothing did."""
     latency_ms: float
     """From the arrival of the reading that completed the window to the hand-over to the sinks."""
 

@@ -184,7 +184,7 @@ def release(root: Path) -> str:
 
 
 def power_mode(root: Path) -> str:
-    """Name of the active nvpmodel mode, for example ``MAXN``; its number where the name is not listed; else empty."""
+    """Return the active nvpmodel mode, for example ``MAXN``; its number where the name is not listed; else empty."""
     match = re.search(r"pmode:\s*(\d{1,4})", files.text(root, "/var/lib/nvpmodel/status") or "")
     if match is None:
         return ""
@@ -194,7 +194,7 @@ def power_mode(root: Path) -> str:
 
 
 def power_rails(root: Path) -> tuple[Gauge, ...]:
-    """Every rail that an INA3221 measures, in watts.
+    """List every rail that an INA3221 measures, in watts.
 
     From JetPack 5 on as a hardware monitor with millivolts and milliamperes; before, as an IIO device of NVIDIA's own
     driver with milliwatts.
@@ -237,7 +237,7 @@ def over_current(root: Path) -> tuple[Flag, ...]:
 
 
 def _dla_cores(soc: str, compatible: tuple[str, ...]) -> int:
-    """By chip on Xavier, by module on Orin; 0 for a module not known, since naming a core that is not there fails."""
+    """Count by chip on Xavier, by module on Orin; 0 for an unknown module, since a core that is not there fails."""
     if soc == "tegra194":
         return 2
     module = re.search(r"p3701-\d{4}|p3767-\d{4}", " ".join(compatible))

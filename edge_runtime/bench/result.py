@@ -70,7 +70,7 @@ class BenchResult:
         return round(self.handwritten.cpu_us_per_message / self.edge_runtime.cpu_us_per_message, 3)
 
     def to_json(self) -> bytes:
-        """One JSON object, ratios included."""
+        """Return one JSON object, ratios included."""
         ratios = {
             "over_bare": self.over_bare,
             "handwritten_over_bare": self.handwritten_over_bare,

@@ -219,6 +219,16 @@ def _open(path: Path) -> int:
     return fd
 
 
+def _check_variant(variant: Variant, others: set[str]) -> None:
+    where, suffix = f"manifest.json: variant {variant.name}", f".{variant.format}"
+    if not variant.file.startswith("variants/") or not variant.file.endswith(suffix):
+        raise ManifestError(f"{where}: file must be variants/...{suffix}")
+    if variant.golden not in others:
+        raise ManifestError(f"{where}: golden file '{variant.golden}' is not in files")
+    if variant.tolerance < 0:
+        raise ManifestError(f"{where}: tolerance must not be negative")
+
+
 def _check_manifest(contents: Manifest) -> None:
     """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
     listed = [variant.file for variant in contents.variants] + [file.file for file in contents.files]
@@ -230,15 +240,7 @@ def _check_manifest(contents: Manifest) -> None:
         raise ManifestError(f"manifest.json: lists {repeated[0]} more than once")
     others = {file.file for file in contents.files}
     for variant in contents.variants:
-        suffix = f".{variant.format}"
-        if not variant.file.startswith("variants/") or not variant.file.endswith(suffix):
-            raise ManifestError(f"manifest.json: variant {variant.name}: file must be variants/...{suffix}")
-        if variant.golden not in others:
-            raise ManifestError(
-                f"manifest.json: variant {variant.name}: golden file '{variant.golden}' is not in files"
-            )
-        if variant.tolerance < 0:
-            raise ManifestError(f"manifest.json: variant {variant.name}: tolerance must not be negative")
+        _check_variant(variant, others)
     if contents.golden_inputs not in others:
         raise ManifestError(f"manifest.json: golden_inputs '{contents.golden_inputs}' is not in files")
     for key in ("created", "expires"):

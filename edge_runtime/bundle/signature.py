@@ -127,7 +127,7 @@ def pae(payload: bytes, kind: str = PAYLOAD_TYPE) -> bytes:
 
 
 def root_digest(digests: Iterable[str]) -> str:
-    """One digest over the digests of files, hexadecimal both, in the order given.
+    """Return one digest over the digests of files, hexadecimal both, in the order given.
 
     Source: OpenSSF Model Signing specification 1.0, section 6.5.1.
     """

@@ -285,7 +285,7 @@ def _change(config: OutboxConfig, options: argparse.Namespace) -> int:
 
 
 def _apply(config: OutboxConfig, action: Action, ids: list[str], timeout_s: float) -> int:
-    """By our own hand, or by that of the application that has the outbox open."""
+    """Change the outbox, or ask the application that has it open to do so."""
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.durable.outbox import Outbox  # noqa: PLC0415
     from edge_runtime.durable.outbox.control import MAX_IDS, ask  # noqa: PLC0415

@@ -121,7 +121,7 @@ class Paths:
 
 
 def paths_of(app: AppConfig, file: Path) -> Paths:
-    """Every path in a configuration, told apart by what becomes of it.
+    """List every path in a configuration by its use: read or written.
 
     Args:
         app: the configuration.
@@ -235,7 +235,7 @@ def _process(config: ServiceConfig, groups: Sequence[str]) -> list[str]:
 
 
 def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
-    """Lines about restarts: the watchdog, exit codes and time-outs."""
+    """Return the lines about restarts: the watchdog, exit codes and time-outs."""
     start_s = 2 * app.model.load_timeout_s + app.model.tune_at_start_s + 2 * _SLACK_S
     return [
         f"WatchdogSec={config.watchdog_s}",
@@ -250,7 +250,7 @@ def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
 
 
 def _disk(app: AppConfig, config: ServiceConfig, paths: Paths) -> list[str]:
-    """Lines about the files that it may read and write."""
+    """Return the lines about the files that it may read and write."""
     everything = [*paths.read, *paths.written, config.python, config.python.resolve()]
     return [
         "ProtectSystem=strict",
@@ -265,7 +265,7 @@ def _disk(app: AppConfig, config: ServiceConfig, paths: Paths) -> list[str]:
 
 
 def _devices(app: AppConfig, groups: Sequence[str]) -> list[str]:
-    """Lines about the device nodes that it may open."""
+    """Return the lines about the device nodes that it may open."""
     if app.model.accelerators:
         # Their nodes are the vendor's (nvhost, nvmap, apex, hailo): file permissions and groups alone decide.
         return ["DevicePolicy=auto"]

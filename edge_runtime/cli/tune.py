@@ -16,7 +16,9 @@ import orjson
 from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
 
 if TYPE_CHECKING:
+    from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.tuning.results import Figure, Gain, Tuning
+    from edge_runtime.tuning.timing.machine import Machine
 
 _MOST_THREADS = 8
 """Sensor models are small: more threads than that only wait for each other."""
@@ -67,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
     """Measure, print and save. A disk that cannot be written to is reported, and is no failure."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
-    from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.hardware import this_device  # noqa: PLC0415
     from edge_runtime.tuning import compile_cache, results  # noqa: PLC0415
     from edge_runtime.tuning.benchmark import tune  # noqa: PLC0415
@@ -80,14 +81,7 @@ def run(options: argparse.Namespace) -> int:
         machine = this_machine()
         if options.forget:
             compile_cache.discard(compile_cache.compiled_of(compiled, bundle))
-            try:
-                found = results.forget(bundle, path, machine)
-            except OSError as error:
-                raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
-            if options.json:
-                print(orjson.dumps({"forgotten": found, "file": str(path)}).decode())
-            else:
-                print(f"{path}: {'forgotten' if found else 'nothing was remembered of this bundle on this machine'}")
+            _forget(bundle, path, machine, as_json=options.json)
             return 0
         profile = this_device()
         threads = options.threads or [count for count in profile.thread_counts if count <= _MOST_THREADS]
@@ -115,6 +109,20 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
+
+
+def _forget(bundle: Bundle, path: Path, machine: Machine, *, as_json: bool) -> None:
+    from edge_runtime.errors import EdgeError  # noqa: PLC0415
+    from edge_runtime.tuning import results  # noqa: PLC0415
+
+    try:
+        found = results.forget(bundle, path, machine)
+    except OSError as error:
+        raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
+    if as_json:
+        print(orjson.dumps({"forgotten": found, "file": str(path)}).decode())
+    else:
+        print(f"{path}: {'forgotten' if found else 'nothing was saved for this bundle on this machine'}")
 
 
 def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:

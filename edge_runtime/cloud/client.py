@@ -201,15 +201,15 @@ class CloudClient(ABC):
         specs = {} if self._known is None else {spec.name: spec for spec in self._known.outputs}
         rows = {array.shape[:1] for array in inputs.values()} - {()}
         for name, array in response.outputs.items():
-            spec = specs.get(name)
-            if spec is not None and not (spec.accepts(array.shape) and spec.dtype == array.dtype):
-                raise CloudRejected(
-                    f"{self._where} answered {name!r} as {array.dtype} {array.shape}, not as {spec}", 200
-                )
-            batched = spec is None or spec.shape[:1] == (-1,)
-            if batched and len(rows) == 1 and array.shape[:1] not in rows:
-                raise CloudRejected(
-                    f"{self._where} answered {name!r} of shape {array.shape} to {next(iter(rows))[0]} windows", 200
-                )
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise CloudRejected(f"{self._where} answered NaN or infinity in {name!r}", 200)
+            self._verify_output(name, array, specs.get(name), rows)
+
+    def _verify_output(self, name: str, array: Array, spec: TensorSpec | None, rows: set[tuple[int, ...]]) -> None:
+        if spec is not None and not (spec.accepts(array.shape) and spec.dtype == array.dtype):
+            raise CloudRejected(f"{self._where} answered {name!r} as {array.dtype} {array.shape}, not as {spec}", 200)
+        batched = spec is None or spec.shape[:1] == (-1,)
+        if batched and len(rows) == 1 and array.shape[:1] not in rows:
+            raise CloudRejected(
+                f"{self._where} answered {name!r} of shape {array.shape} to {next(iter(rows))[0]} windows", 200
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise CloudRejected(f"{self._where} answered NaN or infinity in {name!r}", 200)

@@ -93,12 +93,7 @@ class Committer:
             if self.failure_reason:
                 break
             try:
-                while left:
-                    result = self._outbox.put(left[0])
-                    left.popleft()
-                    refused |= {id_: f"outbox_{reason}" for id_, reason in result.refused.items()}
-                    self._metrics.counts["cases_repeated_total"] += len(result.duplicates) + len(result.repeated)
-                    self._metrics.dropped["outbox_evicted"] += len(result.evicted)
+                self._put_groups(left, refused)
             except StoreError as error:
                 log.debug("outbox: commit failed: attempt=%d error=%s", attempt, error)
                 if attempt == self._attempts:
@@ -111,6 +106,15 @@ class Committer:
         dropped = [case.id for group in left for case in group]
         log.warning("outbox: dropped hard cases: count=%d reason=%s", len(dropped), self.failure_reason)
         return refused | dict.fromkeys(dropped, "outbox_error")
+
+    def _put_groups(self, left: deque[list[HardCase]], refused: dict[str, str]) -> None:
+        """Commit groups, and remove each from `left` once it is on the disk."""
+        while left:
+            result = self._outbox.put(left[0])
+            left.popleft()
+            refused |= {id_: f"outbox_{reason}" for id_, reason in result.refused.items()}
+            self._metrics.counts["cases_repeated_total"] += len(result.duplicates) + len(result.repeated)
+            self._metrics.dropped["outbox_evicted"] += len(result.evicted)
 
     def ack(self, answers: Mapping[str, bytes], published: Sequence[int]) -> None:
         """Remove from the outbox what the sinks have, now or as soon as the disk works.

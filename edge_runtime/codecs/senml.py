@@ -60,7 +60,7 @@ _CBOR = _Labels(-1, -2, -3, -4, -5, 0, 1, 2, 3, 4, 5, 6, 8)
 _Samples = dict[str, dict[float, list[Any]]]
 
 # Where the values of a name go: the samples of its key, the channel, and the units that are right for it.
-_BackendState = tuple[dict[float, list[Any]], int, tuple[str, ...] | None]
+_Place = tuple[dict[float, list[Any]], int, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class SenmlCodec:
         return [self._reading(check_key(name), by_time) for name, by_time in samples.items()]
 
     def _gather(self, pack: list[Any], received: float) -> _Samples:
-        """All values of the pack, by key, time and channel."""
+        """Gather all values of the pack, by key, time and channel."""
         labels = self._labels
         name_label, time_label, value_label, unit_label = labels.n, labels.t, labels.v, labels.u
         plain = {name_label, time_label, value_label, unit_label}
@@ -143,7 +143,7 @@ class SenmlCodec:
         has_base_value = False
         n_channels = len(self._names)
         samples: _Samples = {}
-        places: dict[Any, _BackendState | None] = {}  # for the current base name
+        places: dict[Any, _Place | None] = {}  # for the current base name
         for record in pack:
             if type(record) is not dict:
                 raise InputError("malformed", "a SenML record is not an object with fields")
@@ -194,7 +194,7 @@ class SenmlCodec:
         }
 
     def _check_fields(self, record: Mapping[Any, Any]) -> None:
-        """Versions, and fields that must be understood."""
+        """Check the version, and refuse fields that must be understood."""
         version = record.get(self._labels.bver, VERSION)
         if type(version) is not int or not 0 < version <= VERSION:
             raise InputError("malformed", f"SenML version {str(version)[:20]} is not known here")
@@ -202,7 +202,7 @@ class SenmlCodec:
             if type(label) is str and label.endswith("_"):
                 raise InputError("malformed", f"SenML field {label[:40]!r} must be understood, and is not")
 
-    def _place(self, base: Any, name: Any, samples: _Samples) -> _BackendState | None:
+    def _place(self, base: Any, name: Any, samples: _Samples) -> _Place | None:
         """Return where the values of a name belong; None if it is no channel."""
         if type(base) is not str or type(name) is not str:
             raise InputError("malformed", "a SenML name is not a text")

@@ -205,7 +205,7 @@ class _Conductor:
 
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Within, SIGTERM does what Ctrl-C does: dying of it at once would leave the other processes behind."""
+    """Treat SIGTERM as Ctrl-C: dying of it at once would leave the other processes behind."""
     interrupt = signal.getsignal(signal.SIGINT)
     # In the background of a script SIGINT is ignored, which is no reason to ignore SIGTERM.
     before = signal.signal(signal.SIGTERM, interrupt if callable(interrupt) else signal.default_int_handler)

@@ -35,7 +35,7 @@ class Tally:
         self.repeats = 0
 
     def open(self, loop: Loop) -> None:
-        """Nothing to connect to."""
+        """Do nothing; there is nothing to connect to."""
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """Count, and be done."""
@@ -56,7 +56,7 @@ class Tally:
             done()
 
     def close(self, timeout_s: float) -> None:
-        """Nothing to close."""
+        """Do nothing; there is nothing to close."""
 
     @property
     def provisional(self) -> int:

@@ -26,7 +26,7 @@ class EngineKind:
     package: str
     """Import name of the library it needs, empty for none."""
     install: str
-    """What a person types to get the library."""
+    """Command that installs the library."""
     factory: str
     """``module:function`` of an `EngineFactory`."""
 

@@ -99,7 +99,7 @@ load_tflite_runtime: EngineFactory = functools.partial(_load, "tflite_runtime")
 
 
 def _library(package: str) -> tuple[str, Any]:
-    """Name with version, and the interpreter module, of a package."""
+    """Return the name with version, and the interpreter module, of a package."""
     new = package == "ai_edge_litert"
     if not new and int(np.__version__.split(".")[0]) >= 2:
         # Its metadata allows numpy 2, yet the first Interpreter() then ends in "_ARRAY_API not found".
@@ -282,7 +282,7 @@ def _same(a: Array, b: Array) -> bool:
 
 
 def _samples(details: list[dict[str, Any]], affines: list[Affine | None], rows: int) -> list[Array]:
-    """Something to try a model with: the same numbers for the same model; zeros where a number may be an index."""
+    """Make inputs to try a model with: the same numbers for the same model; zeros where a number may be an index."""
     rng = np.random.default_rng(0)
     samples: list[Array] = []
     for detail, affine in zip(details, affines, strict=True):

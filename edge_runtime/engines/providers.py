@@ -59,7 +59,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where the nodes of a loaded model run.
+    """Placement of the nodes of a loaded model.
 
     Attributes:
         nodes: number by provider. A part of the graph that a provider compiled counts its nodes where onnxruntime

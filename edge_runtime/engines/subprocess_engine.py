@@ -136,7 +136,7 @@ class WorkerEngine:
         raise EngineError(refusal["message"])
 
     def _receive(self) -> tuple[int, memoryview]:
-        """One message, in a buffer that the next one overwrites."""
+        """Receive one message, in a buffer that the next one overwrites."""
         buffer, receive = self._buffer, self._socket.recv_into
         got, due, kind = 0, _HEAD.size, -1
         while got < due:

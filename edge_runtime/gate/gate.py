@@ -24,7 +24,7 @@ class Decision(NamedTuple):
     trust: list[float]
     """The gate's score, 0 to 1."""
     hard: list[bool]
-    """Whether the score lies below the threshold."""
+    """True where the score lies below the threshold."""
 
 
 class Gate:
@@ -70,7 +70,7 @@ def _margin(p: Float32) -> Float32:
 
 
 def _entropy(p: Float32) -> Float32:
-    """One minus the entropy over its maximum, log of the number of labels."""
+    """Return one minus the entropy over its maximum, log of the number of labels."""
     logs = np.log(np.maximum(p, 1e-12))
     certain: Float32 = 1.0 + (p * logs).sum(axis=1) / np.float32(np.log(p.shape[1]))
     return certain

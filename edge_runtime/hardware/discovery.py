@@ -121,7 +121,7 @@ Entry = tuple[str, str, str, Callable[[], Any]]
 
 
 def _entries() -> Iterable[Entry]:
-    """Name, origin, reference and loader of every device file, this package's own first."""
+    """Yield name, origin, reference and loader of every device file, this package's own first."""
     import importlib.metadata  # noqa: PLC0415 - 20 ms, which who only wants the types need not pay
 
     ours = {f"edge_devices.{name}:detect" for name in BUILT_IN}

@@ -112,7 +112,7 @@ class Counter:
         return files.number(root, self.path)
 
     def joules(self, before: int, after: int) -> float:
-        """Energy between two readings, over at most one wrap."""
+        """Return the energy between two readings, over at most one wrap."""
         used = after - before
         if used < 0:
             used += self.wraps_at
@@ -298,7 +298,7 @@ class Profile:
         return tuple(sorted({*(2**n for n in range(most.bit_length()) if 2**n <= most), most}))
 
     def describe(self) -> dict[str, Any]:
-        """As plain values that become JSON."""
+        """Return it as plain values that become JSON."""
         plain = dataclasses.asdict(self)
         plain["cores"] = self.cores
         return plain

@@ -56,7 +56,7 @@ class Answer:
         return 300 <= status < 400 or status in _TRANSIENT_4XX or (500 <= status < 600 and status not in _FINAL_5XX)
 
     def retry_after_s(self, clock: Clock) -> float | None:
-        """Seconds that the server asks to wait, by its own `Date`; None where it does not say."""
+        """Return the seconds that the server asks to wait, by its own `Date`; None where it does not say."""
         value = self.head.headers.get("retry-after")
         if value is None:
             return None
@@ -196,7 +196,7 @@ class Connections:
     def _talk(
         self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float, max_body_bytes: int
     ) -> Answer:
-        """One request and its answer; closes the stream unless it can be used again."""
+        """Exchange one request and its answer; closes the stream unless it can be used again."""
         keep = False
         try:
             stream.limit_wait(deadline, float("inf"))

@@ -31,9 +31,9 @@ class Reason:
     component: str
     """Part of the runtime that drops, as in other log lines."""
     what: str
-    """What is dropped, in the plural."""
+    """Dropped things, in the plural."""
     advice: str
-    """What to do, or when it is harmless."""
+    """Advice, or the case in which it is harmless."""
     answers: bool = False
     """Answers are lost, which changes the exit code of `run` and `replay`."""
 

@@ -150,7 +150,7 @@ class Body:
         return JSON_TYPE if self.json_bytes is None else BINARY_TYPE
 
     def joined(self) -> bytes:
-        """All parts as one piece."""
+        """Join all parts into one piece."""
         return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], bytes) else b"".join(self.parts)
 
 

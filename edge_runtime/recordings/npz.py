@@ -208,7 +208,7 @@ class _Npz:
         return found[pick].astype(np.float32)
 
     def rate(self) -> float:
-        """Rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
+        """Return rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
         for name in ("rate", "rate_hz"):
             found = self._small(name, "fiu")
             if found is not None and found.size == 1 and 0 < float(found[0]) <= 1e6:

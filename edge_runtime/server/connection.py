@@ -291,7 +291,7 @@ class Connection:
         self.held = self._parser.buffered
 
     def _receive(self) -> bytes | None:
-        """Bytes that have come; None when there are none after all, empty at the end."""
+        """Receive the bytes that have come; None when there are none after all, empty at the end."""
         try:
             data = self._sock.recv(_RECEIVE_BYTES)
             while data and isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():

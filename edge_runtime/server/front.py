@@ -167,7 +167,7 @@ class Front:
     # -- limits --------------------------------------------------------------------------------------------------------
 
     def enter(self, connection: Connection, phase: Phase) -> None:
-        """From now on, the connection waits in a phase; in the one that it is in, its deadline stays."""
+        """Move the connection into a phase; in the one that it is in, its deadline stays."""
         if connection.phase is phase:
             return
         self.leave(connection)

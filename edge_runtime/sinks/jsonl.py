@@ -67,7 +67,7 @@ class _Written(NamedTuple):
 
 
 def to_lines(answers: Sequence[Answer]) -> bytes:
-    """One line of JSON per answer, the last one ended as well."""
+    """Write one line of JSON per answer, the last one ended as well."""
     return b"".join([answer.to_json() + b"\n" for answer in answers])
 
 

@@ -32,7 +32,7 @@ _OWN_HEADERS: Final = frozenset({"authorization", "connection", "content-length"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSinkConfig:
-    """Where answers are posted to, and what happens while it does not work.
+    """Settings of a webhook: its endpoint, the queue and the retries.
 
     Raises:
         ValueError: a value makes no sense, or would send a secret in clear text.
@@ -58,7 +58,7 @@ class WebhookSinkConfig:
     """Answers that wait to be sent."""
     when_full: Literal["drop_oldest", "drop_newest"] = "drop_oldest"
     patience_s: float = 10.0
-    """How long an endpoint that does not answer may hold back the acknowledgement of what led to its answers. After it
+    """Longest time that a silent endpoint may hold back the acknowledgement of what led to its answers. After it
     they stay queued and are sent when they can be, but nothing waits for them: the device goes on without network."""
     retry: Retry = field(default_factory=Retry)
 
@@ -263,9 +263,7 @@ class WebhookSink:
                 failures += 1
                 self._report_failure(error, failures)
                 if not self._wait(self._config.retry.delay(failures, error.retry_after_s, self._rng)):
-                    with self._changed:  # closing: back into the queue, to be counted with the rest
-                        for part in reversed(todo):
-                            self._queue.extendleft(reversed(part))
+                    self._put_back(todo)
                     return
             except _Rejected as error:
                 todo.popleft()
@@ -282,6 +280,12 @@ class WebhookSink:
                 todo.popleft()
                 failures = 0
                 self._done_with(batch, "")
+
+    def _put_back(self, todo: deque[list[_Item]]) -> None:
+        """Put what a closing sink could not send back into the queue, to be counted with the rest."""
+        with self._changed:
+            for part in reversed(todo):
+                self._queue.extendleft(reversed(part))
 
     def _join(self, batch: Sequence[_Item]) -> bytes:
         if self._config.body == "single":

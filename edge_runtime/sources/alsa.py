@@ -57,9 +57,9 @@ class AlsaConfig:
     format: Literal["S16_LE", "S32_LE"] = "S16_LE"
     """``S32_LE`` is what most I2S microphones give."""
     period_ms: float = 50.0
-    """How much sound comes at a time."""
+    """Length of the sound that comes at a time."""
     buffer_ms: float = 500.0
-    """How long this program may be busy elsewhere before sound is lost."""
+    """Longest time that this program may be busy elsewhere before sound is lost."""
     gain: float = 1.0
     """Multiplies the samples; full scale is 1 without it."""
     key: str = "microphone"

@@ -41,7 +41,7 @@ class DeviceStream(ABC):
     """
 
     END: ClassVar[str] = "it hung up"
-    """What an end of file means here."""
+    """Meaning of an end of file."""
 
     def __init__(
         self,

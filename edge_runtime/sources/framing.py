@@ -279,7 +279,7 @@ class Records:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """All records that these bytes complete, in one piece."""
+        """Return all records that these bytes complete, in one piece."""
         data = self._rest + data
         whole = len(data) - len(data) % self._size
         self._rest = data[whole:]

@@ -46,7 +46,7 @@ class MqttSourceConfig:
     """Name of a group that shares the messages (``$share/GROUP/...``): each goes to one member. All messages of a key
     should reach the same member, which is up to the broker; most go round robin."""
     key: str = "wildcards"
-    """What a reading belongs to. ``wildcards``: the parts of the topic that the filter's wildcards stand for, joined by
+    """Key of a reading. ``wildcards``: the parts of the topic that the filter's wildcards stand for, joined by
     ``/``; the whole topic where the filter has none. ``topic``: the whole topic. ``payload``: the codec finds it.
     Otherwise a template of topic levels, counted from 0, or from the end with -1: ``{1}`` or ``{0}-{-1}``."""
     codec: CodecConfig = field(default_factory=JsonConfig)

@@ -151,7 +151,7 @@ class Loop:
         self.call_soon_threadsafe(lambda: None)
 
     def iterate(self, timeout: float | None) -> None:
-        """One iteration: wait at most `timeout` seconds (None: until something happens), then handle what is there."""
+        """Run one iteration: wait at most `timeout` seconds (None: without limit), then handle what is there."""
         ready = self._linger(timeout) if self.linger_s else self._select(self._wait(timeout))
         self._skip_linger = False
         for key, events in ready:

@@ -41,7 +41,7 @@ class Retry:
             )
 
     def delay(self, failures: int, retry_after_s: float | None, rng: random.Random) -> float:
-        """Seconds to wait.
+        """Return the seconds to wait.
 
         Args:
             failures: how many attempts failed in a row, at least 1.
@@ -68,7 +68,7 @@ docs/decisions/0014-reconnecting.md has the figures."""
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
-    """Seconds that a `Retry-After` header asks to wait; None when it is unreadable.
+    """Return the seconds that a `Retry-After` header asks to wait; None when it is unreadable.
 
     Args:
         value: seconds, or an HTTP date (RFC 9110 section 10.2.3).
@@ -93,7 +93,7 @@ def parse_date(value: str, default: float) -> float:
 
 
 class BreakerState(Enum):
-    """Where a circuit breaker stands."""
+    """State of a circuit breaker."""
 
     CLOSED = "closed"
     """Requests pass."""
@@ -148,7 +148,7 @@ class CircuitBreaker:
             return self._state
 
     def wait_s(self) -> float:
-        """Seconds until `allow` is worth asking again; 0 when it is now."""
+        """Return the seconds until `allow` is worth asking again; 0 when it is now."""
         with self._lock:
             return max(0.0, self._due - self._clock.monotonic()) if self._state is BreakerState.OPEN else 0.0
 

@@ -59,7 +59,7 @@ class SecretFile:
             return self._value
 
     def reread(self) -> str:
-        """As `value`, but reads the file whatever its time stamp says."""
+        """Return the `value`, and read the file whatever its time stamp is."""
         with self._lock:
             with contextlib.suppress(ConfigError):
                 self._read()

@@ -52,7 +52,7 @@ class Arrived:
     sha256: str
     announced: Announcement | None = None
     dropped: Path | None = None
-    """What it was copied from: to be removed, or set aside."""
+    """Origin of the copy: to be removed, or set aside."""
 
     @property
     def what(self) -> str:

@@ -26,15 +26,15 @@ class UpdateConfig:
     broker: str = ""
     """Name of a ``[broker.NAME]`` table; announcements come from there."""
     topic: str = ""
-    """Where a retained, signed announcement is expected (``edge-export announce`` makes it)."""
+    """Topic of the retained, signed announcement (``edge-export announce`` makes it)."""
     keys_topic: str = ""
-    """Where a retained set of trusted keys is expected, signed by the keys trusted so far."""
+    """Topic of the retained set of trusted keys, signed by the keys trusted so far."""
     status_topic: str = ""
-    """Where the state of updates is kept retained."""
+    """Topic of the status, retained."""
     drop: Path | None = None
     """A folder that is looked into for ``*.edge`` files."""
     poll_s: float = 5.0
-    """How often `drop`, and what ``edge-runtime update`` asked for, are looked at."""
+    """Time between two looks at `drop` and at requests of ``edge-runtime update``."""
     device_id: str = ""
     """Names this device in announcements; decides by its hash about canary shares. Empty: the host's name."""
     max_bytes: int = 64 * 2**20
@@ -90,6 +90,9 @@ class UpdateConfig:
             raise ValueError("token_file needs hosts: an announcement could send the token anywhere else")
         if self.key_file and not self.cert_file:
             raise ValueError("key_file needs cert_file")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
         for name in ("max_bytes", "key_threshold", "max_failed_starts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")

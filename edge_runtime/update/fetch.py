@@ -145,7 +145,7 @@ def check(part: Path, size: int, sha256: str) -> None:
 
 
 def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing: _Writing) -> None:
-    """One exchange: the bytes from `start` on, or the whole file where a server knows no ranges."""
+    """Get, in one exchange, the bytes from `start` on, or the whole file where a server knows no ranges."""
     try:
         endpoint = Endpoint.parse(url)
     except ValueError as error:

@@ -42,7 +42,7 @@ class FloorClock:
         self.sleep = clock.sleep
 
     def wall(self) -> float:
-        """Seconds since 1970: the later one of the clock's date and the floor."""
+        """Return seconds since 1970: the later one of the clock's date and the floor."""
         return max(self._clock.wall(), self._store.state.seen_s)
 
     @property
@@ -110,10 +110,10 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
 
 
 def made_at(state: State, created: str) -> State:
-    """Return the state after a bundle that verified, and says when it was made (empty: it does not)."""
+    """Raise the latest time seen to that at which a verified bundle was made; empty where it is not known."""
     return replace(state, seen_s=max(state.seen_s, parse_time(created))) if created else state
 
 
 def forgotten(state: State) -> State:
-    """Without floors: after a key was taken out. Its owner could have raised them beyond every later announcement."""
+    """Drop the floors after a key was taken out: its owner could have raised them beyond every later announcement."""
     return replace(state, floors={}, seen_s=0.0)

@@ -98,7 +98,7 @@ class Line:
         self._busy = False
 
     def run(self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """As `Jobs.run`, when its turn comes."""
+        """Do as `Jobs.run` does, in the order of the calls."""
 
         def start() -> None:
             def done(result: T) -> None:

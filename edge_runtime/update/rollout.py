@@ -55,9 +55,9 @@ class Run:
     rules: Rules
     began: float
     answers: int
-    """How many there were when the last one was seen."""
+    """Number of answers when the last one was seen."""
     readings: int
-    """The same of readings."""
+    """Number of readings at that time."""
     answered_at: float
 
 

@@ -70,11 +70,11 @@ class State:
     running: Installed | None = None
     """None: the bundle that the configuration names."""
     previous: Installed | None = None
-    """What ran before `running`; None: the configured one."""
+    """Bundle before `running`; None: the configured one."""
     candidate: Installed | None = None
     """In phase ``shadow`` or ``trial``: what is tried."""
     starts: int = 0
-    """How often the candidate has been started in this phase without a healthy or an orderly end."""
+    """Starts of the candidate in this phase without a healthy or an orderly end."""
     highest: dict[str, int] = field(default_factory=dict)
     """By name: the highest version that was ever accepted here. It survives every rollback."""
     held: tuple[HeldBack, ...] = ()
@@ -83,7 +83,7 @@ class State:
     on_hold: bool = False
     """An operator wants no updates for now."""
     last: str = ""
-    """What happened last, one line for people."""
+    """Last event, one line for people."""
     floors: dict[str, Floor] = field(default_factory=dict)
     """By name of the bundle: the announcement with the highest sequence number. It survives every rollback."""
     seen_s: float = 0.0

@@ -227,32 +227,6 @@ class Updates:
         rollout = self._rollout
         rollout.stage = "checking"
 
-        def work() -> Installed | None:
-            part = self.store.part(file.sha256)
-            try:
-                keys = self._keys.current.keys
-                with check.open_candidate(part, self._config, keys, self._clock) as bundle:
-                    found = check.examine(
-                        bundle, file.announced, self.store.state, self.running, self._config,
-                        has_cloud=self._setting.has_cloud,
-                    )  # fmt: skip
-                    created = bundle.manifest.created
-            except UpdateRefused as error:
-                durable_file.remove(part)
-                if error.reason not in ("held", "older", "refused"):
-                    reason = str(error)
-                    with suppress(StoreError):
-                        self.store.change(lambda now: states.refusing(now, file.sha256, reason))
-                raise
-            if found is None:
-                durable_file.remove(part)
-            else:
-                self.store.adopt(file.sha256)
-                self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
-            if file.dropped is not None:
-                durable_file.remove(file.dropped)
-            return found
-
         def checked(candidate: Installed | None) -> None:
             rollout.stage = "idle"
             if candidate is None:
@@ -275,8 +249,35 @@ class Updates:
             if file.announced is None:  # what it took the place of may go on
                 self._acquisition.consider()
 
-        self._jobs.run(work, checked, failed)
+        self._jobs.run(lambda: self._examine(file), checked, failed)
         self.publish_status()
+
+    def _examine(self, file: Arrived) -> Installed | None:
+        """Check a file and install it as the candidate; None where it is no update. On a thread beside the loop."""
+        part = self.store.part(file.sha256)
+        try:
+            keys = self._keys.current.keys
+            with check.open_candidate(part, self._config, keys, self._clock) as bundle:
+                found = check.examine(
+                    bundle, file.announced, self.store.state, self.running, self._config,
+                    has_cloud=self._setting.has_cloud,
+                )  # fmt: skip
+                created = bundle.manifest.created
+        except UpdateRefused as error:
+            durable_file.remove(part)
+            if error.reason not in ("held", "older", "refused"):
+                reason = str(error)
+                with suppress(StoreError):
+                    self.store.change(lambda now: states.refusing(now, file.sha256, reason))
+            raise
+        if found is None:
+            durable_file.remove(part)
+        else:
+            self.store.adopt(file.sha256)
+            self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
+        if file.dropped is not None:
+            durable_file.remove(file.dropped)
+        return found
 
     def publish_status(self) -> None:
         """See `Receiver`: publish the status, retained."""

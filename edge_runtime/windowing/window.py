@@ -176,7 +176,7 @@ class Windower:
     # -- over a restart ----------------------------------------------------------------------------------------------
 
     def state(self) -> list[KeyState]:
-        """All that `restore` needs to go on as if nothing had happened; views, to be encoded at once."""
+        """Return all that `restore` needs to go on as if nothing had happened; views, to be encoded at once."""
         return [
             KeyState(
                 name,
@@ -359,7 +359,7 @@ class Windower:
 
 
 def _stamps(reading: Reading, period: float) -> Float64:
-    """One stamp per sample."""
+    """Return one stamp per sample."""
     t = reading.t
     if isinstance(t, np.ndarray):
         return t.astype(np.float64, copy=False)
@@ -367,7 +367,7 @@ def _stamps(reading: Reading, period: float) -> Float64:
 
 
 def cut_recording(contract: InputContract, key: str, t: float | Float64, values: Float32) -> Sequence[Window]:
-    """All windows of one recording: what training and evaluation use, so that they see what a device sees."""
+    """Cut all windows of one recording, as training and evaluation do, so that they see what a device sees."""
     windower = Windower(contract)
     windows = windower.push([Reading(key, t, values)])
     windows.extend(windower.flush())

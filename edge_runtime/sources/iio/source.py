@@ -216,6 +216,6 @@ class IioSource(DeviceStream):
 
 
 def _narrow(values: npt.NDArray[np.float64]) -> Float32:
-    """As float32; what does not fit becomes infinite, and is refused later."""
+    """Convert to float32; what does not fit becomes infinite, and is refused later."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
-    if options.check:  # measuring takes a while, and would be remembered
+    if options.check:  # measuring takes a while, and its figures would be saved
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
     notifier = SystemdNotifier() if options.check else SystemdNotifier.from_environment(os.environ)
 

@@ -1,7 +1,7 @@
 """An application as a systemd service: the unit, hardened, made from the application's own configuration.
 
 What the service may do is what the configuration needs: the disk is read-only but for the folders that hold the
-outbox, answers and what is remembered; no device node but those of its sensors; no capability; no system call beyond
+outbox, answers and saved figures; no device node but those of its sensors; no capability; no system call beyond
 those of an ordinary service; a bound on memory and processor time; a restart when it fails, but not for ever; and a
 watchdog that the loop itself has to keep quiet (`edge_runtime.system.sd_notify`).
 
@@ -135,7 +135,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     files += [sink.path for sink in app.sink if sink.type == "jsonl"]
     if app.model.tuned is not None or app.model.tune_at_start_s:
         files.append(app.model.tuned or file_for(app.model.bundle))
-    written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL turns its files over
+    written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL rotates its files
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
     if app.model.compiled is not None:

@@ -1,4 +1,4 @@
-"""``edge-runtime tune``: measure which variant is the fastest on this machine, and remember it."""
+"""``edge-runtime tune``: measure which variant is the fastest on this machine, and save the result."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def add(commands: Any) -> None:
         "tune",
         help="measure which variant is the fastest on this machine",
         description=(
-            "Time every variant of a bundle in every engine that is installed and on the accelerators that this board "
-            "has, by turns, after each has reproduced its golden vectors; in child processes, so that one that crashes "
-            "costs itself alone. What was measured is remembered beside the bundle, for this machine, these versions "
-            "and this bundle, and `run` takes the fastest from then on: on the processor, or on an accelerator that "
-            "saves at least half of its time. Takes some seconds, minutes where an accelerator compiles; Ctrl-C ends "
-            "it at once, and nothing is remembered."
+            "Time every variant of a bundle in every engine that is installed and on the accelerators that this "
+            "board has, in interleaved rounds, after each has reproduced its golden vectors; in child processes, "
+            "so that one that crashes costs itself alone. The figures are saved beside the bundle, for this "
+            "machine, these versions and this bundle, and `run` takes the fastest from then on: on the processor, "
+            "or on an accelerator that saves at least half of its time. Takes some seconds, minutes where an "
+            "accelerator compiles; Ctrl-C ends it at once, and saves nothing."
         ),
         epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
     )
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
         "--file",
         type=output_file,
         metavar="FILE.json",
-        help="what remembers; name it under [model] as tuned (default: BUNDLE.tuned.json)",
+        help="file of the saved figures; name it under [model] as tuned (default: BUNDLE.tuned.json)",
     )
     parser.add_argument(
         "--compiled",
@@ -60,7 +60,7 @@ def add(commands: Any) -> None:
         help="what accelerators compile; name it under [model] as compiled (default: BUNDLE.compiled)",
     )
     add_trusted(parser)
-    parser.add_argument("--forget", action="store_true", help="strike out what is remembered, and measure nothing")
+    parser.add_argument("--forget", action="store_true", help="delete the saved figures, and measure nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     parser.set_defaults(run=run)
 
@@ -99,12 +99,12 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(tuning)))
         if not why:
-            print(f"remembered in {path}")
+            print(f"saved in {path}")
     if why:
         figure, gain = _choice(tuning)
         wanted = f'variant = "{figure.variant}"' + (f" and {_switch(figure)}" if gain and gain.worth else "")
         print(
-            f"edge-runtime: not remembered, since {path} cannot be written ({why}); "
+            f"edge-runtime: not saved, since {path} cannot be written ({why}); "
             f"set {wanted} under [model], or name a file by --file and tuned",
             file=sys.stderr,
         )
@@ -135,7 +135,7 @@ def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:
     figure, _ = _choice(tuning)
     return asdict(tuning) | {
         "choice": figure.setting(1)._asdict() | {"accelerator": figure.accelerator or None},
-        "remembered": None if why else str(path),
+        "saved": None if why else str(path),
     }
 
 

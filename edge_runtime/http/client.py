@@ -182,7 +182,7 @@ class Connections:
                 raise
             except OSError:
                 # The server closed a kept connection at the moment we used it. Nothing of an answer came, so this is
-                # no verdict on the request: once more, on a new connection, and the other old ones go as well.
+                # no answer to the request: once more, on a new connection, and the other old ones go as well.
                 if stream.received != before:
                     raise
                 self.close()

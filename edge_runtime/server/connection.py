@@ -204,7 +204,7 @@ class Connection:
             if not (yield from self._answer()):
                 return
             phase = Phase.IDLE
-            if self._parser.buffered:  # the next request is here already: others have their turn first
+            if self._parser.buffered:  # the next request is here already: others come first
                 self._owner.loop.call_soon(self.resume)
                 yield Wait.ITERATION
 

@@ -63,18 +63,21 @@ class MqttSourceConfig:
                 raise ValueError(f"topic filter '{topic}' cannot be subscribed to: {error}") from error
         if self.share and ("/" in self.share or any(topic.startswith("$share/") for topic in self.topics)):
             raise ValueError("share is a plain group name, and its topics are written without $share/")
-        for topic, qos in [("qos", self.qos), *self.topic_qos.items()]:
-            if qos not in {0, 1, 2}:
-                raise ValueError(f"qos must be 0, 1 or 2, got {qos} for {topic}")
-        for topic in self.topic_qos:
-            if topic not in self.topics:
-                raise ValueError(f"topic_qos names '{topic}', which is not among topics")
+        self._check_qos()
         if self.key not in {"wildcards", "topic", "payload"} and (
             not _LEVEL.search(self.key) or set("{}") & set(_LEVEL.sub("", self.key))
         ):
             raise ValueError(
                 f"key must be wildcards, topic, payload or a template of topic levels such as '{{1}}', got '{self.key}'"
             )
+
+    def _check_qos(self) -> None:
+        for topic, qos in [("qos", self.qos), *self.topic_qos.items()]:
+            if qos not in {0, 1, 2}:
+                raise ValueError(f"qos must be 0, 1 or 2, got {qos} for {topic}")
+        for topic in self.topic_qos:
+            if topic not in self.topics:
+                raise ValueError(f"topic_qos names '{topic}', which is not among topics")
 
     def filters(self) -> list[tuple[str, int]]:
         """List the filters to subscribe to, with the QoS of each."""

@@ -12,14 +12,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from. Production uses `SystemClock`, tests that simulate a day use `SimulatedClock`."""
+    """Source of time. Production uses `SystemClock`, tests that simulate a day use `SimulatedClock`."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary point; never goes back."""
+        """Return seconds since an arbitrary point; never goes back."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970-01-01 UTC, as far as this machine knows."""
+        """Return seconds since 1970-01-01 UTC, as far as this machine knows."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -36,7 +36,7 @@ class SystemClock:
 
 
 class SimulatedClock:
-    """A clock that moves only when told to, or when somebody sleeps on it.
+    """A clock that moves only when a test advances it or sleeps on it.
 
     Args:
         wall: where the wall clock starts, seconds since 1970.
@@ -47,7 +47,7 @@ class SimulatedClock:
         self._wall = wall
 
     def monotonic(self) -> float:
-        """Seconds advanced so far."""
+        """Return the seconds advanced so far."""
         return self._monotonic
 
     def wall(self) -> float:

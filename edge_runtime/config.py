@@ -61,15 +61,15 @@ class AppConfig:
     update: UpdateConfig | None = None
     """None: the bundle is what the configuration names, and stays so."""
     durability: Literal["window", "reading"] = "window"
-    """What a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
+    """Most that a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
     reading_log: ReadingLogConfig | None = None
     """Where begun windows are saved at an orderly stop (None: see `saved_windows`), and where readings are written down
     before they are acknowledged, with ``durability = "reading"``."""
     drain_timeout_s: float = 10.0
-    """How long stopping may take: answers under way are handed over, hard cases committed."""
+    """Longest time for stopping: answers under way are handed over, hard cases committed."""
 
     silence_s: float = 30.0
-    """How long a source may deliver no reading before the log says so; 0 is for ever."""
+    """Longest time without a reading of a source; after it a warning is logged. 0: none ever is."""
 
     def __post_init__(self) -> None:
         if self.silence_s < 0:
@@ -77,7 +77,9 @@ class AppConfig:
         if self.cloud is not None and self.outbox is None:
             raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
         if self.update is not None and not self.model.trusted_keys:
-            raise ValueError("[update] needs trusted_keys under [model]: a new bundle runs only if somebody signed it")
+            raise ValueError(
+                "[update] needs trusted_keys under [model]: a new bundle runs only if a trusted key signed it"
+            )
         if self.update is not None and self.update.broker and self.update.broker not in self.broker:
             raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
         if self.durability == "reading":
@@ -87,6 +89,9 @@ class AppConfig:
                 raise ValueError("durability = 'reading' needs an mqtt source: no other one can be acknowledged")
         if self.drain_timeout_s < 0:
             raise ValueError("drain_timeout_s must not be negative")
+        self._check_brokers()
+
+    def _check_brokers(self) -> None:
         for kind, parts in (("source", self.source), ("sink", self.sink)):
             for i, part in enumerate(parts):
                 if part.type == "mqtt" and part.broker not in self.broker:
@@ -148,7 +153,7 @@ def load_config(path: str | os.PathLike[str]) -> AppConfig:
 
 
 def parse(text: str, path: Path) -> AppConfig:
-    """As `load_config`, for a text that was read already; `path` names it in errors and anchors relative paths."""
+    """Parse a text that was read already, as `load_config`; `path` names it in errors and anchors relative paths."""
     config = parse_as(AppConfig, text, path, base=path.parent)
     return config if config.name else dataclasses.replace(config, name=_name_of(path))
 

@@ -6,7 +6,7 @@
     ├─ ConfigError                 fix the file or the command line; exit code 2
     ├─ BundleError                 keep running the old bundle, or do not start
     │   ├─ ManifestError           the manifest is malformed or asks for something unknown
-    │   ├─ SignatureError          nobody signed it, or nobody who is trusted; or it was changed since
+    │   ├─ SignatureError          no signature, none of a trusted key, or changed since
     │   ├─ IntegrityError          a size, digest or name is not what the manifest states
     │   ├─ IncompatibleError       no variant of the bundle can run on this machine
     │   └─ UpdateRefused           count it by `reason`; what runs goes on running
@@ -16,13 +16,13 @@
     │   ├─ StoreInUse              another process has it open; ask that one, or stop it
     │   ├─ StoreUnusable           its path or permissions are wrong; waiting does not help
     │   ├─ StoreFull               apply the configured policy
-    │   └─ StoreCorrupt            set the file aside, start a new one, say so
+    │   └─ StoreCorrupt            set the file aside, start a new one, log it
     ├─ CloudError
     │   ├─ CloudUnavailable        keep the hard case, back off, try again
     │   └─ CloudRejected           never retry; the hard case goes to the dead letters
     └─ ConnectionFailed            a broker or server cannot be reached or refuses us
 
-A message says what is wrong and what to do about it, in one line; facts ride as attributes, so nobody parses text.
+A message says what is wrong and what to do about it, in one line; facts ride as attributes, so no caller parses text.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StoreInUse(StoreError):  # noqa: N818 - a state, not a mistake
 
 
 class StoreUnusable(StoreError):  # noqa: N818 - a state, not a mistake
-    """What stands at the path, or who may use it, is wrong: a person has to change that. No fault of the disk's."""
+    """A wrong file, type or permission at the outbox's path: a person has to change it; the disk is not at fault."""
 
 
 class StoreFull(StoreError):  # noqa: N818 - a state, named as the policy that answers it

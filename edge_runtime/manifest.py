@@ -30,7 +30,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
-    """What a window is: the very rules by which training cut its windows (see `edge_runtime.windowing.window`)."""
+    """Contract of a window: the same rules cut windows in training (see `edge_runtime.windowing.window`)."""
 
     channels: tuple[Channel, ...]
     rate_hz: float
@@ -41,7 +41,7 @@ class InputContract:
     context: int = 0
     """Samples, ending with the window, that a hard case carries to the cloud; 0 means the window alone."""
     resample: Literal["linear", "mean", "previous"] = "linear"
-    """How grid points between samples get their value."""
+    """Rule for the value of grid points between samples."""
     snap: float = 0.25
     """A sample this close to a grid point, as a share of the sample period, is taken as it is."""
     max_gap_s: float = 0.0
@@ -60,7 +60,7 @@ class InputContract:
         if self.context and self.context < self.window:
             raise ValueError("context must be 0 or at least the window")
         if not 0.001 <= self.snap < 0.5:
-            # Stamps in epoch seconds are exact to 0.2 us only, so exact equality is nobody's to ask for.
+            # Stamps in epoch seconds are exact to 0.2 us only, so exact equality cannot be asked for.
             raise ValueError("snap must be at least 0.001 and below 0.5")
         if self.max_gap_s and self.max_gap_s < 2 / self.rate_hz:
             raise ValueError("max_gap_s must be 0 or at least two sample periods")
@@ -72,7 +72,7 @@ class InputContract:
 
     @property
     def case_bytes(self) -> int:
-        """What a hard case weighs: float32 for each channel and sample of its history."""
+        """Bytes of a hard case: float32 for each channel and sample of its history."""
         return 4 * len(self.channels) * self.history
 
     @property
@@ -83,7 +83,7 @@ class InputContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputContract:
-    """What the model's output means."""
+    """Meaning of the model's output."""
 
     labels: tuple[str, ...]
     kind: Literal["probabilities"] = "probabilities"
@@ -96,7 +96,7 @@ class OutputContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSpec:
-    """When a window is hard: its score lies below the threshold, which was set at export for a stated promise."""
+    """Rule for hard windows: a score below the threshold, which was set at export for a stated promise."""
 
     score: Literal["confidence", "margin", "entropy"] = "confidence"
     """Highest probability; its lead over the second; or one minus the entropy over its maximum. All in 0..1."""

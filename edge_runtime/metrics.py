@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many were observed."""
+        """Number of observations."""
         return sum(self.counts)
 
     def quantile(self, q: float) -> float:
@@ -61,7 +61,7 @@ class Metrics:
     counts: Counter[str] = field(default_factory=Counter)
     """For example ``readings_total``, ``windows_total``, ``predictions_total``, ``hard_total``."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Why a message, sample, window or result was not used, for example ``malformed``, ``late``, ``not_finite``."""
+    """Messages, samples, windows and results not used, by reason: ``malformed``, ``late``, ``not_finite``, ..."""
     examples: dict[str, str] = field(default_factory=dict)
     """By drop reason, the last message or row that was refused, in words; for the log."""
     gauges: dict[str, float] = field(default_factory=dict)

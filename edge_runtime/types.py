@@ -1,4 +1,4 @@
-"""What travels through the pipeline: readings in, predictions, corrections and final answers out.
+"""Values that travel through the pipeline: readings in, predictions, corrections and final answers out.
 
 A `Reading` is what a codec makes of one message. A `Prediction` is the device's answer for one window, a `Correction`
 the cloud's later answer for the same window, a `FinalAnswer` the word that none will come. Each becomes a JSON object,
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     """
 
     key: str
-    """What the reading belongs to: device or stream. All state is held per key."""
+    """Device or stream that the reading belongs to. All state is held per key."""
     t: float | Float64
     """Seconds: the stamp of the first sample, or one stamp for each sample, shape (n_samples,)."""
     values: Float32
@@ -38,10 +38,10 @@ class Reading(NamedTuple):
 
 
 class _Line:
-    """What every answer can do."""
+    """Base of every answer: its line of JSON."""
 
     def to_json(self) -> bytes:
-        """One line of UTF-8 JSON without a line end."""
+        """Return one line of UTF-8 JSON without a line end."""
         return orjson.dumps(self)
 
 
@@ -74,7 +74,7 @@ class Prediction(_Line):
     model: str
     """Bundle name and version, for example ``exercise-watch/3``."""
     variant: str
-    """Which file of the bundle answered; ``none`` if nothing did."""
+    """Variant of the bundle that answered; ``none`` if nothing did."""
     latency_ms: float
     """From the arrival of the reading that completed the window to the hand-over to the sinks."""
 

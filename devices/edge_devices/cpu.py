@@ -79,7 +79,7 @@ CPU_CHOICES = (
     EngineChoice(name="tflite-runtime", engine="tflite-runtime", install='pip install "edge-runtime[tflite-runtime]"'),
 )
 """What runs on any processor. The first two read different files of a bundle, so none is before the other: ``tune``
-measures. LiteRT hands its work to XNNPACK by itself, with KleidiAI's kernels inside on Arm."""
+measures. LiteRT uses XNNPACK unasked, with KleidiAI's kernels inside on Arm."""
 
 
 def detect(root: Path = files.ROOT) -> Profile:
@@ -139,7 +139,7 @@ def _cpuinfo(root: Path) -> list[dict[str, str]]:
 
 
 def _architecture(root: Path, info: Sequence[dict[str, str]], flags: Iterable[str]) -> str:
-    """Of the program that reads this: a 64-bit kernel may carry a 32-bit system, and an emulator another processor."""
+    """Return this program's architecture: a 64-bit kernel may carry a 32-bit system, an emulator another processor."""
     header = files.data(root, "/proc/self/exe", 20)
     if header is not None and len(header) == 20 and header[:4] == b"\x7fELF":
         machine = _MACHINES.get(int.from_bytes(header[18:20], "little"), "")

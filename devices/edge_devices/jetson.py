@@ -10,7 +10,7 @@ CUDA-ExecutionProvider.html:
 
 - ``trt_engine_cache_enable``, ``trt_engine_cache_path``, ``trt_timing_cache_enable``, ``trt_timing_cache_path``:
   building an engine takes from seconds to minutes on a Jetson. A built one fits one model, library version and board
-  ("engine files are not portable"), so whoever loads a model gives a folder that belongs to all three.
+  ("engine files are not portable"), so the caller names a folder that belongs to all three.
 - ``trt_fp16_enable`` from the Nano on; ``trt_int8_enable`` from Xavier on. Our int8 variants carry their calibration in
   QuantizeLinear and DequantizeLinear nodes, for which no calibration table may be given; TensorRT wants symmetric
   ones, so only the ``s8s8`` scheme goes there.
@@ -48,7 +48,7 @@ EVIDENCE = Evidence(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """What a Tegra chip has. Sources: NVIDIA's module data sheets and the CUDA GPU table (compute capability)."""
+    """Properties of a Tegra chip. Sources: NVIDIA's module data sheets and the CUDA GPU table (compute capability)."""
 
     name: str
     compute: str
@@ -184,7 +184,7 @@ def release(root: Path) -> str:
 
 
 def power_mode(root: Path) -> str:
-    """Name of the active nvpmodel mode, for example ``MAXN``; its number where the name is not listed; else empty."""
+    """Return the active nvpmodel mode, for example ``MAXN``; its number where the name is not listed; else empty."""
     match = re.search(r"pmode:\s*(\d{1,4})", files.text(root, "/var/lib/nvpmodel/status") or "")
     if match is None:
         return ""
@@ -194,7 +194,7 @@ def power_mode(root: Path) -> str:
 
 
 def power_rails(root: Path) -> tuple[Gauge, ...]:
-    """Every rail that an INA3221 measures, in watts.
+    """List every rail that an INA3221 measures, in watts.
 
     From JetPack 5 on as a hardware monitor with millivolts and milliamperes; before, as an IIO device of NVIDIA's own
     driver with milliwatts.
@@ -237,7 +237,7 @@ def over_current(root: Path) -> tuple[Flag, ...]:
 
 
 def _dla_cores(soc: str, compatible: tuple[str, ...]) -> int:
-    """By chip on Xavier, by module on Orin; 0 for a module not known, since naming a core that is not there fails."""
+    """Count by chip on Xavier, by module on Orin; 0 for an unknown module, since a core that is not there fails."""
     if soc == "tegra194":
         return 2
     module = re.search(r"p3701-\d{4}|p3767-\d{4}", " ".join(compatible))

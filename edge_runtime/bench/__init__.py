@@ -57,7 +57,7 @@ _CONNECT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConfig:
-    """What to measure, and how long."""
+    """Settings of a benchmark: the bundle to measure, and for how long."""
 
     bundle: Path
     variant: str = "auto"

@@ -49,7 +49,7 @@ class Feeder:
     Attributes:
         port: where it listens.
         results: payloads of the results received, in order.
-        subscribed: the client has subscribed, and been told so.
+        subscribed: the client has subscribed and got its SUBACK.
     """
 
     def __init__(self) -> None:
@@ -94,6 +94,6 @@ class Feeder:
         return bool(data)
 
     def send(self, data: bytes) -> None:
-        """Send packets; small enough for the kernel's buffers, as nobody reads meanwhile."""
-        assert self._peer is not None, "nobody is connected"
+        """Send packets; small enough for the kernel's buffers, since nothing reads them meanwhile."""
+        assert self._peer is not None, "no peer is connected"
         self._peer.sendall(data)

@@ -35,7 +35,7 @@ def decode_raw(payload: bytes | bytearray, channels: int) -> tuple[float, Float3
 
 
 def json_decoder(loads: Callable[[bytes | bytearray], Any]) -> Decode:
-    """For ``{"t": seconds, "values": [[...], ...]}``, with the JSON parser given."""
+    """Make a decoder of ``{"t": seconds, "values": [[...], ...]}``, with the JSON parser given."""
 
     def decode(payload: bytes | bytearray, _channels: int) -> tuple[float, Float32]:
         message = loads(payload)
@@ -160,7 +160,7 @@ class HandWritten:
         )
 
     def handle(self, topic: str, payload: bytes | bytearray) -> None:
-        """One message of ``sensors/KEY/raw``."""
+        """Handle one message of ``sensors/KEY/raw``."""
         key = topic.split("/")[1]
         t, values = self.decode(payload, self.channels)
         ring = self.rings.get(key)
@@ -200,5 +200,5 @@ def library_call(variant: Variant, model: bytes, engine: str) -> Call:
 
 
 def no_delay(_client: Any, _userdata: Any, sock: Any) -> None:
-    """For paho's ``on_socket_open``: without it a result waits 20 to 30 ms for an acknowledgement."""
+    """Switch Nagle's algorithm off, as paho's ``on_socket_open``: else a result waits 20 to 30 ms."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""What `edge-runtime bench` found, as text, JSON and a plot."""
+"""Result of `edge-runtime bench`, as text, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BareCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a program takes from a message on the wire to a result on the wire."""
+    """Cost of a program, from a message on the wire to a result on the wire."""
 
     cpu_us_per_message: float
     cpu_us_per_window: float
@@ -70,7 +70,7 @@ class BenchResult:
         return round(self.handwritten.cpu_us_per_message / self.edge_runtime.cpu_us_per_message, 3)
 
     def to_json(self) -> bytes:
-        """One JSON object, ratios included."""
+        """Return one JSON object, ratios included."""
         ratios = {
             "over_bare": self.over_bare,
             "handwritten_over_bare": self.handwritten_over_bare,

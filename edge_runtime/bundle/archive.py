@@ -44,7 +44,7 @@ _REPACK = "write it with edge-export, or with edge_runtime.bundle.archive.pack"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a bundle may cost before it is refused."""
+    """Limits on the size of a bundle; it is refused beyond."""
 
     max_bytes: int = 256 * 2**20
     """Whole file. Sensor models are below 5 MB; this is room for a teacher."""
@@ -66,7 +66,7 @@ class Entry:
 
 
 def safe_name(name: str) -> bool:
-    """Whether a name is plain: relative, forward slashes, no empty, hidden or ``..`` part, ASCII, at most 200 long."""
+    """Return whether a name is plain: relative, ASCII, at most 200 long, no empty, hidden or ``..`` part."""
     return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -142,7 +142,7 @@ class Archive:
         return b"".join(self._chunks(offset, size))
 
     def _directory(self, limits: Limits) -> tuple[list[Entry], bytes]:
-        """Entries as the directory at the end lists them, and the bytes of directory and end record."""
+        """Return the entries that the directory at the end lists, and the bytes of directory and end record."""
         if self._size < _END.size:
             raise IntegrityError(f"not a bundle: {self._size} bytes are too few for a zip file")
         end = self._exactly(self._size - _END.size, _END.size)
@@ -187,7 +187,7 @@ class Archive:
 
 
 def _parse(directory: bytes, count: int) -> Iterator[Entry]:
-    """Entries of a central directory; refuses by name what people are most likely to meet.
+    """Yield the entries of a central directory; name in the error the faults that people are most likely to meet.
 
     Raises:
         IntegrityError: an entry that no bundle has.
@@ -201,11 +201,7 @@ def _parse(directory: bytes, count: int) -> Iterator[Entry]:
         raw = directory[place + _CENTRAL.size : place + _CENTRAL.size + name_size]
         if magic != _CENTRAL_MAGIC or len(raw) != name_size:
             raise IntegrityError("the directory of the file is damaged; copy it again")
-        name = raw.decode("ascii", "backslashreplace")
-        if not safe_name(name):
-            raise IntegrityError(f"holds an unsafe name ({name[:80]!r}): names are relative, plain ASCII, without '..'")
-        if name.lower() in seen:
-            raise IntegrityError(f"holds {name} twice")
+        name = _checked_name(raw, seen)
         kind = (attributes >> 16) & _FILE_TYPE
         if made >> 8 == _UNIX >> 8 and kind not in (0, _REGULAR):
             raise IntegrityError(f"{name} is a link or another special file; a bundle holds regular files only")
@@ -218,6 +214,15 @@ def _parse(directory: bytes, count: int) -> Iterator[Entry]:
         yield Entry(name, size, crc, offset)
         offset += size
         place += _CENTRAL.size + name_size + extra + comment
+
+
+def _checked_name(raw: bytes, seen: set[str]) -> str:
+    name = raw.decode("ascii", "backslashreplace")
+    if not safe_name(name):
+        raise IntegrityError(f"holds an unsafe name ({name[:80]!r}): names are relative, plain ASCII, without '..'")
+    if name.lower() in seen:
+        raise IntegrityError(f"holds {name} twice")
+    return name
 
 
 def _local(entry: Entry) -> bytes:

@@ -1,7 +1,7 @@
 """The bundle: the one file that passes from export to a device, opened with suspicion.
 
 `open_bundle` reads every byte of the file once and refuses it, before any model library sees anything, unless the
-archive has the one accepted form (`edge_runtime.bundle.archive`), somebody trusted has signed all of it where that is
+archive has the one accepted form (`edge_runtime.bundle.archive`), a trusted key has signed all of it where that is
 asked for (`edge_runtime.bundle.signature`), the manifest is understood, every file is listed with its size and SHA-256
 and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the model files are
 whole in themselves; in this order. What is handed out later is read again and hashed again, so a file that is swapped
@@ -92,7 +92,7 @@ class Bundle:
 
     @property
     def root(self) -> str:
-        """One digest over `digests`: what a bundle is, whoever signed it and how often."""
+        """One digest over `digests`; it identifies a bundle whatever signatures it has."""
         return signature.root_digest(digest for _, digest in sorted(self.digests.items()))
 
     def variant(self, name: str) -> Variant:
@@ -164,7 +164,7 @@ def open_bundle(
         path: the ``.edge`` file.
         limits: sizes beyond which it is refused.
         trusted: one of these keys must have signed it, so none refuses every bundle. None asks for no signature and
-            looks at none: for tools that write or show bundles, and for who allows unsigned ones in so many words.
+            looks at none: for tools that write or show bundles, and where a setting allows unsigned ones.
 
     Raises:
         BundleError: the file cannot be read.
@@ -201,7 +201,7 @@ def _digests(archive: Archive) -> dict[str, str]:
 def _signer(archive: Archive, trusted: Sequence[TrustedKey]) -> TrustedKey:
     if SIGNATURE not in archive.kept:
         raise SignatureError(
-            "it is not signed; sign it (docs/signing.md), or allow unsigned bundles in so many words: "
+            "it is not signed; sign it (docs/signing.md), or allow unsigned bundles explicitly: "
             'run has unsigned = "allow" under [model] for it, serve has --allow-unsigned'
         )
     return signature.verify(archive.kept[SIGNATURE], _digests(archive), trusted)
@@ -219,6 +219,16 @@ def _open(path: Path) -> int:
     return fd
 
 
+def _check_variant(variant: Variant, others: set[str]) -> None:
+    where, suffix = f"manifest.json: variant {variant.name}", f".{variant.format}"
+    if not variant.file.startswith("variants/") or not variant.file.endswith(suffix):
+        raise ManifestError(f"{where}: file must be variants/...{suffix}")
+    if variant.golden not in others:
+        raise ManifestError(f"{where}: golden file '{variant.golden}' is not in files")
+    if variant.tolerance < 0:
+        raise ManifestError(f"{where}: tolerance must not be negative")
+
+
 def _check_manifest(contents: Manifest) -> None:
     """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
     listed = [variant.file for variant in contents.variants] + [file.file for file in contents.files]
@@ -230,15 +240,7 @@ def _check_manifest(contents: Manifest) -> None:
         raise ManifestError(f"manifest.json: lists {repeated[0]} more than once")
     others = {file.file for file in contents.files}
     for variant in contents.variants:
-        suffix = f".{variant.format}"
-        if not variant.file.startswith("variants/") or not variant.file.endswith(suffix):
-            raise ManifestError(f"manifest.json: variant {variant.name}: file must be variants/...{suffix}")
-        if variant.golden not in others:
-            raise ManifestError(
-                f"manifest.json: variant {variant.name}: golden file '{variant.golden}' is not in files"
-            )
-        if variant.tolerance < 0:
-            raise ManifestError(f"manifest.json: variant {variant.name}: tolerance must not be negative")
+        _check_variant(variant, others)
     if contents.golden_inputs not in others:
         raise ManifestError(f"manifest.json: golden_inputs '{contents.golden_inputs}' is not in files")
     for key in ("created", "expires"):

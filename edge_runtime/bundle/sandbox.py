@@ -25,7 +25,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
-    """What became of a variant in a child process."""
+    """Report of a variant that was tried in a child process."""
 
     variant: str
     outcome: Literal["ok", "refused", "wrong", "died", "hung"]

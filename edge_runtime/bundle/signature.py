@@ -1,4 +1,4 @@
-"""Who made this bundle? Signatures of OpenSSF Model Signing, verified before anything else in it is believed.
+"""Signatures of OpenSSF Model Signing: verified before anything else in a bundle is believed.
 
 A signature is a Sigstore bundle (JSON) around a DSSE envelope around an in-toto statement that lists every file with
 its SHA-256. It is read in that order and with suspicion: sizes, nesting, field names and base64 have one accepted form,
@@ -127,7 +127,7 @@ def pae(payload: bytes, kind: str = PAYLOAD_TYPE) -> bytes:
 
 
 def root_digest(digests: Iterable[str]) -> str:
-    """One digest over the digests of files, hexadecimal both, in the order given.
+    """Return one digest over the digests of files, hexadecimal both, in the order given.
 
     Source: OpenSSF Model Signing specification 1.0, section 6.5.1.
     """
@@ -151,7 +151,7 @@ def verify(data: bytes, digests: Mapping[str, str], keys: Sequence[TrustedKey]) 
     payload, raw, signer = _opened(data)
     key = next((key for key in keys if key.id == signer), None)
     if key is None:
-        trusted = ", ".join(map(str, keys)) or "none; name the public key of whoever signs (docs/signing.md)"
+        trusted = ", ".join(map(str, keys)) or "none; name the signer's public key (docs/signing.md)"
         raise SignatureError(f"it is signed by key {signer[:16]}, which is not trusted; trusted: {trusted}")
     from cryptography import exceptions  # noqa: PLC0415 - only where signatures are verified
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
@@ -159,7 +159,7 @@ def verify(data: bytes, digests: Mapping[str, str], keys: Sequence[TrustedKey]) 
     try:
         key.public.verify(raw, pae(payload), ec.ECDSA(hash_of(key.public.curve)))
     except exceptions.InvalidSignature as error:
-        raise SignatureError(f"its signature is not one of {key}; get the bundle again from whoever signed") from error
+        raise SignatureError(f"its signature is not one of {key}; get the bundle again from its signer") from error
     _compare(_listed(payload), digests)
     return key
 

@@ -49,7 +49,7 @@ def choose_variant(
     """Pick the variant to run on this machine.
 
     Among those whose targets include this machine and whose engine is installed: the fastest measured here, if any was
-    measured; else the one that the manifest lists first, which is the order of preference of whoever exported it.
+    measured; else the one that the manifest lists first, which is the export's order of preference.
 
     Args:
         bundle: an open bundle.

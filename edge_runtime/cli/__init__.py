@@ -121,10 +121,10 @@ def _fail(error: EdgeError, code: int) -> int:
 
 @contextmanager
 def _interrupted_between_imports() -> Iterator[None]:
-    """Within, SIGINT raises KeyboardInterrupt as usual, but not inside an import."""
+    """Let SIGINT raise KeyboardInterrupt as usual, but not inside an import."""
     usual = signal.getsignal(signal.SIGINT)
     if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield  # ignored, as in the background of a script, or somebody else's
+        yield  # ignored, as in the background of a script, or another program's own
         return
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What the commands' arguments must be, checked where they are parsed: wrong use ends with code 2 before any work."""
+"""Argument types of the commands: checked as they are parsed, so wrong use ends with code 2 before any work."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
         description=(
             "Measure, in turns and on one core, the bare engine call, a loop written by hand (paho, numpy, one run per "
             "window, publish) and this runtime, with the bundle's own model, over a connection on this machine. Prints "
-            "what was measured; ends by itself, and on Ctrl-C at once."
+            "what was measured, then ends; Ctrl-C ends it at once."
         ),
         epilog="example: edge-runtime bench examples/exercise-watch/watch.edge --plot bench.svg",
     )

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
         description=(
             "Start an embedded broker and a server with a large model, play real smartwatch recordings from several "
             "watches at once, answer them with a small int8 model, forward the hard cases, publish the corrections, "
-            "and print what came of it. Ends by itself; Ctrl-C drains within 10 s."
+            "and print a summary, then end. Ctrl-C drains within 10 s."
         ),
         epilog="example: edge-runtime demo --broker mqtt://localhost:1883",
     )

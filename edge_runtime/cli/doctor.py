@@ -119,7 +119,7 @@ def examine(root: Path = ROOT) -> dict[str, Any]:
 
 
 def _choice(choice: EngineChoice, root: Path) -> dict[str, Any]:
-    """One way to run a model, and what keeps it from being one."""
+    """Describe one way to run a model, and what it lacks."""
     from edge_runtime import engines  # noqa: PLC0415
     from edge_runtime.tuning.engine_choices import missing  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ def _choice(choice: EngineChoice, root: Path) -> dict[str, Any]:
 
 
 def _providers(choice: EngineChoice) -> str:
-    """Which execution providers the installed onnxruntime lacks; empty if none."""
+    """Name the execution providers that the installed onnxruntime lacks; empty if none."""
     if choice.engine != "onnxruntime" or not choice.accelerated:
         return ""
     lacking = []

@@ -25,7 +25,7 @@ def finished(*, drained: bool, lost: str) -> int:
         lost: `edge_runtime.observe.drops.DropReporter.lost`.
     """
     if lost:
-        log.error("ended with losses: %s", lost)
+        log.error("runtime: ended with losses: %s", lost)
     if not drained:
         return FAILED
     return LOST if lost else 0

@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
         "install-service",
         help="write the systemd unit of an application, hardened",
         description=(
-            "Write a systemd unit for an application: hardened, bounded in memory and processor time, started anew "
+            "Write a systemd unit for an application: hardened, bounded in memory and processor time, restarted "
             "when it fails or hangs, and allowed what its configuration needs and nothing else. Prints what to type "
             "next; starts nothing, and makes no user."
         ),
@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the unit, write or print it, and say what to do next."""
+    """Make the unit, write or print it, and print what to do next."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.cli import systemd_unit  # noqa: PLC0415
     from edge_runtime.model.accelerator_choice import expected  # noqa: PLC0415
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(path: Path, text: str, mark: str) -> None:
-    """Put the unit in its place, all or nothing, unless somebody else's stands there."""
+    """Put the unit in its place, all or nothing, unless another program's unit is there."""
     try:
         if path.exists() and not path.read_text("utf-8", "replace").startswith(mark):
             raise ConfigError(f"{path} was not made by edge-runtime; take another --name, or remove it")

@@ -87,7 +87,7 @@ _EXAMPLE = {"list": "", "show": " watch-3@17000", "retry": " --all", "drop": " w
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     config = _config(options.where)
     if options.action == "list":
         return _list(config, options)
@@ -153,9 +153,9 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
             refused = ", ".join(f"{reason} {n}" for reason, n in sorted(totals.dropped.items()) if n) or "nothing"
             print(f"  the application, {totals.starts} starts since {_when(totals.since)}: dropped {refused}")
         for one in found:
-            when = _when(one["buried"] or one["created"])
-            told = f"{one['reason'] or '-':<10} tried {one['attempts']}  {one['detail']}"
-            print(f"  {one['id']:<24} {one['state']:<8} {when}  {one['bytes']:>8} B  {told}")
+            when = _when(one["dead_since"] or one["created"])
+            why = f"{one['reason'] or '-':<10} tried {one['attempts']}  {one['detail']}"
+            print(f"  {one['id']:<24} {one['state']:<8} {when}  {one['bytes']:>8} B  {why}")
         if snapshot.damaged:
             print(f"  {snapshot.damaged} more fail their checksum; the application drops and counts them")
     return 0
@@ -174,8 +174,8 @@ def _show(config: OutboxConfig, options: argparse.Namespace) -> int:
         print(orjson.dumps(found).decode())
         return 0
     found["created"] = _when(found["created"])
-    if found["buried"] is not None:
-        found["buried"] = _when(found["buried"])
+    if found["dead_since"] is not None:
+        found["dead_since"] = _when(found["dead_since"])
     for name, value in found.items():
         if isinstance(value, dict):
             value = ", ".join(f"{key} {item}" for key, item in value.items())  # noqa: PLW2901 - as it is printed
@@ -191,7 +191,7 @@ def _export(config: OutboxConfig, options: argparse.Namespace) -> int:
         out: TextIO = sys.stdout
         if options.out is not None:
             try:
-                # The readings of somebody: for this user alone, as the outbox itself is.
+                # A person's readings: for this user alone, as the outbox itself is.
                 descriptor = os.open(options.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise ConfigError(f"{options.out}: cannot be written: {error.strerror}") from error
@@ -219,7 +219,7 @@ def _line(entry: Entry) -> dict[str, Any]:
         "detail": entry.detail,
         "attempts": case.attempts,
         "created": case.created,
-        "buried": entry.buried,
+        "dead_since": entry.buried,
         "deadline_s": case.deadline_s,
         "priority": case.priority,
         "value": case.value,
@@ -285,7 +285,7 @@ def _change(config: OutboxConfig, options: argparse.Namespace) -> int:
 
 
 def _apply(config: OutboxConfig, action: Action, ids: list[str], timeout_s: float) -> int:
-    """By our own hand, or by that of the application that has the outbox open."""
+    """Change the outbox, or ask the application that has it open to do so."""
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.durable.outbox import Outbox  # noqa: PLC0415
     from edge_runtime.durable.outbox.control import MAX_IDS, ask  # noqa: PLC0415

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         "files", type=recording, nargs="+", metavar="FILE", help="recordings, in the order to be played"
     )
     parser.add_argument(
-        "--out", type=output_file, help="JSONL file for the predictions, begun anew (default: standard output)"
+        "--out", type=output_file, help="JSONL file for the predictions, overwritten (default: standard output)"
     )
     add_trusted(parser)
     parser.add_argument(
@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Replay everything, then say what became of it."""
+    """Replay everything, then print a summary."""
     from edge_runtime.app import App  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.config import AppConfig  # noqa: PLC0415
     from edge_runtime.embedding import single_variant  # noqa: PLC0415
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _replace(path: Path) -> None:
-    """Begin the output anew: a replay is a result, not a log."""
+    """Remove an earlier output: a replay is a result, not a log."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

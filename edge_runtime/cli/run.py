@@ -8,13 +8,17 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from edge_runtime.cli import SAFE_PATH, exits
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_runtime.app import App
+    from edge_runtime.config import AppConfig
 
 
 def add(commands: Any) -> None:
@@ -59,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
-    if options.check:  # measuring takes a while, and would be remembered
+    if options.check:  # measuring takes a while, and its figures would be saved
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
     notifier = SystemdNotifier() if options.check else SystemdNotifier.from_environment(os.environ)
 
@@ -78,29 +82,35 @@ def run(options: argparse.Namespace) -> int:
         rehearsal=options.check,
     )
     if options.check:
-        backend = app.fallback_chain.backend if app.fallback_chain is not None else None
-        app.close()
-        found = {
-            "model": app.model.manifest.model,
-            "signature": app.model.bundle.signature,
-            "variant": app.model.variant.name,
-            "engine": app.model.engine.name,
-            "answers": backend.name if backend is not None else app.model.variant.name,
-            "sources": len(config.source),
-            "sinks": len(config.sink),
-            "cloud": config.cloud.url if config.cloud else None,
-        }
-        failed = app.fallback_chain.status()["failed"] if app.fallback_chain is not None else {}
-        if options.json:
-            print(orjson.dumps(found | {"failed": failed}).decode())
-        else:
-            fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
-            shown = found | {"cloud": found["cloud"] or "none (every answer stays local)"}
-            print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items()))
-        return 1 if failed else 0
+        return _report_check(app, config, options)
     malloc.tune_malloc()
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:
         print(orjson.dumps(app.figures()).decode())
     return exits.finished(drained=drained, lost=app.drops.lost())
+
+
+def _report_check(app: App, config: AppConfig, options: argparse.Namespace) -> int:
+    """Close a loaded application and print what it would run; return 1 if a backend does not work here."""
+    chain = app.fallback_chain
+    backend = chain.backend if chain is not None else None
+    app.close()
+    found = {
+        "model": app.model.manifest.model,
+        "signature": app.model.bundle.signature,
+        "variant": app.model.variant.name,
+        "engine": app.model.engine.name,
+        "answers": backend.name if backend is not None else app.model.variant.name,
+        "sources": len(config.source),
+        "sinks": len(config.sink),
+        "cloud": config.cloud.url if config.cloud else None,
+    }
+    failed = chain.status()["failed"] if chain is not None else {}
+    if options.json:
+        print(orjson.dumps(found | {"failed": failed}).decode())
+    else:
+        fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
+        shown = found | {"cloud": found["cloud"] or "none (every answer stays local)"}
+        print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items()))
+    return 1 if failed else 0

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     parser.add_argument("bundle", type=existing_file, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
     trust = parser.add_mutually_exclusive_group()
     add_trusted(trust)
-    trust.add_argument("--allow-unsigned", action="store_true", help="serve bundles that nobody signed")
+    trust.add_argument("--allow-unsigned", action="store_true", help="serve unsigned bundles")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
     )

@@ -1,7 +1,7 @@
 """An application as a systemd service: the unit, hardened, made from the application's own configuration.
 
 What the service may do is what the configuration needs: the disk is read-only but for the folders that hold the
-outbox, answers and what is remembered; no device node but those of its sensors; no capability; no system call beyond
+outbox, answers and saved figures; no device node but those of its sensors; no capability; no system call beyond
 those of an ordinary service; a bound on memory and processor time; a restart when it fails, but not for ever; and a
 watchdog that the loop itself has to keep quiet (`edge_runtime.system.sd_notify`).
 
@@ -25,7 +25,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.tuning.results import file_for
 
 MARK: Final = "# Made by: edge-runtime install-service"
-"""First line of every unit made here: one without it is somebody else's, and is not written over."""
+"""First line of every unit made here: a file without it is not ours, and is not overwritten."""
 
 _SLACK_S: Final = 15.0
 """Between what stopping may take by the configuration and when the service manager loses patience."""
@@ -39,7 +39,7 @@ _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - told apart, never writt
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a group opens, and how it comes to be.
+    """Device nodes that a group opens, and the rule that gives them to it.
 
     Attributes:
         nodes: device numbers by name, as ``DeviceAllow`` takes them.
@@ -71,7 +71,7 @@ _OF_ACCELERATOR: Final = ("video", "render")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """What a unit needs to know besides the application.
+    """Settings of a unit besides the application's own.
 
     Attributes:
         app: the configuration file, absolute.
@@ -109,7 +109,7 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """What the configuration names on the disk, absolute.
+    """Absolute paths on the disk that the configuration names.
 
     Attributes:
         read: files that are only read.
@@ -121,7 +121,7 @@ class Paths:
 
 
 def paths_of(app: AppConfig, file: Path) -> Paths:
-    """Every path in a configuration, told apart by what becomes of it.
+    """List every path in a configuration by its use: read or written.
 
     Args:
         app: the configuration.
@@ -135,7 +135,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     files += [sink.path for sink in app.sink if sink.type == "jsonl"]
     if app.model.tuned is not None or app.model.tune_at_start_s:
         files.append(app.model.tuned or file_for(app.model.bundle))
-    written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL turns its files over
+    written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL rotates its files
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
     if app.model.compiled is not None:
@@ -199,7 +199,7 @@ def unit(app: AppConfig, config: ServiceConfig) -> str:
         "[Service]",
         *_process(config, groups),
         "",
-        "# It is started anew when it fails or hangs, unless its configuration is wrong (exit code 2).",
+        "# It is restarted when it fails or hangs, unless its configuration is wrong (exit code 2).",
         *_restarts(app, config),
         "",
         f"MemoryMax={config.memory_max}",
@@ -235,7 +235,7 @@ def _process(config: ServiceConfig, groups: Sequence[str]) -> list[str]:
 
 
 def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
-    """When it counts as hung or failed, and what then."""
+    """Return the lines about restarts: the watchdog, exit codes and time-outs."""
     start_s = 2 * app.model.load_timeout_s + app.model.tune_at_start_s + 2 * _SLACK_S
     return [
         f"WatchdogSec={config.watchdog_s}",
@@ -250,7 +250,7 @@ def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
 
 
 def _disk(app: AppConfig, config: ServiceConfig, paths: Paths) -> list[str]:
-    """Which files it may read and write."""
+    """Return the lines about the files that it may read and write."""
     everything = [*paths.read, *paths.written, config.python, config.python.resolve()]
     return [
         "ProtectSystem=strict",
@@ -265,7 +265,7 @@ def _disk(app: AppConfig, config: ServiceConfig, paths: Paths) -> list[str]:
 
 
 def _devices(app: AppConfig, groups: Sequence[str]) -> list[str]:
-    """Which device nodes it may open."""
+    """Return the lines about the device nodes that it may open."""
     if app.model.accelerators:
         # Their nodes are the vendor's (nvhost, nvmap, apex, hailo): file permissions and groups alone decide.
         return ["DevicePolicy=auto"]

@@ -1,4 +1,4 @@
-"""``edge-runtime tune``: measure which variant is the fastest on this machine, and remember it."""
+"""``edge-runtime tune``: measure which variant is the fastest on this machine, and save the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import orjson
 from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
 
 if TYPE_CHECKING:
+    from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.tuning.results import Figure, Gain, Tuning
+    from edge_runtime.tuning.timing.machine import Machine
 
 _MOST_THREADS = 8
 """Sensor models are small: more threads than that only wait for each other."""
@@ -28,12 +30,12 @@ def add(commands: Any) -> None:
         "tune",
         help="measure which variant is the fastest on this machine",
         description=(
-            "Time every variant of a bundle in every engine that is installed and on the accelerators that this board "
-            "has, by turns, after each has reproduced its golden vectors; in child processes, so that one that crashes "
-            "costs itself alone. What was measured is remembered beside the bundle, for this machine, these versions "
-            "and this bundle, and `run` takes the fastest from then on: on the processor, or on an accelerator that "
-            "saves at least half of its time. Takes some seconds, minutes where an accelerator compiles; Ctrl-C ends "
-            "it at once, and nothing is remembered."
+            "Time every variant of a bundle in every engine that is installed and on the accelerators that this "
+            "board has, in interleaved rounds, after each has reproduced its golden vectors; in child processes, "
+            "so that one that crashes costs itself alone. The figures are saved beside the bundle, for this "
+            "machine, these versions and this bundle, and `run` takes the fastest from then on: on the processor, "
+            "or on an accelerator that saves at least half of its time. Takes some seconds, minutes where an "
+            "accelerator compiles; Ctrl-C ends it at once, and saves nothing."
         ),
         epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
     )
@@ -49,7 +51,7 @@ def add(commands: Any) -> None:
         "--file",
         type=output_file,
         metavar="FILE.json",
-        help="what remembers; name it under [model] as tuned (default: BUNDLE.tuned.json)",
+        help="file of the saved figures; name it under [model] as tuned (default: BUNDLE.tuned.json)",
     )
     parser.add_argument(
         "--compiled",
@@ -58,16 +60,15 @@ def add(commands: Any) -> None:
         help="what accelerators compile; name it under [model] as compiled (default: BUNDLE.compiled)",
     )
     add_trusted(parser)
-    parser.add_argument("--forget", action="store_true", help="strike out what is remembered, and measure nothing")
+    parser.add_argument("--forget", action="store_true", help="delete the saved figures, and measure nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print and remember. A disk that cannot be written to is said, and is no failure."""
+    """Measure, print and save. A disk that cannot be written to is reported, and is no failure."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
-    from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.hardware import this_device  # noqa: PLC0415
     from edge_runtime.tuning import compile_cache, results  # noqa: PLC0415
     from edge_runtime.tuning.benchmark import tune  # noqa: PLC0415
@@ -80,14 +81,7 @@ def run(options: argparse.Namespace) -> int:
         machine = this_machine()
         if options.forget:
             compile_cache.discard(compile_cache.compiled_of(compiled, bundle))
-            try:
-                found = results.delete_tuning(bundle, path, machine)
-            except OSError as error:
-                raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
-            if options.json:
-                print(orjson.dumps({"forgotten": found, "file": str(path)}).decode())
-            else:
-                print(f"{path}: {'forgotten' if found else 'nothing was remembered of this bundle on this machine'}")
+            _forget(bundle, path, machine, as_json=options.json)
             return 0
         profile = this_device()
         threads = options.threads or [count for count in profile.thread_counts if count <= _MOST_THREADS]
@@ -105,16 +99,30 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(tuning)))
         if not why:
-            print(f"remembered in {path}")
+            print(f"saved in {path}")
     if why:
         figure, gain = _choice(tuning)
         wanted = f'variant = "{figure.variant}"' + (f" and {_switch(figure)}" if gain and gain.worth else "")
         print(
-            f"edge-runtime: not remembered, since {path} cannot be written ({why}); "
+            f"edge-runtime: not saved, since {path} cannot be written ({why}); "
             f"set {wanted} under [model], or name a file by --file and tuned",
             file=sys.stderr,
         )
     return 0
+
+
+def _forget(bundle: Bundle, path: Path, machine: Machine, *, as_json: bool) -> None:
+    from edge_runtime.errors import EdgeError  # noqa: PLC0415
+    from edge_runtime.tuning import results  # noqa: PLC0415
+
+    try:
+        found = results.delete_tuning(bundle, path, machine)
+    except OSError as error:
+        raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
+    if as_json:
+        print(orjson.dumps({"forgotten": found, "file": str(path)}).decode())
+    else:
+        print(f"{path}: {'forgotten' if found else 'nothing was saved for this bundle on this machine'}")
 
 
 def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:
@@ -127,7 +135,7 @@ def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:
     figure, _ = _choice(tuning)
     return asdict(tuning) | {
         "choice": figure.setting(1)._asdict() | {"accelerator": figure.accelerator or None},
-        "remembered": None if why else str(path),
+        "saved": None if why else str(path),
     }
 
 
@@ -162,19 +170,19 @@ def _verdict(tuning: Tuning) -> list[str]:
     figure, gain = _choice(tuning)
     if gain is None or gain.processor is None:
         return [f"run takes {_named(figure)}, the fastest here"]
-    told = f"{_named(gain.figure)}: {gain.us:.1f} us a window"
+    gained = f"{_named(gain.figure)}: {gain.us:.1f} us a window"
     if tuning.round_trip_us:
-        told += f", {tuning.round_trip_us:.1f} of them for the way to a process of its own and back,"
-    told += f" against {gain.processor_us:.1f} us"
+        gained += f", {tuning.round_trip_us:.1f} of them for the way to a process of its own and back,"
+    gained += f" against {gain.processor_us:.1f} us"
     processor = _named(gain.processor)
     if gain.worth:
         return [
-            f"run takes {told} for {processor}, which stands in",
+            f"run takes {gained} for {processor}, which stands in",
             "to leave it to the processor: accelerators = {} under [model]",
         ]
     return [
         f"run takes {processor}, the fastest on the processor",
-        f"not {told}: it would have to save half of that to be worth its power and memory",
+        f"not {gained}: it would have to save half of that to be worth its power and memory",
         f'to have it all the same: variant = "{gain.figure.variant}" and {_switch(gain.figure)} under [model]',
     ]
 

@@ -74,7 +74,7 @@ def _post(store: UpdateStore, config: AppConfig, update: UpdateConfig, options: 
     bundle = getattr(options, "bundle", None)
     if not store.requests.is_dir():
         raise ConfigError(f"update.folder {update.folder}: no application has used it yet; start one first")
-    if bundle is not None:  # so that a wrong file is told to whoever types, and not to a log
+    if bundle is not None:  # so that the error of a wrong file is shown here, and not in a log
         keys = KeyChain(config.model.trusted_keys, update.key_threshold, update.folder, read_only=True)
         check.open_candidate(bundle, update, keys.current.keys, SystemClock()).close()
     try:

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify, print, and tell by the exit code."""
+    """Verify, print, and return the exit code."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
     from edge_runtime.clock import SystemClock  # noqa: PLC0415

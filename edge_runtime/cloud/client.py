@@ -190,7 +190,7 @@ class CloudClient(ABC):
     def _verify(
         self, response: InferResponse, inputs: Mapping[str, Array], request_id: str, outputs: Sequence[str]
     ) -> None:
-        """Refuse an answer that belongs to another request, lacks an output, or holds what nobody can act on."""
+        """Refuse an answer that belongs to another request, lacks an output, or holds values of no use."""
         if response.id and response.id != request_id:
             raise CloudRejected(f"{self._where} answered request {request_id!r} with id {response.id[:60]!r}", 200)
         for name in outputs:
@@ -201,15 +201,15 @@ class CloudClient(ABC):
         specs = {} if self._known is None else {spec.name: spec for spec in self._known.outputs}
         rows = {array.shape[:1] for array in inputs.values()} - {()}
         for name, array in response.outputs.items():
-            spec = specs.get(name)
-            if spec is not None and not (spec.accepts(array.shape) and spec.dtype == array.dtype):
-                raise CloudRejected(
-                    f"{self._where} answered {name!r} as {array.dtype} {array.shape}, not as {spec}", 200
-                )
-            batched = spec is None or spec.shape[:1] == (-1,)
-            if batched and len(rows) == 1 and array.shape[:1] not in rows:
-                raise CloudRejected(
-                    f"{self._where} answered {name!r} of shape {array.shape} to {next(iter(rows))[0]} windows", 200
-                )
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise CloudRejected(f"{self._where} answered NaN or infinity in {name!r}", 200)
+            self._verify_output(name, array, specs.get(name), rows)
+
+    def _verify_output(self, name: str, array: Array, spec: TensorSpec | None, rows: set[tuple[int, ...]]) -> None:
+        if spec is not None and not (spec.accepts(array.shape) and spec.dtype == array.dtype):
+            raise CloudRejected(f"{self._where} answered {name!r} as {array.dtype} {array.shape}, not as {spec}", 200)
+        batched = spec is None or spec.shape[:1] == (-1,)
+        if batched and len(rows) == 1 and array.shape[:1] not in rows:
+            raise CloudRejected(
+                f"{self._where} answered {name!r} of shape {array.shape} to {next(iter(rows))[0]} windows", 200
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise CloudRejected(f"{self._where} answered NaN or infinity in {name!r}", 200)

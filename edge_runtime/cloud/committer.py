@@ -2,9 +2,9 @@
 
 ::
 
-    well ── a group fails `attempts` times, or the outbox does not open at the start ──► failing
-     ▲                                                                                     │
-     └──── a small durable write works, tried after 0.1 s, 0.2 s, 0.4 s ... every 5 s ◄─────┘
+    accepting ── a group fails `attempts` times, or the outbox does not open at the start ──► failing
+     ▲                                                                                          │
+     └──── a small durable write works, tried after 0.1 s, 0.2 s, 0.4 s ... every 5 s ◄──────────┘
 
 While it fails, nothing is accepted: the loop reads why (`Committer.failure_reason`) and counts cases as dropped;
 those on their way are dropped and counted too. What was accepted before waits on the disk, and goes on where it was
@@ -42,7 +42,7 @@ class Committer:
         metrics: receives the gauge ``outbox_accepting``, and why cases were not accepted or left for others.
         clock: for waiting.
         stopping: ends the waits.
-        on_status: told when the outbox begins to fail, with why, and when it works again, with nothing.
+        on_status: called with the reason when the outbox begins to fail, and with an empty one when it works again.
     """
 
     def __init__(
@@ -68,33 +68,34 @@ class Committer:
         self._unacked_warned = False
         self._loads: list[tuple[str, Then]] = []
         self.failure_reason = ""
-        """Why nothing is accepted now; empty while it works."""
+        """Reason why nothing is accepted now; empty while it works."""
         metrics.gauges["outbox_accepting"] = 1.0
 
     def begin_failing(self, error: StoreError) -> None:
-        """Nothing can be written down for now: drop what comes, and try again until it works."""
+        """Drop and count what comes, and try the disk again until it works."""
         self.failure_reason = str(error)
         self._wait_longer()
         self._metrics.gauges["outbox_accepting"] = 0.0
-        log.error("hard cases are dropped and counted until the disk takes them: %s", error)
+        log.error(
+            "outbox: stopped accepting hard cases, counting them as dropped until the disk works: error=%s", error
+        )
         self._on_status(self.failure_reason)
 
     def put(self, cases: Sequence[HardCase]) -> dict[str, str]:
-        """Write cases down; returns why some were not, by id: under this name they are to be counted as dropped."""
+        """Commit cases.
+
+        Returns:
+            By the id of each case that was not committed, the drop reason to count it under.
+        """
         refused: dict[str, str] = {}
         left = deque(groups(cases))  # as the outbox commits them: what one failure leaves open is one group
         for attempt in range(1, self._attempts + 1):
             if self.failure_reason:
                 break
             try:
-                while left:
-                    result = self._outbox.put(left[0])
-                    left.popleft()
-                    refused |= {id_: f"outbox_{reason}" for id_, reason in result.refused.items()}
-                    self._metrics.counts["cases_repeated_total"] += len(result.duplicates) + len(result.repeated)
-                    self._metrics.dropped["outbox_evicted"] += len(result.evicted)
+                self._put_groups(left, refused)
             except StoreError as error:
-                log.debug("outbox: commit failed (attempt %d): %s", attempt, error)
+                log.debug("outbox: commit failed: attempt=%d error=%s", attempt, error)
                 if attempt == self._attempts:
                     self.begin_failing(error)
                 else:
@@ -103,11 +104,20 @@ class Committer:
                 self._failures = 0
                 return refused
         dropped = [case.id for group in left for case in group]
-        log.warning("outbox: %d hard cases are dropped: %s", len(dropped), self.failure_reason)
+        log.warning("outbox: dropped hard cases: count=%d reason=%s", len(dropped), self.failure_reason)
         return refused | dict.fromkeys(dropped, "outbox_error")
 
+    def _put_groups(self, left: deque[list[HardCase]], refused: dict[str, str]) -> None:
+        """Commit groups, and remove each from `left` once it is on the disk."""
+        while left:
+            result = self._outbox.put(left[0])
+            left.popleft()
+            refused |= {id_: f"outbox_{reason}" for id_, reason in result.refused.items()}
+            self._metrics.counts["cases_repeated_total"] += len(result.duplicates) + len(result.repeated)
+            self._metrics.dropped["outbox_evicted"] += len(result.evicted)
+
     def ack(self, answers: Mapping[str, bytes], published: Sequence[int]) -> None:
-        """Take out of the outbox what the sinks have, now or as soon as the disk takes it.
+        """Remove from the outbox what the sinks have, now or as soon as the disk works.
 
         Until then the cases stay in flight, so that the cloud is not asked for them again, and no more closings are
         read. After a crash they go out again, with the same ids: a repeat, not a loss.
@@ -129,36 +139,36 @@ class Committer:
                 self._published = []
         except StoreError as error:
             if not self._unacked_warned:
-                log.warning("outbox: %d answered cases cannot be taken out yet: %s", len(self._answers), error)
+                log.warning("outbox: could not remove answered cases yet: count=%d error=%s", len(self._answers), error)
             self._unacked_warned = True
         else:
             self._unacked_warned = False
 
     def closings(self, limit: int) -> list[Closing]:
-        """Read closings that the sinks have still to be told of; none while the disk fails."""
+        """Read closings whose final messages the sinks do not have yet; none while the disk fails."""
         if self.failure_reason or self._published or not self._outbox.unpublished:
             return []
         try:
             return self._outbox.closings(limit)
         except StoreError as error:
-            log.debug("outbox: the final messages cannot be read: %s", error)
+            log.debug("outbox: could not read final messages: error=%s", error)
             return []
 
     def save_state(self, name: str, value: bytes) -> None:
-        """Keep a small value; a failure costs no more than the value."""
+        """Write a small value; a failure costs no more than the value."""
         if self.failure_reason:
             return
         try:
             self._outbox.put_state(name, value)
         except StoreError as error:
-            log.warning("outbox: the %s could not be saved: %s", name, error)
+            log.warning("outbox: could not save state: name=%s error=%s", name, error)
 
     def load_state(self, name: str, then: Then) -> None:
         """Read a small value, as soon as the outbox works."""
         self._loads.append((name, then))
 
     def wait_s(self) -> float:
-        """Seconds until `look` is worth calling, while the disk fails; 0 when it is now."""
+        """Return the seconds until `look` is worth calling while the disk fails; 0 when it is now."""
         return max(0.0, self._again_at - self._clock.monotonic())
 
     def look(self) -> None:
@@ -167,17 +177,17 @@ class Committer:
             try:
                 self._outbox.put_state("tried", b"")  # a write: a disk may be readable, and full
             except StoreError as error:
-                log.debug("outbox: still %s", error)
+                log.debug("outbox: disk failed again: error=%s", error)
                 self._wait_longer()
                 return
             self.failure_reason = ""
             self._metrics.gauges["outbox_accepting"] = 1.0
-            log.warning("outbox: the disk works again, hard cases are accepted")
+            log.warning("outbox: resumed accepting hard cases, the disk works again")
             self._on_status("")
         if self._loads and not self.failure_reason:
-            self._answer_loads()
+            self._load_states()
 
-    def _answer_loads(self) -> None:
+    def _load_states(self) -> None:
         loads, self._loads = self._loads, []
         for name, then in loads:
             try:

@@ -30,7 +30,7 @@ _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorizat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudConfig:
-    """Where the cloud model is and how long to wait for it.
+    """Settings of the cloud model: address, credentials and time-outs.
 
     Raises:
         ValueError: a value makes no sense, or would send a secret in clear text.
@@ -66,7 +66,7 @@ class CloudConfig:
     max_idle_connections: int = 4
     """Connections kept open between requests (HTTP only); as many as threads that use the client at a time."""
     warm_up_s: float = 0.0
-    """How long `CloudClient.warm_up` waits for the model, for servers that scale to zero. 0: ask once."""
+    """Longest wait of `CloudClient.warm_up` for the model, for servers that scale to zero. 0: ask once."""
     clear_text_credentials: bool = False
     """Allow secrets over ``http`` or ``grpc`` to other machines. On a network you do not own, do not."""
 
@@ -122,10 +122,10 @@ class EscalationConfig:
     labels: tuple[str, ...] = ()
     """Labels in the order of the cloud's output; empty means the bundle's."""
     unreadable_attempts: int = 5
-    """How often a case is tried when the answer makes no sense, before it goes to the dead letters; at least twice.
+    """Tries of a case whose answer makes no sense, before it goes to the dead letters; at least twice.
     Only attempts with good answers to other cases in between count: a captive portal is not the case's fault."""
     commit_attempts: int = 3
-    """How often a commit is tried before its cases are dropped and counted: a full disk must not stop the stream."""
+    """Tries of a commit before its cases are dropped and counted: a full disk must not stop the stream."""
     max_pending: int = 4096
     """Cases that may wait for a commit; what comes on top is dropped and counted."""
 

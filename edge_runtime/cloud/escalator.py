@@ -45,7 +45,7 @@ class Publish(Protocol):
 
 
 class Escalator:
-    """Runs both threads between a pipeline, an outbox and a cloud client.
+    """Owner of both threads between a pipeline, an outbox and a cloud client.
 
     Args:
         config: how cases are asked.
@@ -57,7 +57,7 @@ class Escalator:
         metrics: receives counts; the latency of corrections goes to the stage ``cloud``.
         clock: wall clock for stamps, monotonic for waiting.
         retry: back-off between failed attempts.
-        on_status: called on the loop when the outbox begins to fail, with why, and when it works again, with nothing.
+        on_status: called on the loop with the reason when the outbox begins to fail, with an empty one when it works.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Escalator:
         self._metrics = metrics
         self._clock = clock
         self._model = CloudModel(config, manifest, client, metrics, clock)
-        self._pending = 0  # cases offered and not yet committed; the loop's thread alone touches it
+        self._pending = 0  # cases submitted and not yet committed; the loop's thread alone touches it
         self._unsafe = 0  # requests whose corrections the sinks do not have yet; the loop's thread alone touches it
         self._stopping = threading.Event()
         self._on_status = on_status
@@ -121,7 +121,7 @@ class Escalator:
         self.forwarder.thread.start()
 
     def begin_without_outbox(self, error: StoreError) -> None:
-        """Before `start`: it could not be opened, for a reason that may pass."""
+        """Run without an outbox that could not be opened, for a reason that may pass; before `start`."""
         self._committer.begin_failing(error)
 
     # -- on the loop's thread ----------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Escalator:
         self._publish(corrections, safe)
 
     def _publish_closings(self, closings: Sequence[Closing]) -> None:
-        """Pass on how cases ended that left without a correction."""
+        """Publish how cases ended that left without a correction."""
 
         def acked() -> None:
             self.writer.ack_closings([closing.seq for closing in closings])
@@ -239,14 +239,14 @@ class Escalator:
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     def drained(self) -> bool:
-        """Nothing offered is uncommitted; on the loop's thread. Cases in the outbox may wait for the next run."""
+        """Return whether everything submitted is committed; cases in the outbox may wait. On the loop's thread."""
         return self._pending == 0
 
     def stop(self, timeout_s: float) -> None:
-        """Finish the request under way, commit what was offered and what is published, end both threads.
+        """Finish the request under way, commit what was submitted and what is published, end both threads.
 
-        On the loop's thread, which it turns while corrections are on their way to the sinks: a case whose correction is
-        not known to be safe would be asked for again by the next run.
+        On the loop's thread, which it iterates while corrections are on their way to the sinks: a case whose correction
+        is not known to be safe would be asked for again by the next run.
         """
         until = self._clock.monotonic() + timeout_s
         self._stopping.set()

@@ -16,7 +16,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.question import CloudModel
-from edge_runtime.cloud.refusals import Decision, Refusals, UnaskableCase, decide
+from edge_runtime.cloud.refusals import RefusalAction, Refusals, UnaskableCase, decide
 from edge_runtime.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.metrics import Metrics
@@ -26,16 +26,15 @@ from edge_runtime.types import Correction
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 1.0
-"""How often the outbox is asked for retries that have come due."""
+"""Time between two looks into the outbox for retries that have come due."""
 
-_TROUBLE_S: Final = 5.0
-"""How long an outbox is left alone that could not be read."""
+_UNREADABLE_S: Final = 5.0
+"""Time until an outbox that could not be read is read again."""
 
 _MAX_BYTES: Final = 16 * 2**20
-"""Of the cases in one request."""
+"""Largest sum of the cases in one request."""
 
-
-_UNSETTLED: Final = 8
+_MAX_UNACKED: Final = 8
 """Requests whose corrections may be on their way to the sinks: after a kill, the cases of these are asked for again."""
 
 
@@ -52,7 +51,7 @@ class Forwarder:
         retry: back-off between failed attempts.
         stopping: ends the thread.
         publish: takes corrections, on this thread; `published` is called for each such call once they are safe.
-        failure_reason: why the outbox accepts nothing now, empty while it does; said already where it is not empty.
+        failure_reason: why the outbox accepts nothing now, empty while it does; logged already where it is not empty.
     """
 
     def __init__(
@@ -83,13 +82,13 @@ class Forwarder:
         self.breaker = CircuitBreaker(threshold=1, retry=retry, clock=clock, probe=self._probe, rng=self.rng)
         self._refusals = Refusals()
         self._work = threading.Event()
-        self._publishing = threading.Semaphore(_UNSETTLED)
-        self._unreadable = ""  # what was last said of an outbox that could not be read
+        self._publishing = threading.Semaphore(_MAX_UNACKED)
+        self._unreadable = ""  # the last error of an outbox that could not be read
         self._reachable: bool | None = None
         self.thread = threading.Thread(target=self._forward_forever, name="edge-cloud-forward", daemon=True)
 
     def wake(self) -> None:
-        """There may be something to ask for."""
+        """Look into the outbox at once: there may be something to ask for."""
         self._work.set()
 
     def published(self) -> None:
@@ -103,11 +102,11 @@ class Forwarder:
                 worked = self.forward_some()
                 self._unreadable = ""
             except StoreError as error:
-                # Not when it was closed while the cloud made us wait, and not when it has been said already.
+                # Not when it was closed while the cloud made us wait, and not when it has been logged already.
                 if not self._stopping.is_set() and str(error) not in {self._unreadable, self._failure_reason()}:
-                    log.warning("outbox: %s", error)
+                    log.warning("outbox: could not read cases, reading again soon: error=%s", error)
                 self._unreadable = str(error)
-                worked, patience_s = False, _TROUBLE_S
+                worked, patience_s = False, _UNREADABLE_S
             if not worked:
                 self._model.look()
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
@@ -115,7 +114,7 @@ class Forwarder:
                 self._work.clear()
 
     def forward_some(self) -> bool:
-        """Ask for one batch; False when there was nothing to do or the cloud is not to be asked now."""
+        """Ask for one batch; return False when there was nothing to do or the cloud is not to be asked now."""
         if not self._publishing.acquire(timeout=1.0):
             return False  # corrections pile up before the sinks: ask no more until they flow
         asked = False
@@ -175,47 +174,51 @@ class Forwarder:
     def _failed(self, cases: Sequence[HardCase], error: CloudError | ConfigError) -> None:
         ids = [case.id for case in cases]
         history = self._refusals.history(ids, checked=self._model.checked)
-        decision = decide(error, history, unreadable_attempts=self._config.unreadable_attempts)
-        if decision in {Decision.WAIT, Decision.MISFIT, Decision.HOLD}:
+        action = decide(error, history, unreadable_attempts=self._config.unreadable_attempts)
+        if action in {RefusalAction.WAIT, RefusalAction.MISFIT, RefusalAction.HOLD}:
             self.breaker.failure(error.retry_after_s if isinstance(error, CloudUnavailable) else None)
             self._show_reachable(False, str(error))
         else:
-            self.breaker.success()  # it answers; it does not like what we ask
+            self.breaker.success()  # it answers, though with a refusal
         if isinstance(error, CloudUnavailable):
             self._metrics.counts["cloud_failures_total"] += 1
-        elif decision is not Decision.MISFIT:
-            self._refused(ids, error, decision)
-            if decision is Decision.SPLIT:
+        elif action is not RefusalAction.MISFIT:
+            self._refused(ids, error, action)
+            if action is RefusalAction.SPLIT:
                 self._refusals.split(ids)
                 self._outbox.release(ids)
                 return
             self._refusals.refused(ids[0], history)
-            if decision is Decision.DEAD_LETTER:
-                log.warning("hard case %s goes to the dead letters: %s", ids[0], error)
+            if action is RefusalAction.DEAD_LETTER:
+                log.warning(
+                    "cloud: moved a hard case to the dead letters; see edge-runtime outbox: id=%s error=%s",
+                    ids[0],
+                    error,
+                )
                 reason = error.reason if isinstance(error, UnaskableCase) else "rejected"
                 self._outbox.move_to_dead_letters(ids, reason, str(error))
                 self._refusals.forget(ids)
                 return
-        self._outbox.retry(ids, self._delay_s(cases, error, decision), str(error))
+        self._outbox.retry(ids, self._delay_s(cases, error, action), str(error))
 
-    def _refused(self, ids: Sequence[str], error: CloudError | ConfigError, decision: Decision) -> None:
+    def _refused(self, ids: Sequence[str], error: CloudError | ConfigError, action: RefusalAction) -> None:
         self._metrics.counts["cloud_rejected_total"] += 1
-        log.debug("cloud: refused %d cases from %s on: %s: %s", len(ids), ids[0], decision.value, error)
+        log.debug("cloud: refused cases: count=%d first=%s action=%s error=%s", len(ids), ids[0], action.value, error)
         if not isinstance(error, UnaskableCase) and isinstance(error, CloudRejected) and error.status is not None:
-            self._model.checked = False  # another model may stand there now: look before the next case
+            self._model.checked = False  # another model may be served there now: check before the next case
 
-    def _delay_s(self, cases: Sequence[HardCase], error: CloudError | ConfigError, decision: Decision) -> float:
-        if decision is Decision.MISFIT:
+    def _delay_s(self, cases: Sequence[HardCase], error: CloudError | ConfigError, action: RefusalAction) -> float:
+        if action is RefusalAction.MISFIT:
             return self._retry.cap_s / 4
         asked = error.retry_after_s if isinstance(error, CloudUnavailable) else None
         return self._retry.delay(1 + max(case.attempts for case in cases), asked, self.rng)
 
     def _show_reachable(self, reachable: bool, why: str) -> None:
-        """One line when it changes, not one per attempt."""
+        """Log when it changes, not at each attempt."""
         if reachable != self._reachable:
             self._reachable = reachable
             self._metrics.gauges["cloud_reachable"] = float(reachable)
             if reachable:
-                log.info("cloud: answers")
+                log.info("cloud: became reachable")
             else:
-                log.warning("cloud: does not answer, hard cases wait in the outbox: %s", why)
+                log.warning("cloud: became unreachable, hard cases wait in the outbox: reason=%s", why)

@@ -85,7 +85,7 @@ _CONTENTS = {
 _REJECTED = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE",
                        "UNIMPLEMENTED", "DATA_LOSS"})  # fmt: skip
 _CREDENTIALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-# What gRPC says of a handshake that failed: the reason stands at the end of a long line.
+# What gRPC says of a handshake that failed: the reason is the last part of a long line.
 _TLS_REASON = re.compile(
     r"OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: ([^:]+)|(Hostname Verification Check failed)|OPENSSL_internal:(\w+)"
 )
@@ -103,35 +103,39 @@ def messages() -> SimpleNamespace:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigError('gRPC needs protobuf: pip install "edge-runtime[grpc]"') from None
-    kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="open_inference_grpc.proto", package="inference", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for key, (number, text) in fields.items():
-            field = message.field.add(name=key, number=number, label=kinds.LABEL_OPTIONAL)
-            kind = text.lstrip("[]{}|")
-            if text.startswith("|"):
-                if not message.oneof_decl:
-                    message.oneof_decl.add(name="parameter_choice")
-                field.oneof_index = 0
-            if text.startswith(("[]", "{}")):
-                field.label = kinds.LABEL_REPEATED
-            if text.startswith("{}"):
-                entry = message.nested_type.add(name="".join(map(str.title, key.split("_"))) + "Entry")
-                entry.options.map_entry = True
-                entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_STRING)
-                value = entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE)
-                value.type_name = f".inference.{kind}"
-                field.type, field.type_name = kinds.TYPE_MESSAGE, f".inference.{name}.{entry.name}"
-            elif kind in _MESSAGES:
-                field.type, field.type_name = kinds.TYPE_MESSAGE, f".inference.{kind}"
-            else:
-                field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
+            _add_field(descriptor_pb2.FieldDescriptorProto, message, key, number, text)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return SimpleNamespace(
         **{name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"inference.{name}")) for name in _MESSAGES}
     )
+
+
+def _add_field(kinds: Any, message: Any, key: str, number: int, text: str) -> None:
+    """Add a field to a message's descriptor; `text` is its type as `_MESSAGES` has it."""
+    field = message.field.add(name=key, number=number, label=kinds.LABEL_OPTIONAL)
+    kind = text.lstrip("[]{}|")
+    if text.startswith("|"):
+        if not message.oneof_decl:
+            message.oneof_decl.add(name="parameter_choice")
+        field.oneof_index = 0
+    if text.startswith(("[]", "{}")):
+        field.label = kinds.LABEL_REPEATED
+    if text.startswith("{}"):
+        entry = message.nested_type.add(name="".join(map(str.title, key.split("_"))) + "Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_STRING)
+        value = entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE)
+        value.type_name = f".inference.{kind}"
+        field.type, field.type_name = kinds.TYPE_MESSAGE, f".inference.{message.name}.{entry.name}"
+    elif kind in _MESSAGES:
+        field.type, field.type_name = kinds.TYPE_MESSAGE, f".inference.{kind}"
+    else:
+        field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
 
 
 class GrpcClient(CloudClient):
@@ -250,7 +254,7 @@ class GrpcClient(CloudClient):
             ("grpc.max_send_message_length", -1),  # the default of 4 MB is less than a batch of long windows
             ("grpc.primary_user_agent", f"edge-runtime/{__version__}"),
             ("grpc.enable_http_proxy", 0),  # configuration comes from the configuration, not from the environment
-            ("grpc.enable_retries", 0),  # whoever calls us decides about repeats
+            ("grpc.enable_retries", 0),  # the caller decides about repeats
             ("grpc.keepalive_time_ms", 60_000),  # notice a dead link; servers object to less than a minute (gRFC A8)
             ("grpc.keepalive_timeout_ms", 10_000),
             # gRPC would wait up to two minutes before it looks at a dead server again; our own back-off does that.
@@ -271,7 +275,7 @@ class GrpcClient(CloudClient):
         return self._grpc.secure_channel(target, credentials, options)
 
     def _call(self, method: str, request: Any, deadline: float) -> Any:
-        """One call; once more with a fresh token when the server does not know ours.
+        """Make one call; once more with a fresh token when the server does not know ours.
 
         Raises:
             CloudUnavailable, CloudRejected: by the status code.

@@ -75,7 +75,7 @@ class HttpClient(CloudClient):
         return self._format
 
     def ready(self) -> bool:
-        """Return whether the model can answer now; judged by the status code, since servers differ in the body."""
+        """Return whether the model can answer now, by the status code, since servers differ in the body."""
         deadline = self._clock.monotonic() + min(self._config.connect_timeout_s + self._config.timeout_s, 30.0)
         try:
             return self._call("GET", f"{self._path}/ready", deadline).status == 200

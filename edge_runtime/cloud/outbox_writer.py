@@ -1,4 +1,4 @@
-"""Outbox writer: the thread that commits what the loop submits, and passes on how cases have ended.
+"""Outbox writer: the thread that commits what the loop submits, and passes on how cases ended.
 
 Whatever has been submitted meanwhile becomes one transaction (`edge_runtime.system.group_commit`), and only then does
 the loop hear that it is safe. Between commits the thread sees to what waits for the disk: acknowledged cases that have
@@ -62,7 +62,7 @@ class OutboxWriter:
         committer: commits, and knows whether the disk works.
         loop: on which the two callbacks run.
         barrier: catches what is unexpected on the thread.
-        committed: told of submissions that are safe, and of those that are not: why, by the id of the case.
+        committed: called with submissions that are over, and with the drop reason of each case that is not safe, by id.
         publish_closings: publishes how cases ended that left without a correction; `ack_closings` when it has.
         serve_requests: does what an operator asks for, if anything.
     """
@@ -83,14 +83,14 @@ class OutboxWriter:
         self._committed = committed
         self._publish_closings = publish_closings
         self._serve_requests = serve_requests
-        self._announcing = threading.Lock()  # held from a commit until the loop has been told of it
+        self._announcing = threading.Lock()  # held from a commit until its callback is scheduled on the loop
         self._publishing = False  # closings are on their way to the sinks; the thread alone touches it
         self.commits: GroupCommit[_Job] = GroupCommit(
             "edge-outbox-commit", self._flush, self._failed, idle_s=self._idle_s
         )
 
     def submit(self, submission: Submission) -> None:
-        """Commit cases; `committed` is told."""
+        """Commit cases, then call `committed`."""
         self.commits.put(submission)
 
     def ack(self, answers: Mapping[str, bytes]) -> None:
@@ -110,7 +110,7 @@ class OutboxWriter:
         self.commits.put(_Load(name, lambda value: self._loop.call_soon_threadsafe(lambda: then(value))))
 
     def wait_until_announced(self) -> None:
-        """Wait until the loop has been told of the commit under way: what follows from it comes after it."""
+        """Wait until the commit under way is announced to the loop: what follows from it comes after it."""
         with self._announcing:
             pass
 

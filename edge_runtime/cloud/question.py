@@ -66,7 +66,7 @@ class CloudModel:
                 self._check()
 
     def ask(self, cases: Sequence[HardCase]) -> Float32:
-        """Probabilities, (n, labels).
+        """Ask the cloud about cases; return probabilities, (n, labels).
 
         A case with fewer samples than the bundle's history is sent as it is; the request then has the parameters
         ``context_short`` (true) and ``context_samples``.
@@ -162,7 +162,7 @@ class CloudModel:
         return n
 
     def _check(self) -> None:
-        """Before the first case: does it take what this device will send?"""
+        """Check before the first case that the model takes what this device will send."""
         theirs = self._client.metadata()
         self._name = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
         self._input_name = self._config.input or (theirs.inputs[0].name if theirs.inputs else "input")

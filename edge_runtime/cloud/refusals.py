@@ -19,7 +19,7 @@ from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, Con
 FINAL_STATUS: Final = frozenset({400, 413, 415, 422})
 """Refusals of the request's content: the same bytes would be refused again."""
 
-_REMEMBERED: Final = 10_000
+_MAX_CASES: Final = 10_000
 
 
 class UnaskableCase(CloudRejected):
@@ -34,21 +34,21 @@ class UnaskableCase(CloudRejected):
         self.reason = reason
 
 
-class Decision(Enum):
-    """Decision about the cases of a request that failed."""
+class RefusalAction(Enum):
+    """Action on the cases of a request that failed."""
 
     WAIT = "wait"
-    """The cloud cannot be asked now: all of them later, and nothing else before."""
+    """Ask for all of them later, and for nothing else before: the cloud is unavailable."""
     MISFIT = "misfit"
-    """The model is not there, or does not fit. Only people can mend that: keep the cases, ask rarely."""
+    """Keep the cases and ask rarely: the model is missing or does not fit, which only people can mend."""
     SPLIT = "split"
     """Ask for each of them alone: one bad case must not take the others with it."""
     DEAD_LETTER = "dead_letter"
-    """The case's own fault: to the dead letters."""
+    """Move the case to the dead letters: the fault is its own."""
     RETRY = "retry"
-    """Later; the others go on."""
+    """Ask for it later; the others go on."""
     HOLD = "hold"
-    """The server has answered nothing well since its last refusal: hold the queue, and probe with one case."""
+    """Hold the queue and probe with one case: the server has answered nothing well since its last refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class History:
     """Single cases that were refused before this one since the last good answer."""
 
 
-def decide(error: CloudError | ConfigError, history: History, *, unreadable_attempts: int) -> Decision:
+def decide(error: CloudError | ConfigError, history: History, *, unreadable_attempts: int) -> RefusalAction:
     """Decide what becomes of the cases of a failed request. The first rule that fits decides.
 
     1. The cloud is unavailable: WAIT.
@@ -87,22 +87,22 @@ def decide(error: CloudError | ConfigError, history: History, *, unreadable_atte
         unreadable_attempts: see rule 6, at least 1.
     """
     if isinstance(error, CloudUnavailable):
-        return Decision.WAIT  # rule 1
+        return RefusalAction.WAIT  # rule 1
     if not isinstance(error, CloudRejected) or not history.checked or error.status == HTTPStatus.NOT_FOUND:
-        return Decision.MISFIT  # rule 2
+        return RefusalAction.MISFIT  # rule 2
     if history.cases > 1:
-        return Decision.SPLIT  # rule 3
+        return RefusalAction.SPLIT  # rule 3
     if isinstance(error, UnaskableCase):
-        return Decision.DEAD_LETTER  # rule 4
+        return RefusalAction.DEAD_LETTER  # rule 4
     if history.answered_since and (error.status in FINAL_STATUS or history.counted >= unreadable_attempts):
-        return Decision.DEAD_LETTER  # rules 5 and 6
-    return Decision.HOLD if history.in_a_row else Decision.RETRY  # rules 7 and 8
+        return RefusalAction.DEAD_LETTER  # rules 5 and 6
+    return RefusalAction.HOLD if history.in_a_row else RefusalAction.RETRY  # rules 7 and 8
 
 
 class Refusals:
-    """History of refusals in this run, by case, and of good answers. One thread's.
+    """History of refusals in this run, by case, and of good answers. Belongs to one thread.
 
-    At most 10,000 cases are remembered; one that was forgotten is found again.
+    It holds at most 10,000 cases; one that was evicted is refused, and noted, again.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Refusals:
         self.forget(ids)
 
     def history(self, ids: Sequence[str], *, checked: bool) -> History:
-        """For `decide`, of a request for these cases that has just failed."""
+        """Build the history for `decide`, of a request for these cases that has just failed."""
         counted, good_answers = self._cases.get(ids[0], (0, -1)) if len(ids) == 1 else (0, -1)
         since = good_answers >= 0 and self._good_answers > good_answers
         return History(
@@ -149,5 +149,5 @@ class Refusals:
 
     def _note(self, case_id: str, what: tuple[int, int]) -> None:
         self._cases[case_id] = what
-        if len(self._cases) > _REMEMBERED:
+        if len(self._cases) > _MAX_CASES:
             del self._cases[next(iter(self._cases))]

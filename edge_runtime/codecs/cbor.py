@@ -36,7 +36,7 @@ _MEANINGFUL_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CborConfig(DocumentConfig):
-    """How CBOR messages are read."""
+    """Settings of the CBOR codec."""
 
     type: Literal["cbor"] = "cbor"
 

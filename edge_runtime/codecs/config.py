@@ -1,4 +1,4 @@
-"""Which codec, chosen by the ``type`` of its configuration."""
+"""Choice of the codec, by the ``type`` of its configuration."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Find = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentConfig:
-    """Where in a document things stand. Paths are dotted (``payload.imu.ax``); digits index a list."""
+    """Layout of a document. Paths are dotted (``payload.imu.ax``); digits index a list."""
 
     time: str = "t"
     """Field of the time stamp; empty: messages carry none, and their last sample counts as taken on arrival."""
@@ -138,7 +138,7 @@ class DocumentReader:
         return [Reading(key, t, array, self._period_s)]
 
     def _read_mapped(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
-        """As `_read_own`, through the field mapping."""
+        """Read as `_read_own` does, through the field mapping."""
         if self._samples is not None:
             return self._read_objects(document, key, received, scan=scan)
         if type(document) is not dict:
@@ -157,7 +157,7 @@ class DocumentReader:
         return [Reading(key, self._stamp(document, len(array), received), array, self._period_s)]
 
     def _read_objects(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
-        """One object per sample, of one key or several; stamps stand in each object, or one for all around them."""
+        """Read one object per sample, of one key or several, with a stamp in each or one around all of them."""
         assert self._samples is not None
         objects = self._samples(document) if type(document) in (dict, list) else None
         if type(objects) is not list:

@@ -19,7 +19,7 @@ from edge_runtime.types import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonConfig(DocumentConfig):
-    """How JSON messages are read."""
+    """Settings of the JSON codec."""
 
     type: Literal["json"] = "json"
 

@@ -18,7 +18,7 @@ from edge_runtime.types import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MsgpackConfig(DocumentConfig):
-    """How MessagePack messages are read."""
+    """Settings of the MessagePack codec."""
 
     type: Literal["msgpack"] = "msgpack"
 

@@ -172,7 +172,7 @@ def _widths(widths: set[int], channels: int) -> str:
 
 
 def _from_array(values: npt.NDArray[Any], channels: int, max_samples: int) -> Float32:
-    """From a typed array or float32 bytes, interleaved sample by sample."""
+    """Convert a typed array or float32 bytes, interleaved sample by sample."""
     if not values.size:
         raise InputError("empty", "no samples in the message")
     if values.size % channels:
@@ -189,7 +189,7 @@ def _from_array(values: npt.NDArray[Any], channels: int, max_samples: int) -> Fl
 
 
 def check_stamp(t: float) -> float:
-    """One stamp in seconds.
+    """Check one stamp in seconds.
 
     Raises:
         InputError: ``bad_time``.
@@ -212,7 +212,7 @@ def check_stamps(t: Float64) -> Float64:
 
 
 def iso8601(text: Any) -> float:
-    """Seconds since 1970 from an ISO 8601 text; without an offset it is taken as UTC.
+    """Return seconds since 1970 from an ISO 8601 text; without an offset it is taken as UTC.
 
     Raises:
         InputError: ``bad_time``.
@@ -265,12 +265,12 @@ def stamps(value: Any, n: int, unit: TimeUnit) -> float | Float64:
 
 
 def arrival(received: float, n: int, period_s: float) -> float:
-    """First stamp of a message that carries none: its last sample was taken as the message arrived.
+    """Return the first stamp of a message that carries none: its last sample was taken as the message arrived.
 
     Args:
         received: wall-clock seconds of arrival.
         n: samples in the message.
-        period_s: seconds between samples; 0 where nobody stated it, and then the first sample gets the arrival time.
+        period_s: seconds between samples; 0 where it is not known, and then the first sample gets the arrival time.
     """
     return received - (n - 1) * period_s
 

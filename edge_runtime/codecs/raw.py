@@ -41,7 +41,7 @@ _ITEM_BYTES = {"float32": 4, "int16": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawConfig:
-    """How raw messages are laid out."""
+    """Layout of raw messages."""
 
     type: Literal["raw"] = "raw"
     dtype: Literal["float32", "int16"] = "float32"
@@ -139,7 +139,7 @@ class RawCodec:
 
         Returns:
             One reading per message, in order, views of one block; None where they differ in size, need scaling, or one
-            of them has to be refused: then each wants to be looked at by itself.
+            of them has to be refused: then each is decoded alone.
         """
         keys, payloads = zip(*messages, strict=True)
         size = len(payloads[0])

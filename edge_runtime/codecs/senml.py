@@ -36,7 +36,7 @@ _SAME_UNIT = {"1": ("1", "/")}  # UCUM's and SenML's way to write "no unit"
 
 
 class _Labels(NamedTuple):
-    """What the fields are called (RFC 8428, tables 1 and 4)."""
+    """Labels of the fields (RFC 8428, tables 1 and 4)."""
 
     bver: str | int
     bn: str | int
@@ -65,7 +65,7 @@ _Place = tuple[dict[float, list[Any]], int, tuple[str, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenmlConfig:
-    """How SenML packs are read."""
+    """Settings of the SenML codec."""
 
     type: Literal["senml"] = "senml"
     encoding: Literal["json", "cbor"] = "json"
@@ -135,7 +135,7 @@ class SenmlCodec:
         return [self._reading(check_key(name), by_time) for name, by_time in samples.items()]
 
     def _gather(self, pack: list[Any], received: float) -> _Samples:
-        """All values of the pack, by key, time and channel."""
+        """Gather all values of the pack, by key, time and channel."""
         labels = self._labels
         name_label, time_label, value_label, unit_label = labels.n, labels.t, labels.v, labels.u
         plain = {name_label, time_label, value_label, unit_label}
@@ -194,7 +194,7 @@ class SenmlCodec:
         }
 
     def _check_fields(self, record: Mapping[Any, Any]) -> None:
-        """Versions, and fields that must be understood."""
+        """Check the version, and refuse fields that must be understood."""
         version = record.get(self._labels.bver, VERSION)
         if type(version) is not int or not 0 < version <= VERSION:
             raise InputError("malformed", f"SenML version {str(version)[:20]} is not known here")

@@ -24,7 +24,7 @@ SAMPLES = 25  # half a second at 50 Hz
 
 
 def messages(turns: list[Turn], rate_hz: float) -> Iterator[tuple[float, str, bytes]]:
-    """All messages of a plan as (stamp of the last sample, topic, payload), in the order of those stamps."""
+    """Return all messages of a plan as (stamp of the last sample, topic, payload), in the order of those stamps."""
     ready = []
     for turn in turns:
         for at in range(0, len(turn.recording.values), SAMPLES):

@@ -44,7 +44,7 @@ VIEW_S, LINE_S = 0.2, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What to run."""
+    """Settings of a demo."""
 
     folder: Path
     """With ``app.toml``, ``watch.edge``, ``teacher.edge`` and ``recordings.npz``."""
@@ -60,7 +60,7 @@ class Demo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the demo's table says."""
+    """Figures of the demo's table."""
 
     people: list[int]
     windows: int
@@ -124,7 +124,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         _say(
             out,
             f"{len(recordings)} recordings of people {_people(recordings)}, on {WATCHES} watches at once, "
-            f"{demo.speed:g} times real time; nobody trained on these people",
+            f"{demo.speed:g} times real time; no model was trained on these people",
         )
         player = stack.enter_context(_player(demo, url, base, rate))
         conductor = _Conductor(app, tally, view, player, cloud, turns, demo)
@@ -206,7 +206,7 @@ class _Conductor:
 
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Within, SIGTERM does what Ctrl-C does: dying of it at once would leave the other processes behind."""
+    """Treat SIGTERM as Ctrl-C: dying of it at once would leave the other processes behind."""
     interrupt = signal.getsignal(signal.SIGINT)
     # In the background of a script SIGINT is ignored, which is no reason to ignore SIGTERM.
     before = signal.signal(signal.SIGTERM, interrupt if callable(interrupt) else signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Who plays what, when: the same for the player, who sends, and the tally, who knows the right answers."""
+"""Schedule of the recordings on the watches: the player sends by it, and the tally knows the labels by it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def plan(recordings: Sequence[Recording], watches: int, base: float, rate_hz: fl
         watch = min(range(watches), key=lambda i: (ready[i], i))
         end = ready[watch] + len(recording.values) / rate_hz
         turns.append(Turn(f"watch-{watch + 1}", ready[watch], end, recording))
-        # At a whole second, so that windows begin at the same samples as when the recording is cut by itself.
+        # At a whole second, so that windows begin at the same samples as when the recording is cut alone.
         ready[watch] = float(math.ceil(end + PAUSE_S))
     return sorted(turns, key=lambda turn: (turn.start, turn.watch))
 

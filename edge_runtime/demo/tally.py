@@ -13,7 +13,7 @@ from edge_runtime.types import Answer, Correction, FinalAnswer
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of one window."""
+    """Truth and answers of one window."""
 
     watch: str
     truth: str
@@ -24,7 +24,7 @@ class Seen:
 
 
 class Tally:
-    """Remembers the answers to every window, and which one was right."""
+    """Sink that keeps the answers to every window, and compares them with the truth."""
 
     name = "tally"
 
@@ -35,7 +35,7 @@ class Tally:
         self.repeats = 0
 
     def open(self, loop: Loop) -> None:
-        """Nothing to connect to."""
+        """Do nothing; there is nothing to connect to."""
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """Count, and be done."""
@@ -56,7 +56,7 @@ class Tally:
             done()
 
     def close(self, timeout_s: float) -> None:
-        """Nothing to close."""
+        """Do nothing; there is nothing to close."""
 
     @property
     def provisional(self) -> int:

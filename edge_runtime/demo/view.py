@@ -52,8 +52,8 @@ class View:
         seen = self._tally.latest.get(watch)
         if seen is None:
             return f"{watch:10}{DIM}...{PLAIN}"
-        said = GREEN if seen.local == seen.truth else RED
-        row = f"{watch:10}{seen.truth:7}{said}{seen.local:5}{PLAIN} {seen.confidence:4.0%}      "
+        colour = GREEN if seen.local == seen.truth else RED
+        row = f"{watch:10}{seen.truth:7}{colour}{seen.local:5}{PLAIN} {seen.confidence:4.0%}      "
         if seen.route != "provisional":
             return row
         if seen.corrected is None:

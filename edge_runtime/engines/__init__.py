@@ -1,4 +1,4 @@
-"""Which engines there are, which of them can be imported here, and how to load one.
+"""Registry of engines: their names, whether they can be imported here, and how to load one.
 
 One file per engine. None imports its library before a model is loaded, and asking what is available imports nothing
 either.
@@ -26,7 +26,7 @@ class EngineKind:
     package: str
     """Import name of the library it needs, empty for none."""
     install: str
-    """What a person types to get the library."""
+    """Command that installs the library."""
     factory: str
     """``module:function`` of an `EngineFactory`."""
 

@@ -28,7 +28,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How an engine may use the machine.
+    """Limits on an engine's use of the machine.
 
     The defaults are the measured best for small sensor models: one thread is as fast as two, and two spinning threads
     burn a core between windows (docs/decisions/0004-engine-options.md).

@@ -43,7 +43,7 @@ def _load(package: str, model: bytes, options: EngineOptions, provider_options: 
     label, module = _library(package)
     try:
         for path in provider_options:
-            # First by itself: their own Delegate trips in its destructor over a library that is not there.
+            # Loaded alone first: their own Delegate trips in its destructor over a library that is not there.
             ctypes.CDLL(path)
         delegates = [module.load_delegate(path, dict(value)) for path, value in provider_options.items()]
     except (OSError, ValueError) as error:
@@ -99,7 +99,7 @@ load_tflite_runtime: EngineFactory = functools.partial(_load, "tflite_runtime")
 
 
 def _library(package: str) -> tuple[str, Any]:
-    """Name with version, and the interpreter module, of a package."""
+    """Return the name with version, and the interpreter module, of a package."""
     new = package == "ai_edge_litert"
     if not new and int(np.__version__.split(".")[0]) >= 2:
         # Its metadata allows numpy 2, yet the first Interpreter() then ends in "_ARRAY_API not found".
@@ -282,7 +282,7 @@ def _same(a: Array, b: Array) -> bool:
 
 
 def _samples(details: list[dict[str, Any]], affines: list[Affine | None], rows: int) -> list[Array]:
-    """Something to try a model with: the same numbers for the same model; zeros where a number may be an index."""
+    """Make inputs to try a model with: the same numbers for the same model; zeros where a number may be an index."""
     rng = np.random.default_rng(0)
     samples: list[Array] = []
     for detail, affine in zip(details, affines, strict=True):
@@ -301,7 +301,7 @@ def _samples(details: list[dict[str, Any]], affines: list[Affine | None], rows: 
 
 
 def _affine(detail: dict[str, Any]) -> Affine | None:
-    """How an input or output is quantised, or None where the file stores plain numbers."""
+    """Return the quantisation of an input or output; None where the file stores plain numbers."""
     parameters, dtype = detail["quantization_parameters"], np.dtype(detail["dtype"])
     scales = parameters["scales"]
     if dtype.kind not in "iu" or not len(scales):

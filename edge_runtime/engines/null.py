@@ -1,6 +1,6 @@
 """An engine without a model: the same numbers for the same windows on every machine, in a microsecond or so.
 
-For tests of everything around the model, and for measuring what the runtime costs by itself. It answers with the
+For tests of everything around the model, and for measuring what the runtime costs alone. It answers with the
 softmax of the means of equal slices of the window, so different windows get different answers.
 """
 

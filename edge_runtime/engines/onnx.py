@@ -117,7 +117,7 @@ def _accelerated(
         engine = OnnxEngine(session, options, f"onnxruntime {ort.__version__}", cpu_only=False)
         try:
             engine.placement = providers.placement(session, profile.end(session) if profile is not None else None)
-            engine.name += providers.judge(engine.placement, wanted)
+            engine.name += providers.check_placement(engine.placement, wanted)
         except EngineError:
             engine.close()
             raise

@@ -59,7 +59,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where the nodes of a loaded model run.
+    """Placement of the nodes of a loaded model.
 
     Attributes:
         nodes: number by provider. A part of the graph that a provider compiled counts its nodes where onnxruntime
@@ -155,11 +155,11 @@ def placement(session: Any, profile: Path | None = None) -> Placement | None:
                 if part.ep_name == CPU:
                     on_cpu.update(node.op_type for node in inside)
         except Exception as error:  # noqa: BLE001 - to know more is not worth the model
-            log.debug("onnxruntime does not say where the nodes run: %s", one_line(error))
+            log.debug("engine: could not read the placement of nodes: error=%s", one_line(error))
             return None
     elif profile is not None:
         for name, (provider, kind) in _profiled(profile).items():
-            log.debug("%s runs on %s", name, provider)
+            log.debug("engine: placed a node: node=%s provider=%s", name, provider)
             nodes[provider] += 1
             if provider == CPU:
                 on_cpu[kind] += 1
@@ -168,8 +168,8 @@ def placement(session: Any, profile: Path | None = None) -> Placement | None:
     return Placement(nodes=dict(nodes), on_cpu=tuple(kind for kind, _ in on_cpu.most_common()))
 
 
-def judge(found: Placement | None, wanted: Sequence[Provider]) -> str:
-    """Say loudly what an accelerator leaves to the CPU.
+def check_placement(found: Placement | None, wanted: Sequence[Provider]) -> str:
+    """Check that the accelerators run nodes, and log what they leave to the CPU.
 
     Args:
         found: where the nodes run.
@@ -185,7 +185,7 @@ def judge(found: Placement | None, wanted: Sequence[Provider]) -> str:
     listed = ", ".join(names)
     if found is None:
         log.warning(
-            "this onnxruntime does not say what %s takes of the model; compare its speed with the CPU's", listed
+            "engine: could not tell what an accelerator runs; compare its speed with the CPU's: providers=%s", listed
         )
         return f" on {listed}"
     taken = found.taken(names)
@@ -196,7 +196,10 @@ def judge(found: Placement | None, wanted: Sequence[Provider]) -> str:
         )
     if taken < found.total:
         kinds = ", ".join(found.on_cpu[:_NAMED]) + (", ..." if len(found.on_cpu) > _NAMED else "")
-        log.warning("%d of %d nodes run on the CPU beside %s: %s", found.total - taken, found.total, listed, kinds)
+        log.warning(
+            "engine: left nodes to the CPU: count=%d of=%d beside=%s kinds=%s",
+            *(found.total - taken, found.total, listed, kinds),
+        )
     used = ", ".join(name for name in names if found.nodes.get(name))
     return f" on {used} ({taken} of {found.total} nodes)"
 

@@ -36,7 +36,7 @@ class Affine:
     """The integer that stands for 0.0."""
     dtype: np.dtype[Any]
     work_dtype: np.dtype[Any] = field(init=False, repr=False)
-    """What the arithmetic is done in: float32 has no room for integers above 2**24."""
+    """Type of the arithmetic: float32 has no room for integers above 2**24."""
     _step: Any = field(init=False, repr=False)
     _low: Any = field(init=False, repr=False)
     _high: Any = field(init=False, repr=False)

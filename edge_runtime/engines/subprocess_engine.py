@@ -34,7 +34,7 @@ _ARRAY: Final = struct.Struct("<4sB6q")
 """Element type as numpy writes it, number of axes, and up to six sizes."""
 _JOB, _CALL, _FINE, _REFUSED, _FAILED = range(5)
 _GRACE_S: Final = 2.0
-"""How long a process may take to end when it is told to."""
+"""Longest wait for a process to end on request."""
 
 
 class WorkerEngine:
@@ -130,13 +130,13 @@ class WorkerEngine:
             raise EngineError(f"{what} did not come: its process ended {how}", how="died") from None
         if outcome == _FINE:
             return answer
-        told = json.loads(bytes(answer))
+        refusal = json.loads(bytes(answer))
         if outcome == _REFUSED:
-            raise InputError(told["reason"], told["message"])
-        raise EngineError(told["message"])
+            raise InputError(refusal["reason"], refusal["message"])
+        raise EngineError(refusal["message"])
 
     def _receive(self) -> tuple[int, memoryview]:
-        """One message, in a buffer that the next one overwrites."""
+        """Receive one message, in a buffer that the next one overwrites."""
         buffer, receive = self._buffer, self._socket.recv_into
         got, due, kind = 0, _HEAD.size, -1
         while got < due:
@@ -236,10 +236,10 @@ def child(fd: int) -> NoReturn:
                 outcome = _FINE
             except InputError as error:
                 outcome, parts = _REFUSED, [json.dumps({"reason": error.reason, "message": str(error)}).encode()]
-            except Exception as error:  # noqa: BLE001 - whatever it is, the parent is told
+            except Exception as error:  # noqa: BLE001 - whatever it is, the parent gets it
                 text = " ".join(str(error).split())
-                told = text if isinstance(error, EdgeError) else f"{type(error).__name__}: {text}"
-                outcome, parts = _FAILED, [json.dumps({"message": told}).encode()]
+                reason = text if isinstance(error, EdgeError) else f"{type(error).__name__}: {text}"
+                outcome, parts = _FAILED, [json.dumps({"message": reason}).encode()]
             sock.sendall(b"".join([_HEAD.pack(outcome, sum(map(len, parts))), *parts]))
     os._exit(0)  # without the clean-up of a library whose process may be ending because of it
 

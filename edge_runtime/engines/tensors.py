@@ -1,4 +1,4 @@
-"""What every engine does with the arrays at its edges: check them, cut them into batches, put the answers together."""
+"""Arrays at the edges of every engine: checks of inputs, cuts into batches, joins of the answers."""
 
 from __future__ import annotations
 
@@ -128,17 +128,21 @@ def in_chunks(
             parts = [np.concatenate((p, np.zeros((size - rows, *p.shape[1:]), p.dtype))) for p in parts]
         answers = call(parts)
         for k, answer in enumerate(answers):
-            if answer.ndim == 0 or len(answer) != len(parts[0]):
-                raise EngineError(
-                    f"output {k} has shape {readable(answer.shape)} for a batch of {len(parts[0])}: "
-                    "it has no batch axis, so give this model one window at a time",
-                )
             if start == 0:
                 joined.append(np.empty((n, *answer.shape[1:]), answer.dtype))
-            if answer.shape[1:] != joined[k].shape[1:]:
-                raise EngineError(f"output {k} changes its shape from row to row: give this model one window at a time")
+            _check_rows(k, answer, joined[k], len(parts[0]))
             joined[k][start : start + rows] = answer[:rows]
     return joined
+
+
+def _check_rows(k: int, answer: Array, joined: Array, rows: int) -> None:
+    if answer.ndim == 0 or len(answer) != rows:
+        raise EngineError(
+            f"output {k} has shape {readable(answer.shape)} for a batch of {rows}: "
+            "it has no batch axis, so give this model one window at a time",
+        )
+    if answer.shape[1:] != joined.shape[1:]:
+        raise EngineError(f"output {k} changes its shape from row to row: give this model one window at a time")
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

@@ -59,7 +59,7 @@ class Budget:
         self._bytes = _Bucket.daily(size, window_bytes, now) if size else None
 
     def seen(self, windows: int) -> None:
-        """Count windows judged, sent or not: the share is taken of these."""
+        """Count windows that the gate decided about, sent or not: the share is taken of these."""
         self._windows += windows
 
     def spend(self, size: int) -> str | None:
@@ -92,7 +92,7 @@ class Budget:
     def restrict(self, share: float | None) -> None:
         """Let through at most this share of the windows from now on, besides the other bounds.
 
-        Unlike `GateConfig.max_share` it begins with nothing saved up: whoever restricts wants less now.
+        Unlike `GateConfig.max_share` it begins with nothing saved up: a restriction holds at once.
 
         Args:
             share: 0 to 1; None lifts the restriction.

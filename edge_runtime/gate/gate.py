@@ -17,14 +17,14 @@ from edge_runtime.types import Float32
 
 
 class Decision(NamedTuple):
-    """What the gate says of a batch, a list with one entry for each window."""
+    """Decision about a batch: lists with one entry for each window."""
 
     best: list[int]
     """Index of the most probable label."""
     trust: list[float]
     """The gate's score, 0 to 1."""
     hard: list[bool]
-    """Whether the score lies below the threshold."""
+    """True where the score lies below the threshold."""
 
 
 class Gate:
@@ -37,7 +37,7 @@ class Gate:
 
     def __init__(self, spec: GateSpec, threshold: float | None = None) -> None:
         self._score = _SCORES[spec.score]
-        # As float32, which the scores are: a window gets the same verdict alone and among others.
+        # As float32, which the scores are: a window gets the same decision alone and among others.
         self._threshold = float(np.float32(spec.threshold if threshold is None else threshold))
 
     def decide(self, probabilities: Float32) -> Decision:
@@ -70,7 +70,7 @@ def _margin(p: Float32) -> Float32:
 
 
 def _entropy(p: Float32) -> Float32:
-    """One minus the entropy over its maximum, log of the number of labels."""
+    """Return one minus the entropy over its maximum, log of the number of labels."""
     logs = np.log(np.maximum(p, 1e-12))
     certain: Float32 = 1.0 + (p * logs).sum(axis=1) / np.float32(np.log(p.shape[1]))
     return certain

@@ -58,7 +58,7 @@ class RateActuator:
         self._set(max(1, self._every // 2))
 
     def state(self) -> object:
-        """Every so manieth window is answered."""
+        """Return the decimation factor n: one window in n is answered."""
         return self._every
 
     def _set(self, every: int) -> None:

@@ -11,16 +11,16 @@ ActuatorName = Literal["rate", "variant", "cloud"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GovernorConfig:
-    """When to do less, and what.
+    """Settings of the governor: limits, order and pace of its steps.
 
     Raises:
         ValueError: values that make no sense.
     """
 
     period_s: float = 2.0
-    """How often the board is looked at."""
+    """Time between two sensor readings."""
     order: tuple[ActuatorName, ...] = ("rate", "variant", "cloud")
-    """What gives way, first to last; what is left out never does."""
+    """Actuators in the order in which they give way; one that is left out never does."""
     max_hop_multiple: int = 4
     """Largest decimation factor: at the lowest rate, answer one window in `max_hop_multiple`. Power of two."""
     limit_degc: float | None = None
@@ -30,15 +30,15 @@ class GovernorConfig:
     hysteresis_degc: float = 10.0
     """Further degrees below, at which it counts as cool again."""
     max_power_w: float | None = None
-    """What the board may draw, where it measures that."""
+    """Most that the board may draw, where it measures that."""
     min_battery_percent: float = 20.0
     """Below it, and discharging, less is done."""
     settle_s: float = 10.0
     """Between two steps down."""
     hold_s: float = 60.0
-    """How long the board has to be cool before a step up, and between any step and the next one up."""
+    """Time that the board has to be cool before a step up, and between any step and the next one up."""
     root: Path = Path("/")
-    """Where the machine's files lie; another place where a container is given those of its host."""
+    """Root of the machine's files; another place where a container is given those of its host."""
 
     def __post_init__(self) -> None:
         for name, low, high in (

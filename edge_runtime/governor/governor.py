@@ -50,7 +50,7 @@ from edge_runtime.system.loop import Loop
 log = logging.getLogger(__name__)
 
 _ENERGY_LOOKS: Final = 31
-"""Looks over which joules per inference are taken: a minute at the usual period."""
+"""Sensor readings over which joules per inference are taken: a minute at the usual period."""
 
 
 class Governor:
@@ -67,7 +67,7 @@ class Governor:
             ``energy_joules``, ``joules_per_inference`` and ``battery_percent``, as far as the board reports them, and
             the counters ``governor_steps_down_total``, ``governor_steps_up_total`` and ``sensor_failures_total``.
         clock: monotonic time.
-        on_status: told the status whenever the level changes; see `status`.
+        on_status: called with the `status` whenever the level changes.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Governor:
 
     @property
     def level(self) -> int:
-        """Steps taken; 0 is all is well."""
+        """Return the steps that are taken; 0 when all is well."""
         return len(self._taken)
 
     def status(self) -> dict[str, Any]:
@@ -110,10 +110,10 @@ class Governor:
         return status
 
     def open(self, loop: Loop) -> None:
-        """Begin to look."""
+        """Start to read the sensors."""
         if not self._board.has_sensors:
             log.warning(
-                "governor: %s names no sensor, so there is nothing to govern by; see edge-runtime doctor",
+                "governor: found no sensor, so it changes nothing; see edge-runtime doctor: board=%s",
                 self._board.profile.model,
             )
             return
@@ -128,10 +128,10 @@ class Governor:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more. What was stepped down stays so: the process is about to end. May be called twice."""
+        """Stop reading the sensors. Steps stay taken, since the process is about to end. May be called twice."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(1.0)  # a sensor that hangs keeps a thread that nobody waits for
+            self._thread.join(1.0)  # a sensor that hangs keeps its thread
 
     def follow(self, fallback_chain: FallbackChain | None) -> None:
         """Govern another fallback chain from now on, since another model has taken over."""
@@ -237,7 +237,7 @@ def governor_of(
         share: of windows that may go to the cloud while all is well.
         metrics: see `Governor`.
         clock: monotonic time.
-        on_status: told the status whenever it changes.
+        on_status: called with the status whenever it changes.
     """
     from edge_runtime.hardware import this_device  # noqa: PLC0415 - looks at the whole machine
 

@@ -1,4 +1,4 @@
-"""What is plugged into a machine: USB and PCI devices by their numbers, and accelerators by their kernel driver.
+"""Devices on the buses of a machine: USB and PCI by their numbers, accelerators by their kernel driver.
 
 Sources: Documentation/ABI/testing/sysfs-bus-usb (``idVendor``, ``idProduct``: four hexadecimal digits), sysfs-bus-pci
 (``vendor``, ``device``: with ``0x``) and Documentation/accel/introduction.rst (``/dev/accel/accelN``) of the kernel;

@@ -49,7 +49,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What all device files say of a machine.
+    """Findings of all device files about a machine.
 
     Attributes:
         profile: of the machine: its board with every accelerator that was found.
@@ -121,7 +121,7 @@ Entry = tuple[str, str, str, Callable[[], Any]]
 
 
 def _entries() -> Iterable[Entry]:
-    """Name, origin, reference and loader of every device file, this package's own first."""
+    """Yield name, origin, reference and loader of every device file, this package's own first."""
     import importlib.metadata  # noqa: PLC0415 - 20 ms, which who only wants the types need not pay
 
     ours = {f"edge_devices.{name}:detect" for name in BUILT_IN}
@@ -154,8 +154,8 @@ def _ask(name: str, origin: str, reference: str, load: Callable[[], Any], root: 
     try:
         profile: Any = load()(root)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - nothing that a plug-in does may stop the rest
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        return broken(said if len(said) <= 300 else said[:297] + "...")
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return broken(text if len(text) <= 300 else text[:297] + "...")
     if profile is not None and not isinstance(profile, Profile):
         return broken(f"detect returned {type(profile).__name__}, where a Profile or None was due")
     return Plugin(name=name, origin=origin, reference=reference, profile=profile)

@@ -1,4 +1,4 @@
-"""What is known of a machine: the frozen facts that the runtime, ``tune`` and the governor work from.
+"""Profile of a machine: the frozen facts that the runtime, ``tune`` and the governor work from.
 
 A profile holds no behaviour beyond reading the files that it names. Everything in it comes from the machine's own
 files, so it can be made from a recorded tree as well as from the machine.
@@ -31,7 +31,7 @@ Tier = Literal["simulated", "emulated", "measured"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What backs a device file.
+    """Evidence behind a device file.
 
     Attributes:
         tier: ``simulated``: tested over file trees modelled on documented or recorded ones, and fakes of the vendor's
@@ -112,7 +112,7 @@ class Counter:
         return files.number(root, self.path)
 
     def joules(self, before: int, after: int) -> float:
-        """Energy between two readings, over at most one wrap."""
+        """Return the energy between two readings, over at most one wrap."""
         used = after - before
         if used < 0:
             used += self.wraps_at
@@ -229,7 +229,7 @@ class EngineChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What is known of a machine.
+    """Known facts about a machine.
 
     Attributes:
         family: name of the device file that made it, for example ``raspberry_pi``.
@@ -298,7 +298,7 @@ class Profile:
         return tuple(sorted({*(2**n for n in range(most.bit_length()) if 2**n <= most), most}))
 
     def describe(self) -> dict[str, Any]:
-        """As plain values that become JSON."""
+        """Return it as plain values that become JSON."""
         plain = dataclasses.asdict(self)
         plain["cores"] = self.cores
         return plain

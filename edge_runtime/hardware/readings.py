@@ -18,7 +18,7 @@ PLAUSIBLE_DEGC: Final = (-40.0, 150.0)
 """No silicon works outside of this; a sensor that says so is asleep or broken."""
 PLAUSIBLE_W: Final = (0.0, 1000.0)
 _LONGEST_GAP_S: Final = 60.0
-"""Energy is power times time between two readings; over a longer silence (a suspended board) nobody knows the power."""
+"""Energy is power times time between two readings; over a longer silence (a suspended board) the power is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Board:
         self._before: tuple[float, float] | None = None  # monotonic seconds and watts of the last look
         self._joules = 0.0
         self._unreadable = 0
-        # Most kernels let nobody but root read these: then they are as good as not there.
+        # Most kernels let root alone read these: then they are as good as not there.
         self._counters = tuple(counter for counter in profile.energy if counter.read(root) is not None)
 
     @property
@@ -142,20 +142,32 @@ class Board:
         return before is not None and value > before
 
     def _energy(self, now: float) -> tuple[float | None, float | None]:
-        """Power of the board's rails, and the energy since the first look; else that of the processor's counters."""
+        """Return watts now and joules since the first look: of the board's rails, else of the processor's counters."""
         if self.profile.power:
-            parts = [self._read(rail, PLAUSIBLE_W) for rail in self.profile.power]
-            watts = None if None in parts else sum(part for part in parts if part is not None)
-            if watts is None:
-                return None, self._joules
-            if self._before is not None:
-                then, before = self._before
-                if now - then <= _LONGEST_GAP_S:
-                    self._joules += (watts + before) / 2 * (now - then)
-            self._before = (now, watts)
-            return watts, self._joules
+            return self._rails(now), self._joules
         if not self._counters:
             return None, None
+        used, complete = self._counted()
+        self._joules += used
+        then = self._before[0] if self._before is not None else now
+        self._before = (now, 0.0)
+        return (used / (now - then) if complete and now > then else None), self._joules
+
+    def _rails(self, now: float) -> float | None:
+        """Add up the watts of the rails, and their energy since the look before; None where one cannot be read."""
+        parts = [self._read(rail, PLAUSIBLE_W) for rail in self.profile.power]
+        if None in parts:
+            return None
+        watts = sum(part for part in parts if part is not None)
+        if self._before is not None:
+            then, before = self._before
+            if now - then <= _LONGEST_GAP_S:
+                self._joules += (watts + before) / 2 * (now - then)
+        self._before = (now, watts)
+        return watts
+
+    def _counted(self) -> tuple[float, bool]:
+        """Return the joules that the counters rose by since the look before, and whether all of them could be read."""
         used, complete = 0.0, True
         for counter in self._counters:
             count = counter.read(self._root)
@@ -170,10 +182,7 @@ class Board:
                 complete = False
             else:
                 used += counter.joules(before_count, count)
-        self._joules += used
-        then = self._before[0] if self._before is not None else now
-        self._before = (now, 0.0)
-        return (used / (now - then) if complete and now > then else None), self._joules
+        return used, complete
 
     def _battery(self) -> tuple[float | None, bool]:
         lowest: float | None = None

@@ -1,4 +1,4 @@
-"""What the Linux kernel tells of temperature, power and batteries on any machine.
+"""Sensors that the Linux kernel offers on any machine: temperature, power and batteries.
 
 Sources: Documentation/ABI/testing/sysfs-class-thermal (millidegrees Celsius, trip points ``active``, ``passive``,
 ``hot``, ``critical``), Documentation/hwmon/sysfs-interface.rst (millidegrees, millivolts, milliamperes, microwatts),

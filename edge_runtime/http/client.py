@@ -56,7 +56,7 @@ class Answer:
         return 300 <= status < 400 or status in _TRANSIENT_4XX or (500 <= status < 600 and status not in _FINAL_5XX)
 
     def retry_after_s(self, clock: Clock) -> float | None:
-        """Seconds that the server asks to wait, by its own `Date`; None where it does not say."""
+        """Return the seconds that the server asks to wait, by its own `Date`; None where it does not say."""
         value = self.head.headers.get("retry-after")
         if value is None:
             return None
@@ -115,7 +115,7 @@ def open_stream(
 
 
 def reason_of(error: OSError) -> str:
-    """Why a connection failed, for a message."""
+    """Return the reason of a failed connection, for a message."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused ({error.verify_message}); check ca_file, the host name and this clock"
     if isinstance(error, ssl.SSLError):
@@ -182,7 +182,7 @@ class Connections:
                 raise
             except OSError:
                 # The server closed a kept connection at the moment we used it. Nothing of an answer came, so this is
-                # no verdict on the request: once more, on a new connection, and the other old ones go as well.
+                # no answer to the request: once more, on a new connection, and the other old ones go as well.
                 if stream.received != before:
                     raise
                 self.close()
@@ -196,7 +196,7 @@ class Connections:
     def _talk(
         self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float, max_body_bytes: int
     ) -> Answer:
-        """One request and its answer; closes the stream unless it can be used again."""
+        """Exchange one request and its answer; closes the stream unless it can be used again."""
         keep = False
         try:
             stream.limit_wait(deadline, float("inf"))

@@ -45,7 +45,7 @@ class Stream:
         """Bytes read off the socket so far."""
 
     def limit_wait(self, deadline: float, silence_s: float) -> None:
-        """From now on, give up at `deadline` (monotonic seconds), and after `silence_s` without a byte."""
+        """Give up from now on at `deadline` (monotonic seconds), and after `silence_s` without a byte."""
         self._deadline = deadline
         self._silence_s = silence_s
 

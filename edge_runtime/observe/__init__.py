@@ -1,1 +1,1 @@
-"""What an operator sees of a running application."""
+"""Reports to the operator of a running application."""

@@ -1,7 +1,7 @@
 """Table of drop reasons with advice, and the reporter that puts dropped messages, samples and answers into the log.
 
 Everything that is not used is counted in `Metrics.dropped` under a reason. `REASONS` knows all of them, so one place
-can say what was lost and what to do about it; whoever counts a new reason adds its row (a test finds those without).
+can say what was lost and what to do about it. Code that counts a new reason adds its row; a test finds those without.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge_runtime.system.loop import Loop, Timer
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 10.0
-"""How often the counters are looked at, and the shortest time between two lines about one reason."""
+"""Time between two looks at the counters, and the shortest time between two lines about one reason."""
 
 LONGEST_S: Final = 3600.0
 """Longest time between two lines about one reason that goes on; the time doubles with each line."""
@@ -26,14 +26,14 @@ LONGEST_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a drop reason means to a person."""
+    """Meaning of a drop reason for a person."""
 
     component: str
     """Part of the runtime that drops, as in other log lines."""
     what: str
-    """What is dropped, in the plural."""
+    """Dropped things, in the plural."""
     advice: str
-    """What to do, or when it is harmless."""
+    """Advice, or the case in which it is harmless."""
     answers: bool = False
     """Answers are lost, which changes the exit code of `run` and `replay`."""
 
@@ -131,7 +131,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "cloud",
         "hard cases",
         "the stream had begun less than the bundle's context ago, and the cloud's model takes whole contexts only; "
-        "harmless unless streams begin anew all the time",
+        "harmless unless streams restart all the time",
     ),
     "outbox_error": Reason("outbox", "hard cases", "the disk takes none: look at its free space and its health"),
     "outbox_busy": Reason(
@@ -165,8 +165,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "jsonl_full": _answers("jsonl", "the file cannot be written: free space, or raise max_pending_bytes"),
     "jsonl_closed": _answers("jsonl", "the file could not be written before the end: look at its disk"),
     "jsonl_sync_failed": _answers("jsonl", "the disk reported that it lost them: replace it"),
-    "stdout_full": _answers("stdout", "whoever reads standard output is too slow: raise max_pending_bytes"),
-    "stdout_closed": Reason("stdout", "answers", "whoever read standard output has left"),
+    "stdout_full": _answers("stdout", "the reader of standard output is too slow: raise max_pending_bytes"),
+    "stdout_closed": Reason("stdout", "answers", "the reader of standard output has left"),
     "webhook_full": _answers("webhook", "the endpoint was away or slow for too long: raise max_queued under [[sink]]"),
     "webhook_closed": _answers(
         "webhook", "the endpoint had not taken them when the application ended: raise drain_timeout_s"
@@ -193,12 +193,12 @@ def reason_of(name: str) -> Reason:
 
 
 class DropReporter:
-    """Looks at the drop counters now and then, and logs what was dropped, why, and what to do.
+    """Reporter of the drop counters: logs what was dropped, why, and what to do.
 
     1. A reason is logged at the first look after it counted, then at most every `EVERY_S`, doubling up to `LONGEST_S`
        as long as it goes on.
     2. A reason that was quiet for as long as that begins with `EVERY_S` again.
-    3. The last look leaves nothing unsaid.
+    3. The last look logs all that is left.
 
     Args:
         metrics: whose counters; what they hold at `start` is an earlier run's.
@@ -248,7 +248,7 @@ class DropReporter:
             self._log(name, fresh)
 
     def lost(self) -> str:
-        """Say what this run lost that it should not have; empty if nothing.
+        """Describe what this run lost that it should not have; empty if nothing.
 
         1. Answers that reached no sink.
         2. All that came, or all of one recording, because it was refused.

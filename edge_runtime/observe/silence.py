@@ -1,4 +1,4 @@
-"""Silence reporter: says when a source delivers no readings, and what arrived instead."""
+"""Silence reporter: logs when a source delivers no readings, and what arrived instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Watched:
     """Monotonic time of the last reading, or of the beginning."""
     patience_s: float
     fresh: bool = False
-    """It has delivered since the last look."""
+    """It delivered since the last look."""
     warned_s: float = 0.0
     """Length of the silence when it was last logged; 0 where it was not."""
 
@@ -87,7 +87,7 @@ class SilenceReporter:
     def start(self, loop: Loop) -> None:
         """Look every `EVERY_S`, or as often as the first patience."""
         if self._watched:
-            self._remember()
+            self._snapshot()
             loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic()))
 
     def look(self, now: float) -> None:
@@ -101,17 +101,17 @@ class SilenceReporter:
                 one.warned_s = silent_s
                 log.warning("source: no readings for %.0f s from %s: %s", silent_s, one.where, self._instead(one))
         if all(one.fresh for one in self._watched):
-            self._remember()
+            self._snapshot()
         for one in self._watched:
             one.fresh = False
 
     def _end(self, one: _Watched, now: float) -> None:
         silent_s = now - one.heard
-        log.info("source: readings again from %s, after %.0f s", one.where, silent_s)
+        log.info("source: readings came again from %s: silent_s=%.0f", one.where, silent_s)
         one.warned_s, one.patience_s = 0.0, max(one.patience_s, 2 * silent_s)  # rule 2
 
     def _instead(self, one: _Watched) -> str:
-        """Rule 4."""
+        """Describe what came in place of readings (rule 4)."""
         refused = self._metrics.dropped - self._dropped
         parts = [f"{name} {count}" for name, count in refused.most_common() if reason_of(name).component == "source"]
         messages = self._metrics.counts["messages_total"] - self._messages
@@ -128,7 +128,7 @@ class SilenceReporter:
             f"{f'; the last one: {example}' if example else ''}"
         )
 
-    def _remember(self) -> None:
+    def _snapshot(self) -> None:
         self._dropped = Counter(self._metrics.dropped)
         self._messages = self._metrics.counts["messages_total"]
 

@@ -1,4 +1,4 @@
-"""What an inference message holds: tensors and their datatypes, requests, answers, and the limits on all of it."""
+"""Contents of inference messages: tensors and their datatypes, requests, answers, and the limits on all of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RESERVED_PARAMETERS = frozenset({"binary_data_output", "headers"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a reader of messages accepts; beyond it, the message is refused before memory is spent on it."""
+    """Limits on messages; one beyond them is refused before memory is spent on it."""
 
     max_body_bytes: int = 64 * 2**20
     """Whole body, JSON and tensors."""
@@ -150,7 +150,7 @@ class Body:
         return JSON_TYPE if self.json_bytes is None else BINARY_TYPE
 
     def joined(self) -> bytes:
-        """All parts as one piece."""
+        """Join all parts into one piece."""
         return self.parts[0] if len(self.parts) == 1 and isinstance(self.parts[0], bytes) else b"".join(self.parts)
 
 

@@ -15,7 +15,7 @@ Refused = Callable[[InputError], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingLayout:
-    """Where in a recording things stand. The defaults fit files whose columns are named as the model's channels."""
+    """Layout of a recording. The defaults fit files whose columns are named as the model's channels."""
 
     format: Format = "auto"
     """``auto`` goes by the file's suffix."""
@@ -46,7 +46,7 @@ class RecordingLayout:
     chunk_s: float = 1.0
     """Longest span of a reading cut from a table."""
     json: JsonConfig = field(default_factory=JsonConfig)
-    """How the lines of a JSONL file are read."""
+    """Codec of the lines of a JSONL file."""
 
     def __post_init__(self) -> None:
         if not 0 < self.chunk_s <= 3600:

@@ -72,7 +72,7 @@ class _Stream:
     """An array of an .npz file of one or two dimensions, read row by row from its start.
 
     Args:
-        reopen: opens the file of the array anew.
+        reopen: opens the file of the array again.
         path: for messages.
         name: of the array.
 
@@ -124,7 +124,7 @@ class _Stream:
 
 
 class _Npz:
-    """What stands in an .npz file."""
+    """Arrays of an .npz file."""
 
     def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
         self._archive = archive
@@ -208,7 +208,7 @@ class _Npz:
         return found[pick].astype(np.float32)
 
     def rate(self) -> float:
-        """Rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
+        """Return rows per second as the file has it in ``rate`` or ``rate_hz``; 0 where it does not say."""
         for name in ("rate", "rate_hz"):
             found = self._small(name, "fiu")
             if found is not None and found.size == 1 and 0 < float(found[0]) <= 1e6:

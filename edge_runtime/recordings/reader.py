@@ -49,8 +49,8 @@ def iter_readings(
         contract: channels and rate of the model that will see it.
         layout: where things stand in it.
         key: what readings belong to where neither file nor layout says; empty: the file's name without suffix.
-        on_refused: told of each line or row that cannot be used, which is then left out. None: it is raised, and the
-            reading ends there.
+        on_refused: called with each line or row that cannot be used, which is then left out. None: it is raised, and
+            the reading ends there.
 
     Yields:
         Readings, in the order of the file; of a table, at most `RecordingLayout.chunk_s` long.
@@ -80,7 +80,7 @@ def iter_readings(
 
 
 def expand(files: Sequence[Path]) -> list[tuple[Path, str]]:
-    """Files to read, each with a key that no other has: its stem, or as much of its path as tells it apart.
+    """List the files to read, each with a key that no other has: its stem, with as much of its path as is needed.
 
     The last part of a path may hold wildcards, which expand in the order of the names.
 
@@ -97,13 +97,14 @@ def expand(files: Sequence[Path]) -> list[tuple[Path, str]]:
         else:
             paths.append(file)
     parts = [(*path.parts[:-1], path.stem) for path in paths]
-    keys = []
-    for own in parts:
-        depth = 1
-        while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
-            depth += 1
-        keys.append("/".join(own[-depth:]).lstrip("/"))
-    return list(zip(paths, keys, strict=True))
+    return [(path, _key(own, parts)) for path, own in zip(paths, parts, strict=True)]
+
+
+def _key(own: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> str:
+    depth = 1
+    while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
+        depth += 1
+    return "/".join(own[-depth:]).lstrip("/")
 
 
 def _raise(error: InputError) -> None:

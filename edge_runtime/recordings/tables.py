@@ -35,13 +35,13 @@ class Block(NamedTuple):
     keys: str | list[str]
     """One for all rows, or one for each."""
     places: Sequence[int]
-    """Where each row stands in the file, counted from 1."""
+    """Number of each row in the file, counted from 1."""
     unit: str
-    """What `places` counts: ``line`` or ``row``."""
+    """Unit of `places`: ``line`` or ``row``."""
 
 
 class _Columns(NamedTuple):
-    """Which columns of a table are what, by position."""
+    """Positions of a table's columns, by their role."""
 
     time: int | None
     key: int | None
@@ -82,7 +82,7 @@ def _find_columns(path: Path, header: Sequence[str], contract: InputContract, la
 
 
 def scale_of(contract: InputContract, layout: RecordingLayout) -> Float32 | None:
-    """One factor for each channel, or None where values are physical already.
+    """Return one factor for each channel, or None where values are physical already.
 
     Raises:
         ConfigError: the number of factors does not fit the model.
@@ -210,21 +210,26 @@ class _Csv:
             if len(cells) != width:
                 self._refuse_row(line, "malformed", f"{len(cells)} cells, the header has {width}")
                 continue
-            numbers = []
-            for column in columns:
-                try:
-                    numbers.append(float(cells[column]))
-                except ValueError:
-                    what = f"column {self._header[column]!r}: {cells[column][:40]!r} is not a number"
-                    self._refuse_row(line, "bad_time" if column == self._columns.time else "malformed", what)
-                    break
-            else:
+            row = self._row_numbers(line, cells, columns)
+            if row is not None:
                 good.append((line, cells))
-                table.append(numbers)
+                table.append(row)
         return good, np.array(table, np.float64).reshape(len(good), len(columns))
 
+    def _row_numbers(self, line: int, cells: list[str], columns: list[int]) -> list[float] | None:
+        """Convert these cells of a row; refuse the row and return None where one is not a number."""
+        numbers = []
+        for column in columns:
+            try:
+                numbers.append(float(cells[column]))
+            except ValueError:
+                what = f"column {self._header[column]!r}: {cells[column][:40]!r} is not a number"
+                self._refuse_row(line, "bad_time" if column == self._columns.time else "malformed", what)
+                return None
+        return numbers
+
     def _texts(self, rows: Any, table: Float64, time: int) -> tuple[Any, Float64, Float64]:
-        """Rows, numbers and stamps, without the rows whose stamp is not ISO 8601."""
+        """Return rows, numbers and stamps, without the rows whose stamp is not ISO 8601."""
         kept, stamps = [], []
         for i, (line, cells) in enumerate(rows):
             try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,7 +56,7 @@ class ServedModel:
                 raise ValueError(f"model {self.name!r}: {spec} needs a first dimension of -1, the batch")
 
 
-class Refused(EdgeError):  # noqa: N818 - a verdict, named as the caller sees it
+class Refused(EdgeError):  # noqa: N818 - an answer, named as the caller sees it
     """A request that the server answers with an error.
 
     Attributes:
@@ -222,6 +222,13 @@ class Batcher:
             for call, outputs in zip(batch, results, strict=True):
                 call.outputs = outputs
 
+    def _check_outputs(self, outputs: Mapping[str, Array], total: int) -> None:
+        for spec in self.model.outputs:
+            array = outputs.get(spec.name)
+            if array is None or array.dtype != spec.dtype or not spec.accepts(array.shape) or len(array) != total:
+                got = "nothing" if array is None else f"{array.dtype} {array.shape}"
+                raise Refused(500, f"model {self.model.name!r} gave {got} for {total} windows of output {spec}")
+
     def _predict(self, inputs: Sequence[dict[str, Array]], rows: Sequence[int]) -> list[dict[str, Array]]:
         total = sum(rows)
         together = (
@@ -230,11 +237,7 @@ class Batcher:
             else {name: np.concatenate([one[name] for one in inputs]) for name in inputs[0]}
         )
         outputs = self.model.predict(together)
-        for spec in self.model.outputs:
-            array = outputs.get(spec.name)
-            if array is None or array.dtype != spec.dtype or not spec.accepts(array.shape) or len(array) != total:
-                got = "nothing" if array is None else f"{array.dtype} {array.shape}"
-                raise Refused(500, f"model {self.model.name!r} gave {got} for {total} windows of output {spec}")
+        self._check_outputs(outputs, total)
         self.batches += 1
         self.rows += total
         return [

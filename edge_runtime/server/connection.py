@@ -32,12 +32,12 @@ _LINGER_BYTES = 16 * 2**20
 
 
 class Wait(enum.Enum):
-    """What a generator waits for."""
+    """Event that a generator waits for."""
 
     READ = enum.auto()
     WRITE = enum.auto()
     MODEL = enum.auto()
-    TURN = enum.auto()
+    ITERATION = enum.auto()
     """The next iteration of the loop."""
 
 
@@ -45,7 +45,7 @@ Conversation: TypeAlias = Generator[Wait, None, T]
 
 
 class Phase(enum.IntEnum):
-    """What a connection is at while it waits."""
+    """Phase of a connection while it waits."""
 
     HEAD = enum.auto()
     """Its TLS handshake, or headers that are not complete."""
@@ -159,7 +159,7 @@ class Connection:
             self._owner.counts.dropped += 1
             self.close()
         except Exception:
-            logger.exception("serve: a connection was dropped by an error of this program; please report it")
+            logger.exception("serve: dropped a connection after an unexpected error; please report it")
             self.close()
         else:
             self._watch()
@@ -204,9 +204,9 @@ class Connection:
             if not (yield from self._answer()):
                 return
             phase = Phase.IDLE
-            if self._parser.buffered:  # the next request is here already: others have their turn first
+            if self._parser.buffered:  # the next request is here already: others come first
                 self._owner.loop.call_soon(self.resume)
-                yield Wait.TURN
+                yield Wait.ITERATION
 
     def _answer(self) -> Conversation[bool]:
         """Read one request and answer it; whether the connection goes on."""
@@ -291,7 +291,7 @@ class Connection:
         self.held = self._parser.buffered
 
     def _receive(self) -> bytes | None:
-        """Bytes that have come; None when there are none after all, empty at the end."""
+        """Receive the bytes that have come; None when there are none after all, empty at the end."""
         try:
             data = self._sock.recv(_RECEIVE_BYTES)
             while data and isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():

@@ -154,7 +154,7 @@ class Front:
             connection.resume()
 
     def _turn_away(self, sock: socket.socket, why: str) -> None:
-        """Say 503 without waiting for anything; over TLS it cannot be said yet."""
+        """Answer 503 without waiting for anything; over TLS that is not possible yet."""
         self.counts.refused += 1
         with contextlib.suppress(OSError), sock:
             if self.tls is None:
@@ -167,7 +167,7 @@ class Front:
     # -- limits --------------------------------------------------------------------------------------------------------
 
     def enter(self, connection: Connection, phase: Phase) -> None:
-        """From now on, the connection waits in a phase; in the one that it is in, its deadline stays."""
+        """Move the connection into a phase; in the one that it is in, its deadline stays."""
         if connection.phase is phase:
             return
         self.leave(connection)

@@ -137,7 +137,7 @@ class Routes:
         return self.error(status, str(error))
 
     def body_limit(self, head: Head) -> int:
-        """Longest body of a request: what the model can take in one, as JSON with a margin; little on other paths."""
+        """Return the longest body of a request: all that the model takes, as JSON with a margin; little elsewhere."""
         try:
             match _segments(head):
                 case ["v2", "models", name, *_, "infer"] if name in self._limits:
@@ -234,7 +234,7 @@ def _inferred(name: str, model: ServedModel, request: InferRequest, outputs: Map
 
 
 def _largest_request(model: ServedModel) -> float:
-    """Bytes of the longest request that the model's inputs allow, written as JSON; infinite where that is not known."""
+    """Return the bytes of the longest JSON request that the model's inputs allow; infinite where it is not known."""
     numbers: float | None = model.max_numbers
     if numbers is None:
         is_open = any(spec.datatype == "BYTES" or -1 in spec.shape[1:] for spec in model.inputs)

@@ -35,7 +35,7 @@ _END_S = 1.0  # how long a model that hangs may hold up the end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """How the server listens, and what it puts up with.
+    """Settings of the server: address, credentials and limits.
 
     Raises:
         ValueError: a value makes no sense.
@@ -58,17 +58,17 @@ class ServeConfig:
     request_timeout_s: float = 30.0
     """From there to the end of the body, and again for the caller to read its answer."""
     idle_timeout_s: float = 75.0
-    """How long a kept-alive connection may be silent. Longer than the 60 s of common load balancers, so that they are
+    """Longest silence of a kept-alive connection. Longer than the 60 s of common load balancers, so that they are
     the ones to close, and no request meets a closing connection."""
     max_queue_delay_ms: float = 0.0
-    """How long a request waits for others to fill a batch; while the model is busy they gather anyway."""
+    """Longest wait of a request for others to fill its batch; while the model is busy they gather anyway."""
     max_queue_windows: int = 256
     """Windows that may wait for a model; then 503 with `Retry-After`."""
     queue_timeout_s: float = 10.0
     """Longest wait for a model's answer; then 503 with `Retry-After`."""
     retry_after_s: int = 1
     drain_s: float = 5.0
-    """How long `Server.stop` waits for requests under way."""
+    """Longest wait of `Server.stop` for requests under way."""
     token_file: Path | None = None
     """Bearer token that callers must send; health checks of the server itself stay open."""
     cert_file: Path | None = None

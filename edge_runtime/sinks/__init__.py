@@ -20,7 +20,7 @@ class Sink(Protocol):
     name: str
 
     def open(self, loop: Loop) -> None:
-        """Get ready. A sink that cannot reach its destination yet keeps trying and says so."""
+        """Get ready. A sink that cannot reach its destination yet keeps trying and logs it."""
         ...
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
@@ -29,10 +29,10 @@ class Sink(Protocol):
         Args:
             answers: what to hand over.
             done: called once, on the loop's thread, when all of them are handed over (written, or acknowledged where
-                the transport acknowledges) or dropped by the sink's stated policy, and counted. None if nobody waits.
+                the transport acknowledges) or dropped by the sink's stated policy, and counted. None: nothing waits.
         """
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Hand over what is queued, within the time given, then let go of everything. May be called twice."""
+        """Hand over what is queued, within the time given, then close everything. May be called twice."""
         ...

@@ -67,7 +67,7 @@ class _Written(NamedTuple):
 
 
 def to_lines(answers: Sequence[Answer]) -> bytes:
-    """One line of JSON per answer, the last one ended as well."""
+    """Write one line of JSON per answer, the last one ended as well."""
     return b"".join([answer.to_json() + b"\n" for answer in answers])
 
 
@@ -162,7 +162,7 @@ class JsonlSink:
         else:
             if self._failing:
                 self._failing = False
-                logger.warning("%s: writing to %s again", self.name, self._path)
+                logger.warning("%s: resumed writing: path=%s", self.name, self._path)
 
     def _forget(self, batch: _Batch) -> None:
         self._pending.popleft()
@@ -172,7 +172,9 @@ class JsonlSink:
         self._metrics.counts["jsonl_errors_total"] += 1
         if not self._failing:
             self._failing = True
-            logger.error("%s: cannot write to %s: %s; holding answers back", self.name, self._path, error.strerror)
+            logger.error(
+                "%s: could not write, holding answers: path=%s error=%s", self.name, self._path, error.strerror
+            )
         while self._pending_bytes > self._config.max_pending_bytes:
             batch = self._pending[0]
             self._forget(batch)
@@ -235,7 +237,7 @@ class JsonlSink:
                 os.close(old)
         except OSError as error:
             self._metrics.counts["jsonl_errors_total"] += 1
-            logger.warning("%s: cannot begin a new file: %s", self.name, error.strerror or error)
+            logger.warning("%s: could not begin a new file: error=%s", self.name, error.strerror or error)
 
     def _open_file(self) -> None:
         # Never a device or a pipe: opening one could wait for ever. O_NONBLOCK has no effect on a regular file.
@@ -256,7 +258,9 @@ class JsonlSink:
             batches, error = self._synced.popleft()
             if error is not None:
                 self._metrics.counts["jsonl_errors_total"] += 1
-                logger.error("%s: %s may have lost answers: %s", self.name, self._path, error.strerror or error)
+                logger.error(
+                    "%s: may have lost answers: path=%s error=%s", self.name, self._path, error.strerror or error
+                )
             for batch in batches:
                 if error is not None:
                     self._metrics.dropped["jsonl_sync_failed"] += batch.answers

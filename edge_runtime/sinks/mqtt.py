@@ -40,7 +40,7 @@ _UNSAFE_IN_MODEL: Final = re.compile(f"[{_FORBIDDEN}]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MqttSinkConfig:
-    """Where answers are published, and how.
+    """Settings of answers over MQTT: topics, QoS and retention.
 
     Raises:
         ValueError: a template that cannot become a topic, or a QoS that does not exist.

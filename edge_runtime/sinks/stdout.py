@@ -26,7 +26,7 @@ _PIECE: Final = select.PIPE_BUF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdoutSinkConfig:
-    """How much may wait for a slow reader."""
+    """Settings of the stdout sink: the bytes that may wait for a slow reader."""
 
     type: Literal["stdout"] = "stdout"
     max_pending_bytes: int = 8 * 1024 * 1024
@@ -51,7 +51,7 @@ class _Batch:
 class StdoutSink:
     """Writes lines to a pipe, a terminal or a file, and never waits for a reader that is slow.
 
-    The descriptor stays in blocking mode, since that is shared with whoever else holds the terminal; pipes and
+    The descriptor stays in blocking mode, since that is shared with other programs on the terminal; pipes and
     terminals are written to in small pieces, whenever the system says that one fits. A reader that goes away
     (``| head``) is noted once; from then on answers are dropped, counted under ``stdout_closed``, and reported as done.
 
@@ -163,7 +163,7 @@ class StdoutSink:
     def _break(self, error: OSError) -> None:
         self._watch(on=False)
         self._broken = True
-        logger.warning("%s: %s; answers are dropped from here on", self.name, error.strerror or error)
+        logger.warning("%s: closed, dropping answers from now on: error=%s", self.name, error.strerror or error)
         batches, self._queue = self._queue, deque()
         self._queued_bytes = 0
         for batch in batches:

@@ -25,14 +25,14 @@ from edge_runtime.types import Answer
 
 logger = logging.getLogger(__name__)
 
-_MAX_ANSWER_BYTES: Final = 64 * 1024  # of what the endpoint says; nobody reads it
+_MAX_ANSWER_BYTES: Final = 64 * 1024  # of the endpoint's answer, whose body is not used
 _PATIENCE_TICK_S: Final = 1.0
 _OWN_HEADERS: Final = frozenset({"authorization", "connection", "content-length", "content-type", "host", "user-agent"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSinkConfig:
-    """Where answers are posted to, and what happens while it does not work.
+    """Settings of a webhook: its endpoint, the queue and the retries.
 
     Raises:
         ValueError: a value makes no sense, or would send a secret in clear text.
@@ -58,7 +58,7 @@ class WebhookSinkConfig:
     """Answers that wait to be sent."""
     when_full: Literal["drop_oldest", "drop_newest"] = "drop_oldest"
     patience_s: float = 10.0
-    """How long an endpoint that does not answer may hold back the acknowledgement of what led to its answers. After it
+    """Longest time that a silent endpoint may hold back the acknowledgement of what led to its answers. After it
     they stay queued and are sent when they can be, but nothing waits for them: the device goes on without network."""
     retry: Retry = field(default_factory=Retry)
 
@@ -74,8 +74,8 @@ class WebhookSinkConfig:
             raise ValueError("max_batch and max_queued must be at least 1")
 
 
-class _Delivery:
-    """One call of `send`: reported when its last answer is settled, or when patience ends. On the loop's thread."""
+class _AckGroup:
+    """Answers of one `send`: acknowledged with its last answer, or when patience ends. On the loop's thread."""
 
     __slots__ = ("_done", "left", "since")
 
@@ -85,30 +85,30 @@ class _Delivery:
         self._done = done
 
     @property
-    def reported(self) -> bool:
+    def acked(self) -> bool:
         return self._done is None
 
-    def settle(self) -> None:
-        """One answer was delivered or dropped."""
+    def finish_one(self) -> None:
+        """Count one answer as delivered or dropped."""
         self.left -= 1
         if self.left <= 0:
-            self.report()
+            self.ack()
 
-    def report(self) -> None:
+    def ack(self) -> None:
         done, self._done = self._done, None
         if done is not None:
             done()
 
 
-_Item = tuple[bytes, _Delivery]
+_Item = tuple[bytes, _AckGroup]
 
 
-class _Rejected(Exception):  # noqa: N818 - a verdict
-    """The endpoint will never take this request."""
+class _Rejected(Exception):  # noqa: N818 - an answer
+    """A request that the endpoint will never take."""
 
 
 class _Unavailable(Exception):  # noqa: N818 - a state
-    """Time may heal it."""
+    """A failure that may pass."""
 
     def __init__(self, why: str, retry_after_s: float | None = None) -> None:
         super().__init__(why)
@@ -151,8 +151,8 @@ class WebhookSink:
         self._poster = _Poster(config, self._clock)
         self._changed = threading.Condition()
         self._queue: deque[_Item] = deque()
-        self._open_deliveries: deque[_Delivery] = deque()
-        self._settled: deque[tuple[Sequence[_Item], str]] = deque()
+        self._unacked: deque[_AckGroup] = deque()
+        self._finished: deque[tuple[Sequence[_Item], str]] = deque()
         self._closing = False
         self._give_up_at = float("inf")
         self._loop: Loop | None = None
@@ -171,8 +171,8 @@ class WebhookSink:
             if done is not None:
                 done()
             return
-        delivery = _Delivery(len(answers), done, self._clock.monotonic())
-        items = [(answer.to_json(), delivery) for answer in answers]
+        group = _AckGroup(len(answers), done, self._clock.monotonic())
+        items = [(answer.to_json(), group) for answer in answers]
         dropped: list[_Item] = []
         with self._changed:
             room = self._config.max_queued - len(self._queue)
@@ -185,9 +185,9 @@ class WebhookSink:
                     dropped.append(self._queue.popleft())
             self._changed.notify()
         if done is not None:
-            self._open_deliveries.append(delivery)
+            self._unacked.append(group)
             self._watch_patience()
-        self._settle(dropped, "webhook_full")
+        self._finish(dropped, "webhook_full")
 
     def close(self, timeout_s: float) -> None:
         """See `edge_runtime.sinks.Sink`. What is not delivered in time is counted under ``webhook_closed``."""
@@ -209,15 +209,15 @@ class WebhookSink:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
 
-    def _settle(self, items: Sequence[_Item], dropped_as: str) -> None:
+    def _finish(self, items: Sequence[_Item], dropped_as: str) -> None:
         if dropped_as and items:
             self._metrics.dropped[dropped_as] += len(items)
-        for _, delivery in items:
-            delivery.settle()
+        for _, group in items:
+            group.finish_one()
 
     def _collect(self) -> None:
-        while self._settled:
-            self._settle(*self._settled.popleft())
+        while self._finished:
+            self._finish(*self._finished.popleft())
 
     def _watch_patience(self) -> None:
         if self._timer is None and self._loop is not None:
@@ -226,9 +226,9 @@ class WebhookSink:
     def _tick(self) -> None:
         self._timer = None
         limit = self._clock.monotonic() - self._config.patience_s
-        waiting = self._open_deliveries
-        while waiting and (waiting[0].reported or waiting[0].since <= limit):
-            waiting.popleft().report()
+        waiting = self._unacked
+        while waiting and (waiting[0].acked or waiting[0].since <= limit):
+            waiting.popleft().ack()
         if waiting:
             self._watch_patience()
 
@@ -263,9 +263,7 @@ class WebhookSink:
                 failures += 1
                 self._report_failure(error, failures)
                 if not self._wait(self._config.retry.delay(failures, error.retry_after_s, self._rng)):
-                    with self._changed:  # closing: back into the queue, to be counted with the rest
-                        for part in reversed(todo):
-                            self._queue.extendleft(reversed(part))
+                    self._put_back(todo)
                     return
             except _Rejected as error:
                 todo.popleft()
@@ -274,14 +272,20 @@ class WebhookSink:
                     middle = len(batch) // 2
                     todo.extendleft((batch[middle:], batch[:middle]))
                     continue
-                logger.warning("%s: an answer was refused and is dropped: %s", self.name, error)
+                logger.warning("%s: dropped an answer that was refused: error=%s", self.name, error)
                 self._done_with(batch, "webhook_rejected")
             else:
                 if failures:
-                    logger.warning("%s: %s answers again", self.name, self._poster.where)
+                    logger.warning("%s: endpoint answered again: endpoint=%s", self.name, self._poster.where)
                 todo.popleft()
                 failures = 0
                 self._done_with(batch, "")
+
+    def _put_back(self, todo: deque[list[_Item]]) -> None:
+        """Put what a closing sink could not send back into the queue, to be counted with the rest."""
+        with self._changed:
+            for part in reversed(todo):
+                self._queue.extendleft(reversed(part))
 
     def _join(self, batch: Sequence[_Item]) -> bytes:
         if self._config.body == "single":
@@ -301,11 +305,11 @@ class WebhookSink:
     def _report_failure(self, error: _Unavailable, failures: int) -> None:
         self._count("webhook_failures_total")
         if failures == 1:
-            logger.warning("%s: %s; answers wait, and are sent when it works again", self.name, error)
+            logger.warning("%s: could not send, answers wait until it works: error=%s", self.name, error)
 
     def _done_with(self, batch: Sequence[_Item], dropped_as: str) -> None:
         self._count("webhook_requests_total")
-        self._settled.append((batch, dropped_as))
+        self._finished.append((batch, dropped_as))
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._collect)
 
@@ -332,7 +336,7 @@ class _Poster:
         self._connections.close()
 
     def post(self, body: bytes, deadline: float) -> None:
-        """Send one request and read the verdict.
+        """Send one request and check the status of its answer.
 
         Raises:
             _Unavailable: no answer, or one that says "later".
@@ -341,7 +345,7 @@ class _Poster:
         secret = "" if self._token is None else f"Authorization: Bearer {self._token.value()}\r\n"
         head = f"{self._fixed}{secret}Content-Length: {len(body)}\r\n\r\n".encode("ascii")
         try:
-            # The body is of no interest: the status is the verdict, also where the body has a flaw.
+            # The status alone counts, also where the body has a flaw.
             reply = self._connections.exchange(head, (body,), deadline, max_body_bytes=_MAX_ANSWER_BYTES)
         except TimeoutError:
             raise _Unavailable(f"{self.where} did not answer in time") from None

@@ -12,7 +12,7 @@ Done = Callable[[], None]
 
 
 class Deliver(Protocol):
-    """How a source hands readings over: the pipeline's way in."""
+    """Callback through which a source hands readings to the pipeline."""
 
     def __call__(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """Take readings that arrived together.
@@ -21,7 +21,7 @@ class Deliver(Protocol):
             readings: decoded messages in the order of arrival. What could not be decoded is counted and left out.
             received: monotonic time of arrival, seconds.
             done: called once, on the loop's thread, when the consequences of all of them are safe: results handed to
-                the sinks, hard cases committed. A source acknowledges then and not before. None if nobody waits.
+                the sinks, hard cases committed. A source acknowledges then and not before. None where nothing waits.
         """
         ...
 
@@ -33,7 +33,7 @@ class Source(Protocol):
     """As it appears in messages and metrics."""
 
     def open(self, loop: Loop, deliver: Deliver) -> None:
-        """Start delivering. A source that cannot reach its origin yet keeps trying and says so.
+        """Start delivering. A source that cannot reach its origin yet keeps trying and logs it.
 
         Raises:
             ConfigError: what it needs does not exist, and trying again would not help (a missing file).
@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything. May be called twice."""
+        """Close everything. May be called twice."""
         ...
 
     @property

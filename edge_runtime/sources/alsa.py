@@ -2,7 +2,7 @@
 
 No sound library is loaded: the recorder is a program that every ALSA system has, and one that dies takes nothing with
 it. It is started again with back-off. Samples become floats with full scale 1. Stamps count samples from the first
-one, and are set anew after an overrun, a restart, or when the sound card's clock has drifted half a second away.
+one, and are reset after an overrun, a restart, or when the sound card's clock has drifted half a second away.
 
 Source: arecord(1) of alsa-utils; its message at an overrun is ``overrun!!! (at least 12.345 ms long)``.
 """
@@ -35,10 +35,10 @@ IN_FLIGHT: Final = 16
 """Deliveries that may wait for their `done`; then the pipe is not read, and the recorder reports an overrun itself."""
 
 RESYNC_S: Final = 0.5
-"""Stamps further than this from the time of arrival are set anew."""
+"""Stamps further than this from the time of arrival are reset to it."""
 
 STOP_S: Final = 1.0
-"""How long the recorder may take to end before it is killed."""
+"""Longest wait for the recorder to end; then it is killed."""
 
 _OVERRUN: Final = re.compile(rb"overrun!!!")
 _FORMATS: Final[dict[str, tuple[np.dtype[Any], float]]] = {
@@ -49,7 +49,7 @@ _FORMATS: Final[dict[str, tuple[np.dtype[Any], float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlsaConfig:
-    """Which sound card, and how it is recorded. As many channels as the model has, at the model's rate."""
+    """Settings of a sound card; it records the model's number of channels at the model's rate."""
 
     type: Literal["alsa"] = "alsa"
     device: str = "default"
@@ -57,9 +57,9 @@ class AlsaConfig:
     format: Literal["S16_LE", "S32_LE"] = "S16_LE"
     """``S32_LE`` is what most I2S microphones give."""
     period_ms: float = 50.0
-    """How much sound comes at a time."""
+    """Length of the sound that comes at a time."""
     buffer_ms: float = 500.0
-    """How long this program may be busy elsewhere before sound is lost."""
+    """Longest time that this program may be busy elsewhere before sound is lost."""
     gain: float = 1.0
     """Multiplies the samples; full scale is 1 without it."""
     key: str = "microphone"
@@ -118,7 +118,7 @@ class AlsaSource(DeviceStream):
         self._frames = Records(self._dtype.itemsize * self._channels)
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = b""
-        self._said = ""  # the recorder's last word
+        self._last_line = ""  # of the recorder's standard error
         self._next: float | None = None
 
     def command(self) -> list[str]:
@@ -188,17 +188,17 @@ class AlsaSource(DeviceStream):
                 self._next = None
                 self._refusals(InputError("overrun", line.decode("utf-8", "replace").strip()[:200]), "sound")
             elif line.strip():
-                self._said = line.decode("utf-8", "replace").strip()[:200]
+                self._last_line = line.decode("utf-8", "replace").strip()[:200]
 
-    def _epitaph(self, reason: str) -> str:
+    def _end_reason(self, reason: str) -> str:
         self._read_errors()
-        said, self._said = self._said or reason, ""
+        cause, self._last_line = self._last_line or reason, ""
         hint = ""
-        if "Permission denied" in said:
+        if "Permission denied" in cause:
             hint = "; run: sudo usermod -aG audio $USER, and log in again (for a service: SupplementaryGroups=audio)"
-        elif "No such" in said or "Invalid" in said:
+        elif "No such" in cause or "Invalid" in cause:
             hint = f"; {self._config.program} -L lists what there is"
-        return f"{self._config.program} ended{f': {said}' if said else ''}{hint}"
+        return f"{self._config.program} ended{f': {cause}' if cause else ''}{hint}"
 
     def _disconnect(self) -> None:
         process = self._process

@@ -23,7 +23,7 @@ SHOWN_BYTES = 24
 
 
 BATCH = 4
-"""From so many messages on, decoding them together pays."""
+"""Smallest number of messages that are decoded together: from there on it pays."""
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ class Decoder:
             try:
                 readings = self._many(messages, received_wall)
             except Exception:
-                logger.debug("decoding together failed", exc_info=True)  # one by one, the culprit is counted
+                logger.debug("source: decoding a batch failed", exc_info=True)  # one by one, the culprit is counted
         if readings is None:
             readings = self._one_by_one(messages, received_wall)
         metrics = self._metrics
@@ -131,7 +131,7 @@ class Decoder:
             except InputError as error:
                 self.refuse(error, key, payload)
             except Exception as error:
-                logger.debug("decoding failed", exc_info=True)
+                logger.debug("source: decoding a message failed", exc_info=True)
                 what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; please report it"
                 self.refuse(InputError("internal_error", what), key, payload)
         return readings

@@ -1,4 +1,4 @@
-"""What every source over a device shares: it is opened, read as bytes come, lost, and opened again.
+"""Life of a device behind a source: opened, read as bytes come, lost, and opened again.
 
 ::
 
@@ -41,7 +41,7 @@ class DeviceStream(ABC):
     """
 
     END: ClassVar[str] = "it hung up"
-    """What an end of file means here."""
+    """Meaning of an end of file."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class DeviceStream(ABC):
     def _take(self, data: bytes) -> None:
         """Make readings of what came, at least one byte, and `_hand_over` them."""
 
-    def _epitaph(self, reason: str) -> str:
+    def _end_reason(self, reason: str) -> str:
         """Describe for the log a device that was lost. It is not closed yet."""
         return f"{self._device} is gone ({reason})"
 
@@ -154,7 +154,7 @@ class DeviceStream(ABC):
 
     def _lost(self, reason: str) -> None:
         """Close what is left of the device, and open it again after a moment."""
-        why = self._epitaph(reason)
+        why = self._end_reason(reason)
         self._disconnect()
         self._reopening.lost(why)
 

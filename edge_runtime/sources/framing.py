@@ -45,7 +45,7 @@ class Framer(Protocol):
         ...
 
     def reset(self) -> None:
-        """Forget the unfinished message: the stream begins anew."""
+        """Forget the unfinished message: the stream restarts."""
         ...
 
 
@@ -54,7 +54,7 @@ class Lines:
 
     Args:
         max_bytes: longest message.
-        refuse: told of longer ones.
+        refuse: called with longer ones.
     """
 
     def __init__(self, max_bytes: int, refuse: Refuse) -> None:
@@ -96,7 +96,7 @@ class Lengths:
 
     Args:
         max_bytes: longest message; a longer one is skipped, not kept.
-        refuse: told of longer ones.
+        refuse: called with longer ones.
     """
 
     def __init__(self, max_bytes: int, refuse: Refuse) -> None:
@@ -150,7 +150,7 @@ class Cobs:
 
     Args:
         max_bytes: longest message, decoded and without its checksum.
-        refuse: told of longer ones, and of those that are no COBS or fail their checksum.
+        refuse: called with longer ones, and of those that are no COBS or fail their checksum.
         checksum: what stands behind the message, inside the stuffing.
 
     Source: S. Cheshire, M. Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM Transactions on Networking 7 (2), 1999.
@@ -223,7 +223,7 @@ class Fixed:
     Args:
         size: bytes of a message, without marker and checksum.
         marker: what each frame begins with, at least one byte.
-        refuse: told of frames that fail their checksum.
+        refuse: called with frames that fail their checksum.
         checksum: over the message; what stands behind it.
     """
 
@@ -279,14 +279,14 @@ class Records:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """All records that these bytes complete, in one piece."""
+        """Return all records that these bytes complete, in one piece."""
         data = self._rest + data
         whole = len(data) - len(data) % self._size
         self._rest = data[whole:]
         return data[:whole]
 
     def reset(self) -> None:
-        """Forget the unfinished record: the stream begins anew."""
+        """Forget the unfinished record: the stream restarts."""
         self._rest = b""
 
 
@@ -318,7 +318,7 @@ def too_long(max_bytes: int) -> InputError:
 def refuser(refuse: Callable[..., None], key: str) -> Refuse:
     """Report to `edge_runtime.sources.decoding.Decoder.refuse`, under a key."""
 
-    def told(error: InputError, start: bytes, size: int) -> None:
+    def report(error: InputError, start: bytes, size: int) -> None:
         refuse(error, key, start, size)
 
-    return told
+    return report

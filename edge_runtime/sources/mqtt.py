@@ -21,13 +21,13 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done
 
 _KEYS: Final = 65_536
-"""Topics whose key is remembered; more than one device is expected to have."""
+"""Topics whose key is cached; more than one device is expected to have."""
 _LEVEL: Final = re.compile(r"\{(-?\d{1,4})\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MqttSourceConfig:
-    """Which topics, and how their messages are read.
+    """Settings of an MQTT source: topics, QoS, keys and codec.
 
     Raises:
         ValueError: no topic, a malformed one, or a key that cannot be taken from a topic.
@@ -46,7 +46,7 @@ class MqttSourceConfig:
     """Name of a group that shares the messages (``$share/GROUP/...``): each goes to one member. All messages of a key
     should reach the same member, which is up to the broker; most go round robin."""
     key: str = "wildcards"
-    """What a reading belongs to. ``wildcards``: the parts of the topic that the filter's wildcards stand for, joined by
+    """Key of a reading. ``wildcards``: the parts of the topic that the filter's wildcards stand for, joined by
     ``/``; the whole topic where the filter has none. ``topic``: the whole topic. ``payload``: the codec finds it.
     Otherwise a template of topic levels, counted from 0, or from the end with -1: ``{1}`` or ``{0}-{-1}``."""
     codec: CodecConfig = field(default_factory=JsonConfig)
@@ -63,18 +63,21 @@ class MqttSourceConfig:
                 raise ValueError(f"topic filter '{topic}' cannot be subscribed to: {error}") from error
         if self.share and ("/" in self.share or any(topic.startswith("$share/") for topic in self.topics)):
             raise ValueError("share is a plain group name, and its topics are written without $share/")
-        for topic, qos in [("qos", self.qos), *self.topic_qos.items()]:
-            if qos not in {0, 1, 2}:
-                raise ValueError(f"qos must be 0, 1 or 2, got {qos} for {topic}")
-        for topic in self.topic_qos:
-            if topic not in self.topics:
-                raise ValueError(f"topic_qos names '{topic}', which is not among topics")
+        self._check_qos()
         if self.key not in {"wildcards", "topic", "payload"} and (
             not _LEVEL.search(self.key) or set("{}") & set(_LEVEL.sub("", self.key))
         ):
             raise ValueError(
                 f"key must be wildcards, topic, payload or a template of topic levels such as '{{1}}', got '{self.key}'"
             )
+
+    def _check_qos(self) -> None:
+        for topic, qos in [("qos", self.qos), *self.topic_qos.items()]:
+            if qos not in {0, 1, 2}:
+                raise ValueError(f"qos must be 0, 1 or 2, got {qos} for {topic}")
+        for topic in self.topic_qos:
+            if topic not in self.topics:
+                raise ValueError(f"topic_qos names '{topic}', which is not among topics")
 
     def filters(self) -> list[tuple[str, int]]:
         """List the filters to subscribe to, with the QoS of each."""
@@ -167,7 +170,7 @@ class MqttSource:
         self._broker_client.pause()
 
     def close(self) -> None:
-        """Let go of the broker. May be called twice."""
+        """Disconnect from the broker. May be called twice."""
         if self._deliver is not None:
             self._deliver = None
             self._broker_client.close(0.0)

@@ -33,7 +33,7 @@ RESTART_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingConfig(RecordingLayout):
-    """Which files, and how fast."""
+    """Settings of played recordings: files, layout and speed."""
 
     type: Literal["recording"] = "recording"
     files: tuple[Path, ...]
@@ -138,7 +138,7 @@ class RecordingSource:
                 self._refuse(InputError("malformed", str(error)))
             if gave_none and self._refused > refused:
                 self._metrics.counts["recordings_unused_total"] += 1
-                log.warning("recording: no row of %s was used: refused=%d", path, self._refused - refused)
+                log.warning("recording: used no row: path=%s refused=%d", path, self._refused - refused)
 
     def _refuse(self, error: InputError) -> None:
         self._refused += 1

@@ -1,4 +1,4 @@
-"""A device that may be unplugged: try again with back-off, and say so once per outage."""
+"""Opener of a device that may be unplugged: tries again with back-off, and logs once per outage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge_runtime.system.retry import Retry
 logger = logging.getLogger(__name__)
 
 RETRY = Retry(base_s=0.5, cap_s=10.0)
-"""A sensor on a cable comes back when somebody plugs it in; the wait for that is short."""
+"""Short waits: a sensor on a cable comes back when it is plugged in."""
 
 
 class Unreachable(Exception):  # noqa: N818 - a state of the device, not of the program
@@ -72,7 +72,7 @@ class Reopening:
         self._failed(reason)
 
     def worked(self) -> None:
-        """Something came from the device: the next outage begins with a short wait again."""
+        """Reset the back-off, since the device delivered: the next outage begins with a short wait."""
         self._failures = 0
 
     def stop(self) -> None:
@@ -87,18 +87,18 @@ class Reopening:
         try:
             self._attempt()
         except (Unreachable, ConfigError) as error:
-            # Just plugged in, a device may be nobody's for a moment: udev has not given it to its group yet.
+            # Just plugged in, a device may have no group for a moment: udev has not given it one yet.
             self._failed(str(error))
             return
         if self._was_open:
             self._metrics.counts["source_reopens_total"] += 1
-            logger.info("%s: open again", self._name)
+            logger.info("%s: opened again", self._name)
         self._was_open = True
 
     def _failed(self, reason: str) -> None:
         if self._loop is None or self._timer is not None:
             return
         if not self._failures:
-            logger.warning("%s: %s; trying again until it works", self._name, reason)
+            logger.warning("%s: device unavailable, trying again until it works: reason=%s", self._name, reason)
         self._failures += 1
         self._timer = self._loop.call_later(self._retry.delay(self._failures, None, self._rng), self._try)

@@ -32,7 +32,7 @@ BY_ID: Final = Path("/dev/serial/by-id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SerialConfig:
-    """Which port, how it speaks, and how its bytes are cut into messages."""
+    """Settings of a serial port, and of the framing that cuts its bytes into messages."""
 
     type: Literal["serial"] = "serial"
     port: str

@@ -27,7 +27,7 @@ IN_FLIGHT: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdinConfig:
-    """How standard input is cut into messages."""
+    """Settings of standard input: framing, key and codec."""
 
     type: Literal["stdin"] = "stdin"
     framing: Literal["auto", "lines", "length"] = "auto"
@@ -149,7 +149,7 @@ class StdinSource:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            logger.error("%s: cannot be read on: %s", self.name, error.strerror)  # noqa: TRY400 - one line
+            logger.error("%s: could not read on, ending: error=%s", self.name, error.strerror)  # noqa: TRY400 - one line
             data = b""
         self._hand_over(self._framer.feed(data) if data else self._end())
 

@@ -1,8 +1,8 @@
 """Fault barrier: what goes wrong in a side channel is counted and logged, and inference goes on.
 
 A *side channel* is everything that the loop runs besides readings and answers: announcements, keys, chunks, status,
-what an operator asks for. Its input comes from others, and its code is run seldom; so an exception that nobody thought
-of must not end the stream::
+what an operator asks for. Its input comes from others, and its code is run seldom; so an unexpected exception
+must not end the stream::
 
     barrier = Barrier("update", metrics)
     loop = GuardedLoop(loop, barrier)        # whatever is scheduled on it runs behind the barrier
@@ -25,7 +25,7 @@ from edge_runtime.system.loop import Callback, Timer
 log = logging.getLogger(__name__)
 
 _CAUSES = 64
-"""Causes that are remembered, so that each is logged once."""
+"""Causes that are kept, so that each is logged once."""
 
 
 class Barrier:

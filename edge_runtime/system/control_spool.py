@@ -5,8 +5,8 @@
     NAME            the request; whole from the moment it is seen
     NAME.answer     what was done, where the command waits for it
 
-No socket is opened for it, and nobody may ask for more than they could do themselves: a request counts only if it is a
-file of the application's own user, which others cannot write. Who can make one could also replace what it is about.
+No socket is opened for it, and a user may not ask for more than they could do themselves: a request counts only if it
+is a file of the application's own user, which others cannot write. That user could replace the outbox itself, too.
 """
 
 from __future__ import annotations
@@ -111,17 +111,17 @@ class Spool:
         Raises:
             Exception: what `handle` raises; the request is removed, so that it is not met again.
         """
-        if not os.path.lexists(self._request):  # one stat, no more, when nobody asks
+        if not os.path.lexists(self._request):  # a single stat where there is no request
             return False
         try:
             asked = self.read()
             if asked is None:
-                log.warning("control: %s is not a request of this user's own, and is removed", self._request)
+                log.warning("control: removed a request that is not this user's own: path=%s", self._request)
             else:
                 durable_file.write(self._answer, orjson.dumps({**handle(asked), "name": asked.get("name")}))
             self.remove()
         except OSError as error:
-            log.warning("control: the request %s could not be answered: %s", self._request, error.strerror)
+            log.warning("control: could not answer a request: path=%s error=%s", self._request, error.strerror)
             with contextlib.suppress(OSError):
                 self.remove()
         except Exception:

@@ -1,4 +1,4 @@
-"""What a refusal of the file system means: a person's mistake, or a disk's trouble that may pass."""
+"""Meaning of file system errors: a person's mistake, or a failing disk, which may pass."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ NOT_THE_DISK = frozenset(
         *(errno.EACCES, errno.EPERM),
     }
 )
-"""What a person has to change: a wrong path, or somebody else's file. Everything else is the disk's and may pass: no
+"""Errors that a person has to mend: a wrong path, or another user's file. All others are the disk's and may pass: no
 space, a quota, I/O errors, and EROFS too, since Linux makes a failing card read-only (a unit that forbids writing there
-says the same, and is told apart by nobody)."""
+gives the same error)."""

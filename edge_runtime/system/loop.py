@@ -105,7 +105,7 @@ class Loop:
     def call_soon_threadsafe(self, callback: Callback) -> None:
         """Call in the next iteration; from any thread."""
         self._from_threads.append(callback)
-        with suppress(BlockingIOError, OSError):  # full pipe: it is awake already; closed: nobody is left to wake
+        with suppress(BlockingIOError, OSError):  # full pipe: it is awake already; closed: no loop is left to wake
             self._wake_end.send(b"\0")
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
@@ -151,7 +151,7 @@ class Loop:
         self.call_soon_threadsafe(lambda: None)
 
     def iterate(self, timeout: float | None) -> None:
-        """One iteration: wait at most `timeout` seconds (None: until something happens), then handle what is there."""
+        """Run one iteration: wait at most `timeout` seconds (None: without limit), then handle what is there."""
         ready = self._linger(timeout) if self.linger_s else self._select(self._wait(timeout))
         self._skip_linger = False
         for key, events in ready:

@@ -1,4 +1,4 @@
-"""When to try again: back-off with jitter, and a circuit breaker. Pure state machines; they neither sleep nor send.
+"""Back-off with jitter, and a circuit breaker: pure state machines that neither sleep nor send.
 
 Source of the jitter: M. Brooker, "Exponential Backoff and Jitter" (AWS architecture blog, 2015), "full jitter"; of the
 breaker: M. Nygard, "Release It!" (2007), with the probe of `CircuitBreaker` in place of a trial on real traffic.
@@ -18,7 +18,7 @@ from edge_runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How long to wait after failure n: uniform in [0, min(cap, base * growth**(n - 1))], or what the server asked for.
+    """Wait after failure n: uniform in [0, min(cap, base * growth**(n - 1))], or what the server asked for.
 
     After t seconds of failing the ceiling is about ``2 * (growth - 1) * t + base``: a growth of 2 waits up to twice as
     long as the outage has lasted, one of 1.25 up to half as long.
@@ -31,7 +31,7 @@ class Retry:
     cap_s: float = 60.0
     growth: float = 2.0
     retry_after_cap_s: float = 600.0
-    """A server's wish is honoured up to here: one absurd `Retry-After` must not park the queue for a year."""
+    """Largest wait that a server may ask for: one absurd `Retry-After` must not park the queue for a year."""
 
     def __post_init__(self) -> None:
         if not 0 < self.base_s <= self.cap_s or self.retry_after_cap_s < 0 or not 1 <= self.growth < math.inf:
@@ -41,7 +41,7 @@ class Retry:
             )
 
     def delay(self, failures: int, retry_after_s: float | None, rng: random.Random) -> float:
-        """Seconds to wait.
+        """Return the seconds to wait.
 
         Args:
             failures: how many attempts failed in a row, at least 1.
@@ -68,7 +68,7 @@ docs/decisions/0014-reconnecting.md has the figures."""
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
-    """Seconds that a `Retry-After` header asks to wait; None when it is unreadable.
+    """Return the seconds that a `Retry-After` header asks to wait; None when it is unreadable.
 
     Args:
         value: seconds, or an HTTP date (RFC 9110 section 10.2.3).
@@ -93,7 +93,7 @@ def parse_date(value: str, default: float) -> float:
 
 
 class BreakerState(Enum):
-    """Where a circuit breaker stands."""
+    """State of a circuit breaker."""
 
     CLOSED = "closed"
     """Requests pass."""
@@ -148,7 +148,7 @@ class CircuitBreaker:
             return self._state
 
     def wait_s(self) -> float:
-        """Seconds until `allow` is worth asking again; 0 when it is now."""
+        """Return the seconds until `allow` is worth asking again; 0 when it is now."""
         with self._lock:
             return max(0.0, self._due - self._clock.monotonic()) if self._state is BreakerState.OPEN else 0.0
 
@@ -190,8 +190,8 @@ class CircuitBreaker:
             if self._state is BreakerState.OPEN:
                 return  # sent before it opened, and already taken into account
             self._failures += 1
-            told = retry_after_s is not None  # to wait: that is meant for every request, not for the one that heard it
-            if told or self._state is BreakerState.HALF_OPEN or self._failures >= self._threshold:
+            asked = retry_after_s is not None  # to wait: that is meant for every request, not for this one alone
+            if asked or self._state is BreakerState.HALF_OPEN or self._failures >= self._threshold:
                 self._open(retry_after_s)
 
     def _open(self, retry_after_s: float | None) -> None:

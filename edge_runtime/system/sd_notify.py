@@ -1,12 +1,12 @@
-"""Telling systemd that we are ready, alive, and about to stop.
+"""Notifications to systemd: ready, alive, about to stop.
 
 The protocol is that of sd_notify(3) and sd_watchdog_enabled(3): one datagram of ``NAME=VALUE`` lines to the Unix socket
 that ``NOTIFY_SOCKET`` names, a path, or a name in the abstract namespace that begins with ``@``; ``WATCHDOG_USEC`` says
 how long the service manager waits for a sign of life, and ``WATCHDOG_PID`` whose. Anything else that speaks it (podman,
-runit's and s6's bridges) is told the same.
+runit's and s6's bridges) gets the same.
 
 A service manager that is slow or gone never holds the loop up: datagrams are sent without waiting, and one that cannot
-be sent is said once.
+be sent is logged once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SystemdNotifier:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], pid: int | None = None) -> SystemdNotifier:
-        """As the service manager has told the process `pid` (None: this one) by its environment."""
+        """Make the notifier that a process's environment asks for; `pid` None is this process."""
         address = environment.get("NOTIFY_SOCKET", "")
         usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
         mine = not whose or whose == str(os.getpid() if pid is None else pid)
@@ -51,12 +51,12 @@ class SystemdNotifier:
 
     @property
     def connected(self) -> bool:
-        """Return whether anybody is told."""
+        """Return whether a service manager listens."""
         return self._socket is not None
 
     @property
     def interval_s(self) -> float:
-        """How often to call `alive`: half of what the manager waits, as its manual recommends; 0 is never."""
+        """Return the seconds between calls of `alive`: half the watchdog time, as its manual recommends; 0 is never."""
         return self.watchdog_s / 2
 
     def ready(self, status: str = "") -> None:
@@ -68,22 +68,22 @@ class SystemdNotifier:
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line for people, as ``systemctl status`` shows it."""
+        """Report one line for people, as ``systemctl status`` shows it."""
         self._send(*_status(text))
 
     def stopping(self) -> None:
-        """Nothing new is taken; what was accepted goes its way."""
+        """Report that the program stops: it takes nothing new, and finishes what was accepted."""
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        """Tell nobody any more. May be called twice."""
+        """Close the socket; from now on nothing is sent. May be called twice."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _connect(self, address: str) -> None:
         if address[0] not in "/@" or len(address) < 2:
-            log.warning("NOTIFY_SOCKET %s is no Unix socket that edge-runtime can speak to, so nobody is told", address)
+            log.warning("systemd: ignored NOTIFY_SOCKET, which names no Unix socket: address=%s", address)
             return
         target = "\0" + address[1:] if address[0] == "@" else address
         end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -91,7 +91,9 @@ class SystemdNotifier:
             end.connect(target)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             end.close()
-            log.warning("NOTIFY_SOCKET %s cannot be reached, so nobody is told: %s", address, error)
+            log.warning(
+                "systemd: could not reach NOTIFY_SOCKET, notifications are off: address=%s error=%s", address, error
+            )
             return
         self._socket = end
 
@@ -103,9 +105,9 @@ class SystemdNotifier:
             self._socket.send(message)
         except OSError as error:
             if not self._warned:
-                log.warning("the service manager at %s does not listen: %s", self._address, error.strerror)
+                log.warning("systemd: could not notify: address=%s error=%s", self._address, error.strerror)
             self._warned = True
-            with suppress(OSError, ValueError):  # a manager that was started anew has a new socket in the same place
+            with suppress(OSError, ValueError):  # a restarted manager has a new socket in the same place
                 self._socket.connect("\0" + self._address[1:] if self._address[0] == "@" else self._address)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from edge_runtime.errors import ConfigError
 
 _MASK = "********"
-_TELLING = 8  # so many characters of a secret in a row are hidden wherever they stand
+_TELLING = 8  # shortest run of characters of a secret that is hidden wherever it occurs
 _MAX_SECRET_BYTES = 64 * 1024  # a Kubernetes service account token is about 1 KiB; a wrong path may be a video
 
 Stamp = tuple[int, int, int]
@@ -59,7 +59,7 @@ class SecretFile:
             return self._value
 
     def reread(self) -> str:
-        """As `value`, but reads the file whatever its time stamp says."""
+        """Return the `value`, and read the file whatever its time stamp is."""
         with self._lock:
             with contextlib.suppress(ConfigError):
                 self._read()
@@ -72,7 +72,7 @@ class SecretFile:
     def hide(self, text: str) -> str:
         """`text` with stars for this secret: others may repeat it to us, whole, or cut off in the middle.
 
-        The one before the last rotation is hidden too, since what is told may be about a request that still bore it.
+        The one before the last rotation is hidden too, since a message may be about a request that still bore it.
         """
         for secret in filter(None, (self._value, self._before)):
             text = text.replace(secret, _MASK)

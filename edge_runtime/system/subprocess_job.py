@@ -2,7 +2,7 @@
 
 For what may end the process that does it, which no Python code can catch. The child is a fresh interpreter with the
 path of this one. It opens nothing that this process has open, is bounded in memory, processor time and wall time even
-when this process is gone, and leaves no core dump of somebody's model.
+when this process is gone, and leaves no core dump of the user's model.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def ask(
         raise EngineError(f"cannot start a child process to try a model in: {error.strerror}") from error
     with process:
         try:
-            told, noise = process.communicate(message, timeout=timeout_s)
+            answer, noise = process.communicate(message, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -88,7 +88,7 @@ def ask(
             raise
     if process.returncode == 0:
         with contextlib.suppress(ValueError):
-            outcome = json.loads(told)
+            outcome = json.loads(answer)
             if isinstance(outcome, dict):
                 return outcome
     if process.returncode == -signal.SIGALRM:  # its own alarm, set in case this process should be gone
@@ -99,7 +99,7 @@ def ask(
 
 
 def ended(code: int) -> str:
-    """How a process ended, for people: ``of SIGSEGV``, ``with exit code 1``."""
+    """Describe how a process ended, for people: ``of SIGSEGV``, ``with exit code 1``."""
     if code >= 0:
         return f"with exit code {code}"
     try:

@@ -1,8 +1,8 @@
-"""Notices that a call into an engine does not come back.
+"""Watchdog of calls into an engine: notices one that does not come back.
 
 A native call that hangs cannot be ended from Python, and the thread that made it is the one that computes: all that is
 left is to replace the process. This module only notices, from a thread of its own, which works as long as the call has
-let go of the interpreter's lock, as ONNX Runtime and LiteRT do. A call that keeps it is the service manager's to notice
+released the interpreter's lock, as ONNX Runtime and LiteRT do. A call that keeps it is the service manager's to notice
 (`edge_runtime.system.sd_notify`): nothing in this process runs any more.
 """
 

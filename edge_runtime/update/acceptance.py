@@ -12,7 +12,7 @@ _EARLY = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is asked of a run (see `UpdateConfig`)."""
+    """Conditions that a run must meet (see `UpdateConfig`)."""
 
     seconds: float
     windows: int
@@ -26,7 +26,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elapsed:
-    """How far the run has got."""
+    """Times of a run so far."""
 
     seconds: float
     """Since it began."""

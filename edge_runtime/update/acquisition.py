@@ -52,7 +52,7 @@ class Arrived:
     sha256: str
     announced: Announcement | None = None
     dropped: Path | None = None
-    """What it was copied from: to be removed, or set aside."""
+    """Origin of the copy: to be removed, or set aside."""
 
     @property
     def what(self) -> str:
@@ -63,7 +63,7 @@ class Arrived:
 
 
 class Receiver(Protocol):
-    """Who decides about bundles: `edge_runtime.update.updates.Updates`."""
+    """Receiver of bundles, which decides about them: `edge_runtime.update.updates.Updates`."""
 
     @property
     def busy(self) -> bool:
@@ -85,11 +85,11 @@ class Receiver(Protocol):
         ...
 
     def refused(self, error: UpdateRefused, what: str, *, flood: bool = False) -> None:
-        """Count and tell; with `flood`, tell of each reason once in a while."""
+        """Count and log; with `flood`, log each reason once in a while."""
         ...
 
     def publish_status(self) -> None:
-        """Something changed that the status shows."""
+        """Publish the status, since something that it shows has changed."""
         ...
 
 
@@ -99,7 +99,7 @@ class Acquisition:
     Args:
         config: where from.
         store: where to.
-        receiver: told what has arrived.
+        receiver: takes what has arrived.
         metrics: counts.
         clock: for back-off and dates.
 
@@ -137,7 +137,7 @@ class Acquisition:
 
     @property
     def progress(self) -> tuple[str, int, int] | None:
-        """What is being fetched, bytes that are here, and bytes in all."""
+        """Return the name of the bundle that is being fetched, its bytes so far, and its bytes in all."""
         return self._downloader.progress
 
     def open(
@@ -168,9 +168,9 @@ class Acquisition:
     def _receive(self, publish: Publish) -> None:
         if publish[1]:
             self.submit(publish[1])
-        else:  # whoever may publish can send an empty message, so it takes nothing back
+        else:  # anybody who may publish can send an empty message, so it withdraws nothing
             self._metrics.dropped["update_announcement_empty"] += 1
-            log.info("update: an empty announcement was ignored; to stop a roll-out, announce a canary share of 0")
+            log.info("update: ignored an empty announcement; to stop a rollout, announce a canary share of 0")
 
     def submit(self, message: bytes) -> None:
         """Verify an announcement, raise the floors on disk, and only then follow it."""
@@ -198,7 +198,7 @@ class Acquisition:
             self._receiver.refused(error, "announcement", flood=True)
             return
         self.note = f"an announcement waits: {error}"
-        log.error("update: %s", self.note)
+        log.error("update: could not record an announcement, trying again: error=%s", error)
         if self._loop is not None:
             self._loop.call_later(_SAVE_AGAIN_S, lambda: self.submit(message))
         self._receiver.publish_status()
@@ -272,7 +272,7 @@ class Acquisition:
 
     def _begin(self, latest: Announcement) -> None:
         self._store.forget_parts(keep=latest.sha256)
-        log.info("update: fetching %s, %d bytes", latest.model, latest.size)
+        log.info("update: began to fetch: model=%s bytes=%d", latest.model, latest.size)
         self._downloader.begin(latest, self._fetched, self._failed)
 
     def _fetched(self, fetched: Announcement) -> None:
@@ -290,12 +290,12 @@ class Acquisition:
             self._receiver.refused(error, failed.model)
             return
         self._wait(failed.model, error)
-        log.warning("update: %s", self.note)
+        log.warning("update: could not fetch, trying again: model=%s error=%s", failed.model, error)
 
     def later(self, file: Arrived, error: Exception) -> None:
         """Try again later what failed for a reason that may pass. A dropped file stays where it was."""
         self._wait(file.what, error)
-        log.error("update: %s", self.note)
+        log.error("update: could not install, trying again: update=%s error=%s", file.what, error)
 
     def _wait(self, what: str, error: Exception) -> None:
         self._failures += 1

@@ -38,7 +38,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What is signed."""
+    """Signed content of an announcement."""
 
     type: Literal["announcement"] = "announcement"
     name: str
@@ -65,7 +65,7 @@ class Announcement:
     canary: float = 1.0
     """Share of the devices that take it now, 0 to 1."""
     not_before: str = ""
-    """ISO 8601 time before which nobody takes it."""
+    """ISO 8601 time before which no device takes it."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.version < 2**63 or not 0 < len(self.name) <= _MAX_NAME or not self.name.isprintable():
@@ -96,7 +96,7 @@ class Announcement:
 
     @property
     def topic_filter(self) -> str:
-        """What to subscribe to for the chunks."""
+        """Topic filter for the chunks."""
         return f"{self.chunks}/+"
 
     def concerns(self, device_id: str) -> bool:
@@ -140,13 +140,13 @@ def parse(data: bytes, keys: Sequence[TrustedKey]) -> Signed:
         trusted = ", ".join(map(str, keys)) or "none"
         raise UpdateRefused("announcement_signature", f"no trusted key has signed the announcement; trusted: {trusted}")
     try:
-        said = schema.load(Announcement, orjson.loads(found.payload))
+        announcement = schema.load(Announcement, orjson.loads(found.payload))
     except orjson.JSONDecodeError as error:
         raise UpdateRefused("announcement", f"the announcement is not JSON: {error}") from error
     except schema.SchemaError as error:
         where = f"{error.dotted()}: " if error.where else ""
         raise UpdateRefused("announcement", f"the announcement is malformed: {where}{error}") from error
-    return Signed(said, hashlib.sha256(found.payload).hexdigest())
+    return Signed(announcement, hashlib.sha256(found.payload).hexdigest())
 
 
 def in_canary(device_id: str, model: str, share: float) -> bool:

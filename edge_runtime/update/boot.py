@@ -1,4 +1,4 @@
-"""Which bundle a start loads. Decided from the state file, and written there before anything is loaded.
+"""Starter: chooses the bundle that a start loads, by the state file, and writes it there before loading.
 
 A candidate that takes the process with it can do so `max_failed_starts` times: each start is counted on disk before the
 model is touched, and forgotten when the process ends in order or the candidate proves healthy. (ESPHome's safe mode and
@@ -64,12 +64,12 @@ class Served:
 
     @property
     def predictor(self) -> Predictor:
-        """What answers."""
+        """Return the fallback chain where there is one, else the model."""
         return self.fallback_chain or self.model
 
     @property
     def tried(self) -> Predictor:
-        """The same on trial: nothing stands in unnoticed."""
+        """Return the predictor for a trial: a failure shows, although the chain answers."""
         return self.model if self.fallback_chain is None else Steady(self.fallback_chain)
 
     def close(self) -> None:
@@ -81,10 +81,10 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What a start has loaded."""
+    """Models that a start has loaded."""
 
     served: Served | None
-    """What has proved itself; None where nothing of that could be loaded beside the candidate."""
+    """The proven model; None where it could not be loaded beside the candidate."""
     on_trial: Served | None = None
     """The candidate, where there is one on trial."""
 
@@ -149,7 +149,7 @@ class Starter:
             try:
                 return self._start(installed)
             except EdgeError as error:
-                log.error("%s cannot be started, so what ran before it is: %s", installed.model, error)  # noqa: TRY400
+                log.error("update: could not start a bundle, going back: model=%s error=%s", installed.model, error)  # noqa: TRY400
         return Served(*self._host.start(self._config(self._configured.bundle)))
 
     def load(self, candidate: Installed) -> Served:
@@ -187,11 +187,11 @@ class Starter:
         try:
             if state.starts >= self._max_failed_starts:
                 reason = f"{state.starts} starts in a row ended before it was healthy"
-                log.error("update: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
+                log.error("update: rolled back: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
                 return False
             self._store.change(started_again)
         except StoreError as error:
-            log.error("the start of an update cannot be counted, so the old bundle runs: %s", error)  # noqa: TRY400
+            log.error("update: could not count a start, so the old bundle runs: error=%s", error)  # noqa: TRY400
             return False
         return True
 
@@ -201,22 +201,22 @@ class Starter:
         except EdgeError as raised:
             reason = " ".join(str(raised).split())
         try:
-            log.error("update: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
+            log.error("update: rolled back: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
         except StoreError as error:
-            log.error("%s", error)  # noqa: TRY400 - one line, no traceback
+            log.error("update: could not write that it was rolled back: error=%s", error)  # noqa: TRY400 - one line
         return None
 
     def _obey(self) -> None:
         """Obey what an operator asked for while nothing ran: also the way out of an installed bundle that kills us."""
         for path, request in [] if self._rehearsal else requests(self._store):
             try:
-                log.info("update: %s", self._store.change(request.obey).last)
+                log.info("update: obeyed a request: %s", self._store.change(request.obey).last)
                 durable_file.remove(path)
             except (StoreError, OSError) as error:
-                log.error("update: %s cannot be done: %s", request.action, error)  # noqa: TRY400
+                log.error("update: could not obey a request: action=%s error=%s", request.action, error)  # noqa: TRY400
 
     def _prefer_configured(self) -> None:
-        """Whoever puts a newer bundle into the configuration means it: what was installed over the air gives way."""
+        """Prefer a configured bundle that is newer than the installed one: the operator chose it."""
         state = self._store.state
         if state.running is None or self._rehearsal:
             return
@@ -224,21 +224,21 @@ class Starter:
             with open_bundle(self._configured.bundle, trusted=self._keys.ever) as bundle:
                 manifest = bundle.manifest
             if manifest.name != state.running.name or manifest.version > state.running.version:
-                log.info("the configured bundle, %s, is newer than what was installed", manifest.model)
+                log.info("update: chose the configured bundle, which is newer: model=%s", manifest.model)
                 self._store.change(lambda _: replace(
                     state, phase="idle", running=None, previous=None, candidate=None, starts=0,
                     last=f"{manifest.model} was configured",
                 ))  # fmt: skip
 
     def _rebuild(self) -> None:
-        """After the loss of the state: no bundle that is here in full may be gone back behind."""
+        """Rebuild a state that was lost: forbid versions older than the installed bundles."""
         highest: dict[str, int] = {}
         for path in sorted(self._store.bundles.glob("*.edge")):
             with suppress(EdgeError), open_bundle(path, trusted=self._keys.ever) as bundle:
                 name, version = bundle.manifest.name, bundle.manifest.version
                 highest[name] = max(version, highest.get(name, 0))
         with suppress(StoreError):
-            self._store.change(lambda _: State(highest=highest, last="the state of updates was lost and begun anew"))
+            self._store.change(lambda _: State(highest=highest, last="the state of updates was lost and recreated"))
 
 
 def _check(model: Model, installed: Installed) -> None:

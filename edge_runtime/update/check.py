@@ -1,4 +1,4 @@
-"""May this file become what runs? Everything that can be said without loading the model."""
+"""Acceptance of a bundle file as an update: every check that needs no loaded model."""
 
 from __future__ import annotations
 

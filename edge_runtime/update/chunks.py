@@ -1,6 +1,6 @@
-"""Join a file from MQTT messages: part ``i`` on ``TOPIC/i``, in any order, each as often as it likes.
+"""File joined from MQTT messages: part ``i`` on ``TOPIC/i``, in any order, each as often as it likes.
 
-What arrived is remembered in memory alone: after a restart all parts are needed again, which retained ones are.
+What arrived is kept in memory alone: after a restart all parts are needed again, which retained ones are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Chunks:
 
     @property
     def missing(self) -> int:
-        """How many parts are not here yet."""
+        """Number of parts that are not here yet."""
         return len(self._missing)
 
     @property
@@ -71,7 +71,7 @@ class Chunks:
         return True
 
     def close(self) -> None:
-        """Let go of the file. May be called twice."""
+        """Close the file. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

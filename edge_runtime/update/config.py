@@ -15,7 +15,7 @@ from edge_runtime.windowing.config import WindowConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConfig:
-    """How bundles are replaced while the application runs. Needs ``trusted_keys`` under ``[model]``.
+    """Settings of updates over the air; they need ``trusted_keys`` under ``[model]``.
 
     Raises:
         ValueError: values that contradict each other or make no sense.
@@ -26,15 +26,15 @@ class UpdateConfig:
     broker: str = ""
     """Name of a ``[broker.NAME]`` table; announcements come from there."""
     topic: str = ""
-    """Where a retained, signed announcement is expected (``edge-export announce`` makes it)."""
+    """Topic of the retained, signed announcement (``edge-export announce`` makes it)."""
     keys_topic: str = ""
-    """Where a retained set of trusted keys is expected, signed by the keys trusted so far."""
+    """Topic of the retained set of trusted keys, signed by the keys trusted so far."""
     status_topic: str = ""
-    """Where the state of updates is kept retained."""
+    """Topic of the status, retained."""
     drop: Path | None = None
     """A folder that is looked into for ``*.edge`` files."""
     poll_s: float = 5.0
-    """How often `drop`, and what ``edge-runtime update`` asked for, are looked at."""
+    """Time between two looks at `drop` and at requests of ``edge-runtime update``."""
     device_id: str = ""
     """Names this device in announcements; decides by its hash about canary shares. Empty: the host's name."""
     max_bytes: int = 64 * 2**20
@@ -50,27 +50,27 @@ class UpdateConfig:
     timeout_s: float = 30.0
     """For connecting, and for each silence while fetching."""
     key_threshold: int = 1
-    """How many of ``trusted_keys`` must have signed a new set of keys."""
+    """Number of ``trusted_keys`` that must have signed a new set of keys."""
     shadow_s: float = 60.0
-    """A new model answers beside the old one for so long, unpublished, before it takes over."""
+    """Length of the shadow run: a new model answers beside the old one, unpublished, before it takes over."""
     shadow_windows: int = 200
-    """And on so many windows. Both 0: no shadow run."""
+    """Windows that the shadow run must answer besides. Both 0: no shadow run."""
     trial_s: float = 300.0
-    """After it took over, the old one is kept beside it for so long."""
+    """Length of the trial: the new model has taken over, the old one is kept beside it."""
     trial_windows: int = 200
-    """And for so many windows compared."""
+    """Windows that the trial must compare besides."""
     min_agreement: float = 0.9
     """Share of compared windows on which both models give the same label."""
     max_slowdown: float = 3.0
-    """How many times as long as the old one it may take for the same windows (median)."""
+    """Largest ratio of its time to the old one's, for the same windows (median)."""
     max_errors: int = 0
-    """Engine errors, and answers that are not finite, that are put up with."""
+    """Engine errors and non-finite answers that are allowed."""
     compare_share: float = 0.1
     """Of this thread's time: what answering twice may cost while two models are compared."""
     max_failed_starts: int = 3
-    """After so many starts that ended neither in order nor healthy, the old one is back for good."""
+    """Starts that end neither in order nor healthy; after the last one the old model is back for good."""
     stall_s: float = 60.0
-    """A model that gives no answer for so long, while readings come, has failed."""
+    """Longest time without an answer while readings come; after it the model has failed."""
     contract_change: Literal["refuse", "allow"] = "refuse"
     """``allow`` also takes bundles with other windows or labels: begun windows are then cut short, and there is
     nothing to compare. Other channels or another rate are always refused: the sources would have to change too."""
@@ -90,6 +90,9 @@ class UpdateConfig:
             raise ValueError("token_file needs hosts: an announcement could send the token anywhere else")
         if self.key_file and not self.cert_file:
             raise ValueError("key_file needs cert_file")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
         for name in ("max_bytes", "key_threshold", "max_failed_starts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
@@ -111,7 +114,7 @@ class UpdateConfig:
 
 
 class Setting(NamedTuple):
-    """What an update must know of the rest of the application's configuration."""
+    """Settings of the rest of the application that an update needs."""
 
     model: ModelConfig
     window: WindowConfig

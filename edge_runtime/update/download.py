@@ -43,7 +43,7 @@ class Downloader:
     Args:
         config: which hosts, and how.
         store: where to.
-        refused: told of chunks that are none.
+        refused: called with the error of a chunk that is none.
         clock: for deadlines.
 
     Raises:
@@ -63,7 +63,7 @@ class Downloader:
             timeout_s=config.timeout_s,
         )
         if config.ca_file or config.cert_file:
-            self._server.tls()  # a wrong file is said at the start
+            self._server.tls()  # a wrong file is an error at the start
         self._writing = threading.Lock()  # one that was cancelled may still wait for its server
         self._jobs: Jobs | None = None
         self._broker_client: BrokerClient | None = None
@@ -76,12 +76,12 @@ class Downloader:
 
     @property
     def announced(self) -> Announcement | None:
-        """What is being downloaded."""
+        """Announcement of the bundle that is being downloaded."""
         return self._active.announced if self._active is not None else None
 
     @property
     def progress(self) -> tuple[str, int, int] | None:
-        """What is being downloaded, bytes that are here, and bytes in all."""
+        """Name of the bundle that is being downloaded, its bytes so far, and its bytes in all."""
         if (active := self._active) is None:
             return None
         have = active.have if active.chunks is None else active.chunks.have

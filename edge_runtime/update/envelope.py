@@ -23,7 +23,7 @@ MAX_SIGNATURES = 64
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What was read. Nothing of it is verified yet.
+    """Envelope that was read; nothing of it is verified yet.
 
     Attributes:
         kind: payload type.

@@ -2,7 +2,7 @@
 
 Nothing looks into what was fetched before all of it is here and has the size and the SHA-256 that were announced.
 Redirections are not followed, and addresses of this machine and of private networks are refused unless
-`UpdateConfig.hosts` names their host: whoever signs announcements has no business in the device's own network.
+`UpdateConfig.hosts` names their host: a signer of announcements has no business in the device's own network.
 
 Source: RFC 9110 section 14 (range requests).
 """
@@ -67,7 +67,7 @@ def fetch(
         server: how to connect.
         clock: what deadlines are measured with.
         cancelled: gives up when set.
-        progress: told how many bytes are here.
+        progress: called with the number of bytes that are here.
 
     Raises:
         UpdateRefused: this URL will not give it, now or later.
@@ -145,7 +145,7 @@ def check(part: Path, size: int, sha256: str) -> None:
 
 
 def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing: _Writing) -> None:
-    """One exchange: the bytes from `start` on, or the whole file where a server knows no ranges."""
+    """Get, in one exchange, the bytes from `start` on, or the whole file where a server knows no ranges."""
     try:
         endpoint = Endpoint.parse(url)
     except ValueError as error:

@@ -42,7 +42,7 @@ class FloorClock:
         self.sleep = clock.sleep
 
     def wall(self) -> float:
-        """Seconds since 1970: the later one of the clock's date and the floor."""
+        """Return seconds since 1970: the later one of the clock's date and the floor."""
         return max(self._clock.wall(), self._store.state.seen_s)
 
     @property
@@ -87,33 +87,33 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
     Raises:
         UpdateRefused: by one of the rules.
     """
-    said = signed.announcement
-    seen_s = max(state.seen_s, parse_time(said.issued), wall_s)
-    require_unexpired(said, seen_s)  # rule 1
-    floor = state.floors.get(said.name, Floor(sequence=0, digest=""))
-    if said.sequence < floor.sequence:  # rule 2
-        raise UpdateRefused("announcement_replayed", f"the announcement of {said.model} has sequence {said.sequence}, "
+    news = signed.announcement
+    seen_s = max(state.seen_s, parse_time(news.issued), wall_s)
+    require_unexpired(news, seen_s)  # rule 1
+    floor = state.floors.get(news.name, Floor(sequence=0, digest=""))
+    if news.sequence < floor.sequence:  # rule 2
+        raise UpdateRefused("announcement_replayed", f"the announcement of {news.model} has sequence {news.sequence}, "
                             f"{floor.sequence} was seen already")  # fmt: skip
-    if said.sequence == floor.sequence:  # rule 3
+    if news.sequence == floor.sequence:  # rule 3
         if signed.digest == floor.digest:
             return state
-        raise UpdateRefused("announcement_replayed", f"the announcement of {said.model} has sequence {said.sequence}, "
+        raise UpdateRefused("announcement_replayed", f"the announcement of {news.model} has sequence {news.sequence}, "
                             "which another one had; give it a higher one")  # fmt: skip
-    if said.name not in state.floors and len(state.floors) >= MAX_NAMES:
+    if news.name not in state.floors and len(state.floors) >= MAX_NAMES:
         raise UpdateRefused("announcement_replayed", f"announcements of {MAX_NAMES} other bundles were seen; give "
                             "each kind of device a topic of its own")  # fmt: skip
     filters = state.filters
-    if said.chunks and said.topic_filter not in filters:
-        filters = (*filters, said.topic_filter)[-_KEPT_FILTERS:]
-    floors = {**state.floors, said.name: Floor(sequence=said.sequence, digest=signed.digest)}
+    if news.chunks and news.topic_filter not in filters:
+        filters = (*filters, news.topic_filter)[-_KEPT_FILTERS:]
+    floors = {**state.floors, news.name: Floor(sequence=news.sequence, digest=signed.digest)}
     return replace(state, floors=floors, seen_s=seen_s, filters=filters)  # rule 4
 
 
 def made_at(state: State, created: str) -> State:
-    """Return the state after a bundle that verified, and says when it was made (empty: it does not)."""
+    """Raise the latest time seen to that at which a verified bundle was made; empty where it is not known."""
     return replace(state, seen_s=max(state.seen_s, parse_time(created))) if created else state
 
 
 def forgotten(state: State) -> State:
-    """Without floors: after a key was taken out. Its owner could have raised them beyond every later announcement."""
+    """Drop the floors after a key was taken out: its owner could have raised them beyond every later announcement."""
     return replace(state, floors={}, seen_s=0.0)

@@ -64,7 +64,7 @@ def requests(store: UpdateStore) -> list[tuple[Path, Request]]:
             try:
                 found.append((path.stat().st_mtime_ns, path, _read(path)))
             except (OSError, ValueError) as error:
-                log.error("update: %s is no request: %s", path, error)  # noqa: TRY400 - one line, no traceback
+                log.error("update: removed an unreadable request: path=%s error=%s", path, error)  # noqa: TRY400 - one line, no traceback
                 durable_file.remove(path)
     return [(path, request) for _, path, request in sorted(found, key=lambda one: one[:2])]
 
@@ -101,7 +101,7 @@ class DropFolder:
 
 
 def copy_in(path: Path, store: UpdateStore, max_bytes: int) -> str:
-    """Copy a dropped file to where fetched ones lie; nobody else can change it there.
+    """Copy a dropped file to where fetched ones lie; no other user can change it there.
 
     Returns:
         Its SHA-256.
@@ -131,4 +131,4 @@ def set_aside(path: Path) -> None:
     try:
         os.replace(path, path.with_name(path.name + REFUSED))  # noqa: PTH105 - as the other calls here
     except OSError as error:
-        log.error("update: %s cannot be set aside: %s", path, error.strerror)  # noqa: TRY400
+        log.error("update: could not rename a refused file: path=%s error=%s", path, error.strerror)  # noqa: TRY400

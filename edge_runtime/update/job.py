@@ -24,7 +24,7 @@ class Jobs:
 
     Args:
         loop: where outcomes are handled. Nothing is handled after `close`.
-        barrier: told of exceptions that nobody thought of; to the caller they are an `UpdateRefused`.
+        barrier: counts unexpected exceptions; to the caller they are an `UpdateRefused`.
     """
 
     def __init__(self, loop: Scheduler, barrier: Barrier) -> None:
@@ -36,7 +36,7 @@ class Jobs:
     def run(self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Do `work` on a thread; then call, on the loop, `then` with its result or `failed` with what it raised.
 
-        `failed` is also called when `then` raises something unexpected: whoever waits for an outcome gets one.
+        `failed` is also called when `then` raises something unexpected: each caller gets an outcome.
         """
 
         def unexpected(error: Exception) -> None:
@@ -98,7 +98,7 @@ class Line:
         self._busy = False
 
     def run(self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """As `Jobs.run`, when its turn comes."""
+        """Do as `Jobs.run` does, in the order of the calls."""
 
         def start() -> None:
             def done(result: T) -> None:

@@ -1,4 +1,4 @@
-"""Which keys a new bundle may be signed with, and how that changes without anybody touching the device.
+"""Key chain: the keys that new bundles must be signed with, replaced over the air.
 
 A *key set* is a version, a threshold and public keys, in a DSSE envelope with any number of signatures. A device takes
 it if its version is higher, and if it is signed by as many of the keys trusted so far as *their* threshold says, and by
@@ -38,7 +38,7 @@ _MAX_CHAIN = 256  # as many rotations as python-tuf follows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Payload:
-    """What is signed."""
+    """Signed content of a key set."""
 
     type: str
     version: int
@@ -70,7 +70,7 @@ class KeyChain:
     Args:
         trusted_keys: of the configuration.
         threshold: how many of those a new set needs.
-        folder: of updates: ``keys`` keeps the chain, and ``keys.d`` its keys one by one, for whoever loads bundles.
+        folder: of updates: ``keys`` keeps the chain, and ``keys.d`` its keys one by one, for loading bundles.
         read_only: write nothing.
 
     Raises:
@@ -91,7 +91,7 @@ class KeyChain:
             try:
                 self._write_each(self._sets)
             except OSError as error:  # what runs may still be signed by a key whose file is there
-                log.error("%s: cannot be written: %s", self._each, error.strerror)  # noqa: TRY400 - one line
+                log.error("update: could not write key files: folder=%s error=%s", self._each, error.strerror)  # noqa: TRY400 - one line
 
     @property
     def current(self) -> KeySet:
@@ -107,7 +107,7 @@ class KeyChain:
 
     @property
     def ever(self) -> tuple[TrustedKey, ...]:
-        """Every key of the chain: for bundles that verified when they were installed."""
+        """Every key of the chain, for bundles that verified when they were installed."""
         return tuple({key.id: key for one in reversed(self._sets) for key in one.keys}.values())
 
     def rotate(self, envelope: bytes) -> bool:
@@ -165,7 +165,9 @@ class KeyChain:
                 self._envelopes.append(envelope)
         except (ValueError, AttributeError, TypeError, RecursionError, UpdateRefused) as error:
             # The rest of the chain does not follow from what is trusted: damage, or the configuration has new keys.
-            log.warning("%s: key sets after version %d do not count: %s", self._path, self.current.version, error)
+            log.warning(
+                "update: ignored newer key sets: path=%s version=%d error=%s", self._path, self.current.version, error
+            )
 
 
 def successor(current: KeySet, envelope: bytes) -> KeySet:

@@ -1,4 +1,4 @@
-"""From a candidate to what runs, or back: loading, shadow run, swap, trial, and either end; on the loop.
+"""Rollout: a candidate's way to being the model that runs, or back; on the loop.
 
 ::
 
@@ -38,9 +38,9 @@ from edge_runtime.windowing.window import Windower
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
-"""How often a run is judged. Errors are seen in the iteration in which they happen."""
+"""Time between two evaluations of a run. Errors are seen in the iteration in which they happen."""
 SAVE_AGAIN_S = 30.0
-"""After a state could not be written: on a full disk the update waits, and the stream goes on."""
+"""Time until a state that could not be written is written again; meanwhile the stream goes on."""
 
 Stage = Literal["idle", "checking", "loading", "shadow", "swapping", "trial", "settling"]
 
@@ -55,15 +55,15 @@ class Run:
     rules: Rules
     began: float
     answers: int
-    """How many there were when the last one was seen."""
+    """Number of answers when the last one was seen."""
     readings: int
-    """The same of readings."""
+    """Number of readings at that time."""
     answered_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutContext:
-    """What a rollout works on and with."""
+    """Everything that a rollout works on and with."""
 
     config: UpdateConfig
     window: WindowConfig
@@ -78,9 +78,9 @@ class RolloutContext:
     jobs: Jobs
     pipeline: Pipeline
     publish_status: Callable[[], None]
-    """Something changed that the status shows."""
-    settled: Callable[[], None]
-    """It is idle again: the next bundle may come."""
+    """Called when something changed that the status shows."""
+    on_idle: Callable[[], None]
+    """Called when it is idle again: the next bundle may come."""
 
 
 class Rollout:
@@ -105,7 +105,7 @@ class Rollout:
         self._jobs = context.jobs
         self._pipeline = context.pipeline
         self._publish_status = context.publish_status
-        self._settled = context.settled
+        self._on_idle = context.on_idle
         self.stage: Stage = "idle"
         self.served = served
         self.on_trial = on_trial
@@ -114,19 +114,19 @@ class Rollout:
 
     @property
     def running(self) -> Manifest:
-        """Of what an update would replace."""
+        """Return the manifest of the model that an update would replace."""
         found = self.served or self.on_trial
         assert found is not None
         return found.model.manifest
 
     @property
     def answering(self) -> Manifest:
-        """Of what leads now."""
+        """Return the manifest of the model that answers now."""
         return self.running if self.on_trial is None else self.on_trial.model.manifest
 
     @property
     def began(self) -> float:
-        """When the call into a candidate that is under way began, monotonic seconds; 0.0 while there is none."""
+        """Return the monotonic start time of the call into a candidate that is under way; 0.0 while there is none."""
         return self.run.pair.began if self.run is not None else 0.0
 
     def resume(self) -> None:
@@ -164,7 +164,7 @@ class Rollout:
     def try_out(self, candidate: Installed) -> None:
         """Load a candidate and let it prove itself.
 
-        Its phase, and its start, are written already: by whoever accepted it, or by `Starter`.
+        Its phase, and its start, are written already: by `Updates.arrived`, or by `Starter`.
         """
         self.stage = "loading"
         self._jobs.run(
@@ -204,12 +204,12 @@ class Rollout:
         )  # fmt: skip
         self.run = Run(candidate, new, pair, rules, now, counts["predictions_total"], counts["readings_total"], now)
         self.stage = stage
-        log.info("update: %s of %s begins", stage, candidate.model)
+        log.info("update: began a run: stage=%s model=%s", stage, candidate.model)
         self._look_later(self.run)
         self._publish_status()
 
     def _look(self, run: Run) -> None:
-        """Judge the run, if it is still under way."""
+        """Evaluate the run, if it is still under way."""
         if run is not self.run:
             return
         now, counts = self._clock.monotonic(), self._metrics.counts
@@ -222,7 +222,7 @@ class Rollout:
             self.fail(why)
         elif rules_of.passed(run.rules, tally, elapsed):
             log.info(
-                "update: %s of %s passed: %d windows, agreement %.4f, %.2f times the old one's time",
+                "update: passed a run: stage=%s model=%s windows=%d agreement=%.4f slowdown=%.2f",
                 self.stage, run.candidate.model, tally.answered, tally.agreement, tally.slowdown,
             )  # fmt: skip
             self.run = None
@@ -237,7 +237,7 @@ class Rollout:
     # -- swap, trial, and either end of it ---------------------------------------------------------------------------
 
     def _swap(self, new: Served, candidate: Installed) -> None:
-        """First on disk, then in the stream: whoever is killed in between starts the candidate, and counts that."""
+        """Swap first on disk, then in the stream: a process killed in between starts the candidate, and counts it."""
         self.stage = "swapping"
         self.save(
             lambda now: states.tried(now, candidate, "trial"),
@@ -268,14 +268,14 @@ class Rollout:
         if old is not None:
             old.close()
         self._metrics.counts["updates_installed_total"] += 1
-        log.info("update: %s stays", candidate.model)
+        log.info("update: installed: model=%s", candidate.model)
         self._idle()
 
     def fail(self, why: str) -> None:
         """Go back at once; the disk hears of it after that."""
         run, self.run = self.run, None
         assert run is not None
-        log.error("update: %s failed: %s", run.candidate.model, why)
+        log.error("update: failed a run: stage=%s model=%s reason=%s", self.stage, run.candidate.model, why)
         old = self.served
         if old is None:  # it could not be loaded beside the candidate when this process started
             self.go_back(lambda now: states.rolled_back(now, why))
@@ -297,14 +297,14 @@ class Rollout:
         def step(now: State) -> State:
             return now if now.candidate is None else states.rolled_back(now, why)
 
-        self.save(step, lambda state: self._said(state.last))
+        self.save(step, lambda state: self._rolled_back(state.last))
 
-    def _said(self, last: str) -> None:
-        log.error("update: %s", last)
+    def _rolled_back(self, last: str) -> None:
+        log.error("update: rolled back: %s", last)
         self._idle()
 
     def go_back(self, step: Callable[[State], State]) -> None:
-        """To what the state names after `step`; loaded first, since it is not in memory."""
+        """Go back to what the state names after `step`; it is loaded first, since it is not in memory."""
         self.stage = "settling"
         before = self._store.state.running
 
@@ -324,10 +324,10 @@ class Rollout:
                     if one is not None:
                         one.close()
                 self._metrics.counts["updates_rolled_back_total"] += 1
-            self._said(state.last)
+            self._rolled_back(state.last)
 
         def failed(error: Exception) -> None:
-            log.error("update: cannot go back: %s", error)
+            log.error("update: could not go back: error=%s", error)
             self._idle()
 
         self._jobs.run(work, done, failed)
@@ -335,7 +335,7 @@ class Rollout:
     # -- small things ------------------------------------------------------------------------------------------------
 
     def _serve(self, served: Served, *, cut_anew: bool = False) -> None:
-        """For good."""
+        """Serve it for good."""
         self.served = served
         self._attend()
         self._replace(served.predictor, served.model.manifest, cut_anew=cut_anew)
@@ -355,14 +355,14 @@ class Rollout:
         """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""
 
         def failed(error: Exception) -> None:
-            log.error("update: %s", error)
+            log.error("update: could not write the state, trying again: error=%s", error)
             self._loop.call_later(SAVE_AGAIN_S, lambda: self.save(step, then))
 
         self._jobs.run(lambda: self._store.change(step), then, failed)
 
     def _idle(self) -> None:
         self.stage = "idle"
-        self._jobs.run(self._store.tidy, lambda _: self._settled(), lambda error: log.warning("%s", error))
+        self._jobs.run(self._store.tidy, lambda _: self._on_idle(), _not_tidied)
         self._publish_status()
 
     def _look_later(self, run: Run) -> None:
@@ -370,6 +370,10 @@ class Rollout:
 
     def _woken(self) -> None:
         self._waking = False
+
+
+def _not_tidied(error: Exception) -> None:
+    log.warning("update: could not tidy the folder: error=%s", error)
 
 
 def _windows_differ(old: Served | None, new: Served) -> bool:

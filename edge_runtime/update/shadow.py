@@ -31,7 +31,7 @@ _RATIOS = 512
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen so far."""
+    """Counts of a comparison so far."""
 
     compared: int = 0
     """Windows that both answered."""
@@ -58,7 +58,7 @@ class Tally:
         return median(self._ratios) if self._ratios else 0.0
 
     def timed(self, ratio: float) -> None:
-        """One more call of both."""
+        """Note the ratio of times of one more call of both."""
         self._ratios.append(ratio)
         del self._ratios[:-_RATIOS]
 
@@ -251,4 +251,4 @@ class Alone:
         return probabilities
 
     def compare(self) -> None:
-        """Nothing to compare with."""
+        """Do nothing; there is nothing to compare with."""

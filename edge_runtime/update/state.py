@@ -1,4 +1,4 @@
-"""What must be known after a power cut: which bundle runs, which one is tried, and which ones never again.
+"""State of updates that survives a power cut: the bundle that runs, the one that is tried, and those held back.
 
 ::
 
@@ -26,7 +26,7 @@ BY_OPERATOR = "an operator went back"
 
 _MAGIC = b"edge-update 1 "
 _KEPT = 32
-"""Refusals and versions held back that are remembered."""
+"""Refusals and versions held back that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +70,11 @@ class State:
     running: Installed | None = None
     """None: the bundle that the configuration names."""
     previous: Installed | None = None
-    """What ran before `running`; None: the configured one."""
+    """Bundle before `running`; None: the configured one."""
     candidate: Installed | None = None
     """In phase ``shadow`` or ``trial``: what is tried."""
     starts: int = 0
-    """How often the candidate has been started in this phase without a healthy or an orderly end."""
+    """Starts of the candidate in this phase without a healthy or an orderly end."""
     highest: dict[str, int] = field(default_factory=dict)
     """By name: the highest version that was ever accepted here. It survives every rollback."""
     held: tuple[HeldBack, ...] = ()
@@ -83,7 +83,7 @@ class State:
     on_hold: bool = False
     """An operator wants no updates for now."""
     last: str = ""
-    """What happened last, one line for people."""
+    """Last event, one line for people."""
     floors: dict[str, Floor] = field(default_factory=dict)
     """By name of the bundle: the announcement with the highest sequence number. It survives every rollback."""
     seen_s: float = 0.0
@@ -105,7 +105,7 @@ def tried(state: State, candidate: Installed, phase: Phase) -> State:
 
 
 def started_again(state: State) -> State:
-    """One more start of the candidate; to be written before it is loaded."""
+    """Count one more start of the candidate; to be written before it is loaded."""
     return replace(state, starts=state.starts + 1)
 
 

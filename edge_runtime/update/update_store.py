@@ -123,7 +123,7 @@ class UpdateStore:
             for path in self.folder.glob(f"*{durable_file.NEW}"):
                 durable_file.remove(path)
         except OSError as error:
-            log.warning("update folder %s: cannot be tidied: %s", self.folder, error.strerror)
+            log.warning("update: could not tidy the folder: path=%s error=%s", self.folder, error.strerror)
 
     def forget_parts(self, keep: str = "") -> None:
         """Remove what was fetched in part, but for one."""
@@ -161,7 +161,7 @@ class UpdateStore:
             except OSError as error:
                 raise ConfigError(f"update state {path}: cannot be read: {error.strerror}") from error
             except StoreCorrupt as error:
-                log.error("%s: %s", path, error)  # noqa: TRY400 - one line, no traceback
+                log.error("update: could not read the state: path=%s error=%s", path, error)  # noqa: TRY400 - one line, no traceback
                 if not self._read_only:
                     self._set_aside(path)
         self.damaged = found
@@ -173,7 +173,7 @@ class UpdateStore:
             os.replace(path, aside)  # noqa: PTH105
         except OSError as error:
             raise ConfigError(f"update state {path}: is damaged and cannot be moved: {error.strerror}") from error
-        log.error("%s: set aside as %s", path, aside.name)
+        log.error("update: moved a damaged state aside: path=%s to=%s", path, aside.name)
 
 
 def _readable(path: Path) -> bool:

@@ -1,8 +1,8 @@
 """Updates of an application, as a whole: what it calls, and what ties the parts together.
 
 `Acquisition` gets files, `Updates.arrived` has them checked, `Rollout` tries what passed and keeps it or goes back,
-`Starter` decides what a start loads, `UpdateStore` remembers. Whatever takes long happens on a thread beside the loop
-(`Jobs`); the stream is not stopped for any of it.
+`Starter` chooses what a start loads, `UpdateStore` keeps the state. Whatever takes long happens on a thread beside the
+loop (`Jobs`); the stream is not stopped for any of it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Updates:
         return started.served.model, started.served.fallback_chain
 
     def adopt(self, model: Model, fallback_chain: FallbackChain | None) -> None:
-        """Instead of `start`: what runs was loaded by somebody else."""
+        """Take over a model that the caller loaded; in place of `start`."""
         self._started = Started(served=Served(model, fallback_chain))
 
     def open(self, loop: Loop, pipeline: Pipeline, broker_clients: dict[str, BrokerClient]) -> None:
@@ -142,7 +142,7 @@ class Updates:
         context = RolloutContext(
             config=self._config, window=self._setting.window, threshold=self._setting.threshold, store=self.store,
             starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
-            jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, settled=self._acquisition.consider,
+            jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, on_idle=self._acquisition.consider,
         )  # fmt: skip
         self.rollout = Rollout(context, self._started.served, self._started.on_trial)
         self.store.tidy()
@@ -158,7 +158,7 @@ class Updates:
 
     @property
     def began(self) -> float:
-        """When the call into a candidate that is under way began, monotonic seconds; 0.0 while there is none."""
+        """Return the monotonic start time of the call into a candidate that is under way; 0.0 while there is none."""
         return self.rollout.began if self.rollout is not None else 0.0
 
     def stop(self) -> None:
@@ -167,10 +167,10 @@ class Updates:
             try:
                 self.store.change(states.ended_in_order)
             except StoreError as error:
-                log.warning("%s", error)
+                log.warning("update: could not record the orderly end: error=%s", error)
 
     def close(self) -> None:
-        """Let go of everything at once. May be called twice."""
+        """Close everything at once. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -192,8 +192,7 @@ class Updates:
         assert self.rollout is not None, "open() comes first"
         return self.rollout
 
-    # -- what the acquisition asks and tells
-    # ------------------------------------------------------------------------------
+    # -- called by the acquisition -----------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
@@ -219,7 +218,7 @@ class Updates:
             return
         self._quiet_until[error.reason] = now + _QUIET_S
         self._acquisition.note = f"{what} refused: {error}"
-        log.error("update: %s refused: %s", what, error)
+        log.error("update: refused: what=%s reason=%s error=%s", what, error.reason, error)
         self.publish_status()
 
     def arrived(self, file: Arrived) -> None:
@@ -227,32 +226,6 @@ class Updates:
         assert self._jobs is not None
         rollout = self._rollout
         rollout.stage = "checking"
-
-        def work() -> Installed | None:
-            part = self.store.part(file.sha256)
-            try:
-                keys = self._keys.current.keys
-                with check.open_candidate(part, self._config, keys, self._clock) as bundle:
-                    found = check.examine(
-                        bundle, file.announced, self.store.state, self.running, self._config,
-                        has_cloud=self._setting.has_cloud,
-                    )  # fmt: skip
-                    created = bundle.manifest.created
-            except UpdateRefused as error:
-                durable_file.remove(part)
-                if error.reason not in ("held", "older", "refused"):
-                    reason = str(error)
-                    with suppress(StoreError):
-                        self.store.change(lambda now: states.refusing(now, file.sha256, reason))
-                raise
-            if found is None:
-                durable_file.remove(part)
-            else:
-                self.store.adopt(file.sha256)
-                self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
-            if file.dropped is not None:
-                durable_file.remove(file.dropped)
-            return found
 
         def checked(candidate: Installed | None) -> None:
             rollout.stage = "idle"
@@ -276,8 +249,35 @@ class Updates:
             if file.announced is None:  # what it took the place of may go on
                 self._acquisition.consider()
 
-        self._jobs.run(work, checked, failed)
+        self._jobs.run(lambda: self._examine(file), checked, failed)
         self.publish_status()
+
+    def _examine(self, file: Arrived) -> Installed | None:
+        """Check a file and install it as the candidate; None where it is no update. On a thread beside the loop."""
+        part = self.store.part(file.sha256)
+        try:
+            keys = self._keys.current.keys
+            with check.open_candidate(part, self._config, keys, self._clock) as bundle:
+                found = check.examine(
+                    bundle, file.announced, self.store.state, self.running, self._config,
+                    has_cloud=self._setting.has_cloud,
+                )  # fmt: skip
+                created = bundle.manifest.created
+        except UpdateRefused as error:
+            durable_file.remove(part)
+            if error.reason not in ("held", "older", "refused"):
+                reason = str(error)
+                with suppress(StoreError):
+                    self.store.change(lambda now: states.refusing(now, file.sha256, reason))
+            raise
+        if found is None:
+            durable_file.remove(part)
+        else:
+            self.store.adopt(file.sha256)
+            self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
+        if file.dropped is not None:
+            durable_file.remove(file.dropped)
+        return found
 
     def publish_status(self) -> None:
         """See `Receiver`: publish the status, retained."""
@@ -288,7 +288,7 @@ class Updates:
     def status(self) -> dict[str, Any]:
         """Build the status that the topic shows, as plain values."""
         state = self.store.state
-        told: dict[str, Any] = {
+        status: dict[str, Any] = {
             "device": self._config.identity,
             "state": self._rollout.stage,
             "running": self._rollout.answering.model,
@@ -299,19 +299,19 @@ class Updates:
             "last": state.last,
         }
         if self._acquisition.note:
-            told["note"] = self._acquisition.note
+            status["note"] = self._acquisition.note
         if (progress := self._acquisition.progress) is not None:
             model, have, size = progress
-            told |= {"state": "fetching", "candidate": model, "bytes": have, "size": size}
+            status |= {"state": "fetching", "candidate": model, "bytes": have, "size": size}
         if (run := self._rollout.run) is not None:
             tally = run.pair.tally
-            told |= {
+            status |= {
                 "answered": tally.answered, "compared": tally.compared, "agreement": round(tally.agreement, 4),
                 "slowdown": round(tally.slowdown, 2), "errors": tally.errors, "skipped": tally.skipped,
             }  # fmt: skip
-        return told
+        return status
 
-    # -- keys and wishes ---------------------------------------------------------------------------------------------
+    # -- keys and requests -------------------------------------------------------------------------------------------
 
     def _receive_keys(self, publish: Publish) -> None:
         if publish[1]:
@@ -329,7 +329,7 @@ class Updates:
 
         def rotated(changed: bool) -> None:
             if changed:
-                log.info("update: key set %d counts from now on", self._keys.current.version)
+                log.info("update: replaced the keys: version=%d", self._keys.current.version)
                 self._metrics.counts["update_key_rotations_total"] += 1
                 self._acquisition.keys_changed()
                 self.publish_status()
@@ -340,7 +340,7 @@ class Updates:
         assert self._loop is not None
         self._loop.call_later(self._config.poll_s, self._poll)
         if self._clock.ahead and self._jobs is not None:
-            self._jobs.run(self._clock.note, lambda _: None, lambda error: log.warning("update: %s", error))
+            self._jobs.run(self._clock.note, lambda _: None, _time_not_noted)
         for path, request in inbox.requests(self.store):
             self._obey(path, request)
         if not self._obeying:
@@ -350,7 +350,7 @@ class Updates:
         rollout = self._rollout
         if request.action == "rollback" and rollout.stage not in ("idle", "shadow", "trial"):
             return  # at the next look: what is under way ends in a moment
-        log.info("update: an operator asked to %s", request.action)
+        log.info("update: received a request: action=%s", request.action)
         with suppress(OSError):
             durable_file.remove(path)
         if request.action != "rollback":
@@ -365,6 +365,10 @@ class Updates:
         self._obeying -= 1
         self._acquisition.again()
         self.publish_status()
+
+
+def _time_not_noted(error: Exception) -> None:
+    log.warning("update: could not write the latest time: error=%s", error)
 
 
 def _as_refusal(error: Exception) -> UpdateRefused:

@@ -10,7 +10,7 @@ class WindowConfig:
     """Run-time bounds; what a window *is* comes from the bundle."""
 
     lateness_s: float = 0.0
-    """How much older than a key's newest stamp a sample may be and still count."""
+    """Largest age of a sample that still counts, against its key's newest stamp."""
     max_keys: int = 10_000
     """Keys held at a time; the one that was silent longest leaves first, and is counted."""
     max_jump_s: float = 60.0

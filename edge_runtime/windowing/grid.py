@@ -1,7 +1,7 @@
 """One key's samples on the regular grid of the model: rules 3 and 4 of `edge_runtime.windowing.window`.
 
-Samples come here in the order of their stamps, without a gap. Of windows only so much is known as where the next one
-starts: what it does not need any more is let go.
+Samples come here in the order of their stamps, without a gap. The start of the next window is all
+that is known of windows; samples before it are dropped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Segment:
 
 
 class SegmentState(NamedTuple):
-    """What goes on in a segment after a restart; see `Segment`."""
+    """State of a segment that a restart continues; see `Segment`."""
 
     anchor: float
     base: int
@@ -77,16 +77,16 @@ class Grid:
         return Segment(anchor, base, -base % self._hop, buffer)
 
     def fill(self, segment: Segment, times: Float64, values: Float32) -> None:
-        """Determine every grid point that these samples settle."""
+        """Compute every grid point that these samples determine."""
         known_t, known_v = self._with_tail(segment, times, values)
         if self._resample == "mean":
             self._fill_mean(segment, known_t, known_v, float(known_t[-1]))
             return
-        # A point is settled by the first sample at or after (point - snap).
+        # A point is determined by the first sample at or after (point - snap).
         points = self._points(segment, float(times[-1]) + self._snap)
         right = np.searchsorted(known_t, points - self._snap, side="left")
-        settled = right < len(known_t)
-        points, right = points[settled], right[settled]
+        known = right < len(known_t)
+        points, right = points[known], right[known]
         snapped = known_t[right] <= points + self._snap
         if snapped.all():
             block = known_v[right]
@@ -98,8 +98,8 @@ class Grid:
         segment.last_t = float(times[-1])
         segment.tail = (times[-1:], values[-1:].copy())  # a copy: a view would hold the whole message
 
-    def settle(self, segment: Segment) -> None:
-        """Determine what waited for a sample that will not come: only a mean waits."""
+    def end(self, segment: Segment) -> None:
+        """Compute what waited for a sample that will not come: only a mean waits."""
         if self._resample == "mean" and segment.tail is not None:
             self._fill_mean(segment, *segment.tail, segment.last_t + self._period)
 
@@ -171,7 +171,7 @@ class Grid:
         segment.filled += n
 
     def _fill_mean(self, segment: Segment, known_t: Float64, known_v: Float32, until: float) -> None:
-        """Mean over half a period to both sides: settled once a sample beyond that is known."""
+        """Mean over half a period to both sides, computed once a sample beyond that is known."""
         half = self._period / 2
         points = self._points(segment, until - half)
         if len(points):
@@ -181,7 +181,7 @@ class Grid:
             low, high = edges[:-1], edges[1:]
             block = np.empty((len(points), self._channels), np.float32)
             some = high > low
-            # Each sum starts anew at its own samples, so the result does not depend on how they were split.
+            # Each sum starts at its own samples, so the result does not depend on how they were split.
             sums = np.add.reduceat(known_v[: high[-1]].astype(np.float64), low[some], axis=0)
             block[some] = sums / (high - low)[some, np.newaxis]
             block[~some] = _on_line(known_t, known_v, low[~some], points[~some])
@@ -193,10 +193,10 @@ class Grid:
 
 
 def _on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], points: Float64) -> Float32:
-    """Values at `points` on the line from the sample before ``right`` to the one at ``right``."""
+    """Interpolate at `points` on the line from the sample before ``right`` to the one at ``right``."""
     left = np.maximum(right - 1, 0)
     span = times[right] - times[left]
-    # Clipped for the points that snap to a sample instead, and may lie outside the two: nobody uses those values.
+    # Clipped for the points that snap to a sample instead, and may lie outside the two: those values are not used.
     share = np.clip((points - times[left]) / np.where(span > 0, span, 1.0), 0, 1).astype(np.float32)[:, np.newaxis]
     # Not low + share * (high - low): that difference can overflow where both values are finite.
     between: Float32 = values[left] * (1 - share) + values[right] * share

@@ -20,7 +20,7 @@ of 0 nothing is held back and a window is ready with its last sample; otherwise 
 come, and every window is `lateness_s` later.
 
 Clocks that jump: a reading more than `max_jump_s` away from its key's time waits for a second one that agrees with it.
-If one does, the key starts anew at that time (a board without a battery clock booted, a device came back); if the old
+If one does, the key restarts at that time (a board without a battery clock booted, a device came back); if the old
 time goes on, the lone reading is dropped. So one absurd stamp cannot make every later reading late.
 """
 
@@ -78,7 +78,7 @@ class _Key:
 
 
 class KeyState(NamedTuple):
-    """What goes on for a key after a restart; see `_Key`."""
+    """State of a key that a restart continues; see `_Key`."""
 
     name: str
     newest: float
@@ -176,7 +176,7 @@ class Windower:
     # -- over a restart ----------------------------------------------------------------------------------------------
 
     def state(self) -> list[KeyState]:
-        """All that `restore` needs to go on as if nothing had happened; views, to be encoded at once."""
+        """Return all that `restore` needs to go on as if nothing had happened; views, to be encoded at once."""
         return [
             KeyState(
                 name,
@@ -266,7 +266,7 @@ class Windower:
         return False
 
     def _restart(self, state: _Key, block: tuple[Float64, Float32]) -> None:
-        """Begin the key anew at another time, with a block that waits to be used."""
+        """Restart the key at another time, with a block that waits to be used."""
         self._metrics.counts["clock_jumps_total"] += 1
         if state.pending:
             self._metrics.dropped["bad_time"] += sum(len(times) for times, _ in state.pending)
@@ -340,7 +340,7 @@ class Windower:
 
     def _end(self, name: str, segment: Segment, windows: list[Window], received: float) -> None:
         """Cut what is left, where grid points were still waiting for a sample."""
-        self._grid.settle(segment)
+        self._grid.end(segment)
         self._cut(name, segment, windows, received)
 
     # -- rule 5 ------------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class Windower:
 
 
 def _stamps(reading: Reading, period: float) -> Float64:
-    """One stamp per sample."""
+    """Return one stamp per sample."""
     t = reading.t
     if isinstance(t, np.ndarray):
         return t.astype(np.float64, copy=False)
@@ -367,7 +367,7 @@ def _stamps(reading: Reading, period: float) -> Float64:
 
 
 def cut_recording(contract: InputContract, key: str, t: float | Float64, values: Float32) -> Sequence[Window]:
-    """All windows of one recording: what training and evaluation use, so that they see what a device sees."""
+    """Cut all windows of one recording, as training and evaluation do, so that they see what a device sees."""
     windower = Windower(contract)
     windows = windower.push([Reading(key, t, values)])
     windows.extend(windower.flush())

@@ -179,7 +179,7 @@ def test_what_is_left_to_the_processor_is_warned_about_and_stands_in_the_name(
     with caplog.at_level(logging.WARNING):
         engine = load(choice, model_for(choice)[0], OPTIONS)
     assert engine.name.endswith(" on CUDAExecutionProvider (5 of 7 nodes)")
-    assert "2 of 7 nodes run on the CPU beside CUDAExecutionProvider: Conv" in caplog.text
+    assert "left nodes to the CPU: count=2 of=7 beside=CUDAExecutionProvider kinds=Conv" in caplog.text
 
 
 def test_a_read_only_disk_costs_the_cache_and_nothing_else(

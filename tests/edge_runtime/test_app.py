@@ -208,13 +208,13 @@ def test_a_full_disk_at_the_start_costs_hard_cases_and_no_answers(
     assert len(found) == app.metrics.counts["hard_total"] == app.metrics.dropped["outbox_error"] > 0
     assert {(answer["route"], answer["hard"]) for answer in found} == {("local", True)}, "nothing promised"
     assert app.metrics.gauges["outbox_accepting"] == 0.0
-    assert caplog.text.count("hard cases are dropped and counted until the disk takes them") == 1
+    assert caplog.text.count("outbox: stopped accepting hard cases") == 1
 
 
 def test_once_the_disk_is_well_it_goes_on_where_the_run_before_was(
     folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Backlog and budget both. Mutation that this finds: `App._open_outbox` that does not recall the budget."""
+    """Backlog and budget both. Mutation that this finds: `App._open_outbox` that does not load the budget."""
     first = App(config(folder, cloud=silent_cloud.url, drain=0.5), model=loaded(folder / "watch.edge", "onnx-fp32"))
     first.run()
     left = first.budget.state()["calls"]
@@ -262,7 +262,7 @@ def test_a_path_that_no_disk_can_mend_ends_it(folder: Path, silent_cloud: Silent
         app.run()
 
 
-def test_what_was_spent_is_remembered_over_a_restart(folder: Path, silent_cloud: SilentCloud) -> None:
+def test_what_was_spent_is_kept_over_a_restart(folder: Path, silent_cloud: SilentCloud) -> None:
     settings = config(folder, cloud=silent_cloud.url, drain=0.5)
     began = time.monotonic()
     first = App(settings, model=loaded(folder / "watch.edge", "onnx-fp32"))

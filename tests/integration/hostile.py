@@ -236,7 +236,7 @@ def fuzz(site: Site, rng: random.Random, count: int, *, every: int = 500) -> tup
                 process.kill()
                 process = site.run()
         said = "".join(path.read_text("utf-8", "replace") for path in site.folder.glob("*.err")).splitlines()
-        assert any("fetching watch/9" in line for line in said), "nothing was followed"
+        assert any("began to fetch: model=watch/9" in line for line in said), "nothing was followed"
         assert [line for line in said if "unexpected error" in line or "internal_error" in line] == []
         return answered, end(process)
     finally:

@@ -184,7 +184,7 @@ def test_a_recording_of_which_no_row_is_used_is_named(bundle: Path, tmp_path: Pa
     assert "reason=malformed" in alone.err
     beside = command("replay", bundle, "good.jsonl", "bad.jsonl", "--out", "answers.jsonl", cwd=tmp_path)
     assert beside.code == LOST
-    assert "no row of bad.jsonl was used: refused=40" in beside.err
+    assert "recording: used no row: path=bad.jsonl refused=40" in beside.err
     assert predictions(tmp_path / "answers.jsonl")
     fine = command("replay", bundle, "good.jsonl", "--out", "answers.jsonl", cwd=tmp_path)
     assert (fine.code, "WARNING" in fine.err) == (0, False), fine.err

@@ -37,7 +37,7 @@ def test_three_unsigned_messages_end_nothing(site: Site) -> None:
             site.publisher.publish(ANNOUNCED, site.announce(chunks="$share"), 1)
             site.publisher.publish("evil/t/0", b"x", 1)
             site.publisher.flush()
-            until(lambda: process.err.count("announcement refused") >= 3, lambda: process.err)
+            until(lambda: process.err.count("update: refused: what=announcement") >= 3, lambda: process.err)
             site.answered(process)
             figures = end(process)
         dropped = figures["dropped"]
@@ -45,7 +45,7 @@ def test_three_unsigned_messages_end_nothing(site: Site) -> None:
         assert dropped["update_announcement_signature"] == 2
         assert dropped["update_announcement"] == 1
         assert "unexpected_topic" not in dropped, "no filter was asked for"
-        assert "fetching" not in process.err
+        assert "began to fetch" not in process.err
         assert figures["counts"].get("side_channel_errors_total", 0) == 0
 
 
@@ -61,7 +61,7 @@ def test_thousands_of_announcements_are_bounded_in_filters_threads_and_log(site:
         assert threads < 20
         figures = end(process)
     assert figures["dropped"]["update_flood"] > 3000
-    assert process.err.count("fetching watch/9") < 100
+    assert process.err.count("began to fetch: model=watch/9") < 100
     assert len(process.err.splitlines()) < 200
     with site.run() as process:  # the filters of the last life are gone from the session
         for i in range(2000):

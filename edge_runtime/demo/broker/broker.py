@@ -1,6 +1,6 @@
 """An embedded MQTT broker, **for the demo and for tests only**; in production run mosquitto or another real broker.
 
-It spares whoever tries this package the installation of a server, and gives the tests one that starts in a
+It spares a first try of this package the installation of a server, and gives the tests one that starts in a
 millisecond. It speaks MQTT 3.1.1 and 5 in one thread over one selector, and needs nothing beyond this package.
 It listens on 127.0.0.1 unless told otherwise, without TLS, and keeps everything in memory.
 
@@ -40,7 +40,7 @@ _SWEEP_EVERY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStats:
-    """What the broker has done so far, and what it holds now. Counts are of messages unless said otherwise."""
+    """Counts of what the broker did and holds; of messages unless a name says otherwise."""
 
     clients: int
     sessions: int
@@ -123,7 +123,7 @@ class Broker:
         self._stopping = False
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._thread = threading.Thread(target=self._run, args=(listener,), name="embedded-mqtt-broker", daemon=True)
-        _log.warning("embedded MQTT broker (for demo and tests only) listens on %s", self.url)
+        _log.warning("broker: started the embedded one, for demo and tests only: url=%s", self.url)
         self._thread.start()
         return self
 
@@ -191,7 +191,7 @@ class Broker:
         try:
             sock, _ = listener.accept()
         except OSError as error:  # gone again, or no file descriptors left
-            _log.warning("a client could not be let in: %s", error)
+            _log.warning("broker: could not accept a client: error=%s", error)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

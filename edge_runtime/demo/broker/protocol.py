@@ -1,4 +1,4 @@
-"""What the embedded broker does with packets; no sockets here, so that a test can drive it byte by byte.
+"""Protocol of the embedded broker: packets in and out, without sockets, so that a test can drive it byte by byte.
 
 Known limits, all of them stated in `edge_runtime.demo.broker.broker`.
 
@@ -80,7 +80,7 @@ _KEEP_ALIVE_GRACE: Final = 1.5  # MQTT-3.1.2-22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """How the embedded broker listens and what it allows.
+    """Settings of the embedded broker: address and limits.
 
     Raises:
         ValueError: a value makes no sense.
@@ -123,7 +123,7 @@ class Client:
     Attributes:
         outgoing: encoded packets to write next.
         closing: nothing more is read, and the connection ends when `outgoing` is written.
-        unsent_bytes: what the connection could not take yet; kept by whoever owns the socket.
+        unsent_bytes: what the connection could not take yet; kept by the owner of the socket.
     """
 
     def __init__(self, max_packet_bytes: int, now: float, wake: Callable[[Client], None]) -> None:

@@ -1,4 +1,4 @@
-"""What the embedded broker keeps for a client: its subscriptions, what is on the way to it, and what waits.
+"""Session of a client: its subscriptions, the messages on their way to it, and those that wait.
 
 Source: MQTT 5 sections 4.1 (session state), 4.3 (quality of service), 4.4 (delivery retry) and 4.9 (flow control).
 """
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """What the broker counts, for `Broker.stats`."""
+    """Counters of the broker, for `Broker.stats`."""
 
     received: int = 0
     sent: int = 0
@@ -52,7 +52,7 @@ class Counters:
 
 
 class Outlet(NamedTuple):
-    """How a session reaches its client while that is connected."""
+    """Connection to the client of a session."""
 
     send: Callable[[bytes], None]
     is_slow: Callable[[], bool]
@@ -62,7 +62,7 @@ class Outlet(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Delivery:
+class _Outbound:
     """A message above QoS 0 for one client."""
 
     message: Message
@@ -89,8 +89,8 @@ class Session:
         self.expires_at: float | None = None  # monotonic seconds; None while connected or for ever
         self._max_queued = max_queued
         self._counters = counters
-        self._in_flight: dict[int, _Delivery] = {}  # in the order of sending
-        self._waiting: deque[_Delivery] = deque()
+        self._in_flight: dict[int, _Outbound] = {}  # in the order of sending
+        self._waiting: deque[_Outbound] = deque()
         self._last_packet_id = 0
 
     @property
@@ -119,7 +119,7 @@ class Session:
     def deliver(self, message: Message, grant: Grant, *, retain: bool) -> None:
         """Send a message, or keep it for later as far as its QoS and the limits allow."""
         qos = min(message.qos, grant.qos)
-        delivery = _Delivery(message, qos, retain, grant.identifiers)
+        delivery = _Outbound(message, qos, retain, grant.identifiers)
         outlet = self.outlet
         if not qos:
             if outlet is None:
@@ -151,7 +151,7 @@ class Session:
             outlet.send(encode_ack(PUBREL, (packet_id,)))
             return
         if delivery is None or (kind == PUBACK) != (delivery.qos == 1) or (kind == PUBCOMP and not delivery.released):
-            return  # a repetition of what is settled already
+            return  # a repetition of what is acknowledged already
         del self._in_flight[packet_id]
         self._send_waiting()
 
@@ -168,7 +168,7 @@ class Session:
         while outlet is not None and self._waiting and len(self._in_flight) < outlet.receive_maximum:
             self._transmit(outlet, self._next_packet_id(), self._waiting.popleft())
 
-    def _transmit(self, outlet: Outlet, packet_id: int, delivery: _Delivery, *, dup: bool = False) -> None:
+    def _transmit(self, outlet: Outlet, packet_id: int, delivery: _Outbound, *, dup: bool = False) -> None:
         message = delivery.message
         properties = b""
         if outlet.version == V5:

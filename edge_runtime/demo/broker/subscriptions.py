@@ -1,4 +1,4 @@
-"""Who gets a message: a tree of topic filters, shared groups included, with a memo of recent topics.
+"""Subscription tree: finds the subscribers of a topic, shared groups included, with a memo of recent topics.
 
 Source: MQTT 5 sections 4.7 (filters), 4.8.2 (shared subscriptions) and 3.3.4 (overlapping subscriptions).
 """
@@ -12,11 +12,11 @@ from edge_runtime.mqtt.topics import parse_shared_subscription
 
 S = TypeVar("S", bound=Hashable)
 
-_MAX_REMEMBERED: Final = 16_384
+_MAX_MEMO: Final = 16_384
 
 
 class Grant(NamedTuple):
-    """What was granted to one subscription."""
+    """Grant of one subscription."""
 
     qos: int
     no_local: bool = False
@@ -32,7 +32,7 @@ class SharedGroup(Generic[S]):
         self._turn = 0
 
     def in_turn(self) -> Iterator[tuple[S, Grant]]:
-        """All members once, beginning behind the one that began last time."""
+        """Yield all members once, beginning behind the one that began last time."""
         members = list(self.members.items())
         self._turn = (self._turn + 1) % len(members)
         yield from members[self._turn :]
@@ -40,7 +40,7 @@ class SharedGroup(Generic[S]):
 
 
 class Matches(NamedTuple, Generic[S]):
-    """Who gets a topic: each subscriber once, and one member of each group."""
+    """Matches of a topic: each subscriber once, and the groups, of which one member gets it."""
 
     direct: tuple[tuple[S, Grant], ...]
     groups: tuple[SharedGroup[S], ...]
@@ -65,7 +65,7 @@ class SubscriptionTree(Generic[S]):
 
     def __init__(self) -> None:
         self._root: _Node[S] = _Node()
-        self._remembered: dict[bytes, Matches[S]] = {}
+        self._memo: dict[bytes, Matches[S]] = {}
 
     def add(self, subscriber: S, topic_filter: bytes, grant: Grant) -> bool:
         """Add or replace a subscription; the filter may be ``$share/group/filter`` and must be valid.
@@ -73,7 +73,7 @@ class SubscriptionTree(Generic[S]):
         Returns:
             Whether it is new.
         """
-        self._remembered.clear()
+        self._memo.clear()
         shared = parse_shared_subscription(topic_filter)
         node = self._root
         for level in (shared[1] if shared else topic_filter).split(b"/"):
@@ -84,8 +84,8 @@ class SubscriptionTree(Generic[S]):
         return is_new
 
     def remove(self, subscriber: S, topic_filter: bytes) -> bool:
-        """Remove a subscription and every node that nobody needs any more; returns whether it was there."""
-        self._remembered.clear()
+        """Remove a subscription and every empty node; return whether it was there."""
+        self._memo.clear()
         shared = parse_shared_subscription(topic_filter)
         levels = (shared[1] if shared else topic_filter).split(b"/")
         path = [self._root]
@@ -114,12 +114,12 @@ class SubscriptionTree(Generic[S]):
         Where several filters of one subscriber match, it is named once, with the highest QoS among them and all their
         identifiers (sections 3.3.4 and MQTT-3.3.5-1).
         """
-        found = self._remembered.get(topic)
+        found = self._memo.get(topic)
         if found is None:
             found = self._search(topic)
-            if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[topic] = found
+            if len(self._memo) >= _MAX_MEMO:
+                self._memo.clear()
+            self._memo[topic] = found
         return found
 
     def _search(self, topic: bytes) -> Matches[S]:

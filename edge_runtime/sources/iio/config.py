@@ -1,4 +1,4 @@
-"""Which sensor of Industrial I/O is read, and how."""
+"""Settings of an Industrial I/O sensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IioConfig:
-    """Which sensor, which of its channels, and how it is read."""
+    """Settings of a sensor: its device, its channels, its rate and its trigger."""
 
     type: Literal["iio"] = "iio"
     device: str

@@ -1,4 +1,4 @@
-"""How Industrial I/O lays out and measures: records of the character device, and the units of channel types.
+"""Records of an Industrial I/O character device, and the units of channel types.
 
 Sources, kernel documentation: ``ABI/testing/sysfs-bus-iio`` (units, ``scan_elements/*_type``),
 ``driver-api/iio/buffers.rst`` and ``iio/iio_devbuf.rst`` (records); for their alignment ``iio_compute_scan_bytes`` in
@@ -61,7 +61,7 @@ def factor_between(given: str, wanted: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ScanElement:
-    """How one channel lies in a record: ``[be|le]:[s|u]bits/storagebits[Xrepeat][>>shift]``."""
+    """Layout of one channel in a record: ``[be|le]:[s|u]bits/storagebits[Xrepeat][>>shift]``."""
 
     big_endian: bool
     signed: bool

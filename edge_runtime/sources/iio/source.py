@@ -28,7 +28,7 @@ IN_FLIGHT: Final = 64
 """Deliveries that may wait for their `done`; while they do, samples are counted as ``overrun`` and left out."""
 
 RESYNC_S: Final = 0.5
-"""Stamps of a clock other than the wall clock that are off by more than this are aligned with it anew."""
+"""Stamps of a clock other than the wall clock that are off by more than this are realigned with it."""
 
 _HINT: Final = (
     "let a udev rule give the files to a group of this user (docs/sources.md has one), or run the service in that group"
@@ -216,6 +216,6 @@ class IioSource(DeviceStream):
 
 
 def _narrow(values: npt.NDArray[np.float64]) -> Float32:
-    """As float32; what does not fit becomes infinite, and is refused later."""
+    """Convert to float32; what does not fit becomes infinite, and is refused later."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)

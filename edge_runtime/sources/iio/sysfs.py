@@ -205,16 +205,7 @@ class Sensor:
         path = next((path for path in paths if path.exists()), None)
         wanted = self._config.rate_hz
         if path is not None and wanted:
-            try:
-                path.write_text(f"{wanted:g}\n", encoding="ascii")
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                offers = read_text(path.with_name(path.name + "_available"))
-                raise ConfigError(
-                    f"{self._source}: {self._config.device} does not sample at {wanted:g} Hz"
-                    + (f"; it offers: {offers}" if offers else "")
-                ) from error
+            self._write_rate(path, wanted)
         rate = wanted or self._contract.rate_hz
         if buffered and path is not None:
             with contextlib.suppress(ValueError):
@@ -222,6 +213,18 @@ class Sensor:
         if not buffered and rate > MAX_POLL_HZ:
             raise ConfigError(f"{self._source}: polling at {rate:g} Hz is more than {MAX_POLL_HZ:g}; set rate_hz lower")
         return rate
+
+    def _write_rate(self, path: Path, wanted: float) -> None:
+        try:
+            path.write_text(f"{wanted:g}\n", encoding="ascii")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            offers = read_text(path.with_name(path.name + "_available"))
+            raise ConfigError(
+                f"{self._source}: {self._config.device} does not sample at {wanted:g} Hz"
+                + (f"; it offers: {offers}" if offers else "")
+            ) from error
 
     # -- buffer ------------------------------------------------------------------------------------------------------
 

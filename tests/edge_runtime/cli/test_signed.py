@@ -110,7 +110,7 @@ def test_run_runs_what_is_trusted(
     [
         ("unsigned", "", "unsigned.edge: it is not signed; sign it (docs/signing.md), or allow"),
         ("unsigned", TRUSTED, "unsigned.edge: it is not signed"),
-        ("signed", "", "which is not trusted; trusted: none; name the public key of whoever signs"),
+        ("signed", "", "which is not trusted; trusted: none; name the signer's public key"),
         ("signed", STRANGER, "which is not trusted; trusted: other.pub.pem"),
     ],
 )

@@ -57,13 +57,13 @@ def test_it_measures_remembers_and_forgets(bundle: Path, capsys: pytest.CaptureF
     assert re.search(r"^run takes (tflite-int8|onnx-fp32) on ", text, re.MULTILINE)
     assert "tflite-int8  litert" in text
     file = bundle.with_name("tiny.edge.tuned.json")
-    assert f"remembered in {file}" in text
+    assert f"saved in {file}" in text
     assert file.exists()
     assert main(["tune", str(bundle), "--forget", "--json"]) == 0
     assert orjson.loads(capsys.readouterr().out) == {"forgotten": True, "file": str(file)}
     assert not file.exists()
     assert main(["tune", str(bundle), "--forget"]) == 0
-    assert "nothing was remembered" in capsys.readouterr().out
+    assert "nothing was saved" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
     assert main(["tune", str(bundle), "--threads", "1", "--json"]) == 0
     out, err = capsys.readouterr()
     found = orjson.loads(out)
-    assert found["remembered"] is None
+    assert found["saved"] is None
     assert found["choice"]["variant"] in {"onnx-fp32", "tflite-int8"}
     assert {one["variant"] for one in found["figures"]} == {"onnx-fp32", "tflite-int8"}
     assert f'variant = "{found["choice"]["variant"]}"' in err
@@ -86,7 +86,7 @@ def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
 def test_another_file_may_remember(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "here.json"
     assert main(["tune", str(bundle), "--threads", "1", "--file", str(file), "--json"]) == 0
-    assert orjson.loads(capsys.readouterr().out)["remembered"] == str(file)
+    assert orjson.loads(capsys.readouterr().out)["saved"] == str(file)
     assert file.exists()
     assert not bundle.with_name("tiny.edge.tuned.json").exists()
 

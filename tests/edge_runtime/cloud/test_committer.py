@@ -2,7 +2,7 @@
 
 Each failure is injected under the outbox, by the factory that its connections come from. Mutations that were seen to
 fail here: `Committer.look` that never tries again; one that tries at every call; one that tries by reading only;
-`Committer.put` that tries on while it fails; `Committer.ack` that forgets what could not be taken out; `recall` that
+`Committer.put` that tries on while it fails; `Committer.ack` that forgets what could not be removed; `load_state` that
 gives up.
 """
 
@@ -196,7 +196,7 @@ def test_a_value_that_cannot_be_kept_costs_no_more_than_the_value(
     bench.start()
     bench.break_it(FULL)
     bench.committer.save_state("budget", b"1")
-    assert "the budget could not be saved" in caplog.text
+    assert "could not save state: name=budget" in caplog.text
     assert bench.committer.failure_reason == ""
     bench.faults.clear()
     bench.committer.save_state("budget", b"2")

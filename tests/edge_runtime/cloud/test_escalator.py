@@ -77,7 +77,7 @@ class Rig:
             assert time.monotonic() < end, f"timed out; {self.outbox.counts()}, {self.metrics.snapshot()['counts']}"
             self.loop.iterate(0.02)
 
-    def settled(self) -> bool:
+    def acked(self) -> bool:
         counts = self.outbox.counts()
         assert counts.balances()
         return counts.accepted > 0 and counts.queued == 0 and self.escalator.drained()
@@ -107,7 +107,7 @@ def test_every_hard_case_gets_its_correction_with_the_same_id(rig: Rig) -> None:
     rig.escalator.start()
     for i in range(40):
         rig.escalator.submit([case(i)], lambda i=i: committed.append(i))  # type: ignore[misc]
-    rig.until(lambda: len(committed) == 40 and rig.settled())
+    rig.until(lambda: len(committed) == 40 and rig.acked())
     assert committed == list(range(40))
     assert sorted(c.id for c in rig.corrections) == sorted(f"k@{i}" for i in range(40))
     c = rig.corrections[0]
@@ -148,7 +148,7 @@ def test_a_cloud_that_is_away_delays_and_loses_nothing(rig: Rig) -> None:
     assert rig.outbox.counts().queued == 20
     assert rig.metrics.gauges["cloud_reachable"] == 0
     rig.cloud.down = False
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert len({c.id for c in rig.corrections}) == 20
     assert rig.metrics.gauges["cloud_reachable"] == 1
 
@@ -161,7 +161,7 @@ def test_late_answers_are_published_and_marked(tmp_path: Path) -> None:
     rig.until(lambda: rig.metrics.counts["cloud_failures_total"])
     time.sleep(0.1)
     rig.cloud.down = False
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert [c.late for c in rig.corrections] == [True]
     assert rig.corrections[0].latency_ms >= 100
     assert rig.metrics.counts["late_total"] == 1
@@ -177,7 +177,7 @@ def test_one_bad_row_goes_to_the_dead_letters_and_blocks_nobody(rig: Rig) -> Non
     rig.cloud.answer = picky
     rig.escalator.submit([case(i) for i in range(10, 20)], None)
     rig.escalator.start()
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert sorted(c.id for c in rig.corrections) == [f"k@{i}" for i in range(10, 20) if i != 13]
     counts = rig.outbox.counts()
     assert (counts.dead, counts.delivered) == (1, 9)
@@ -201,14 +201,14 @@ def test_nonsense_from_the_cloud_is_never_published(tmp_path: Path, nonsense: di
     rig.escalator.submit([case(1)], None)
     others = 0
 
-    def dead() -> bool:
+    def is_dead() -> bool:
         nonlocal others
         others += 1
         rig.escalator.submit([case(100 + others)], None)
         return rig.outbox.counts().dead == 1
 
-    rig.until(dead)
-    rig.until(rig.settled)
+    rig.until(is_dead)
+    rig.until(rig.acked)
     assert sorted(c.id for c in rig.corrections) == sorted(f"k@{100 + i}" for i in range(1, others + 1))
     rig.close()
 
@@ -222,7 +222,7 @@ def test_nonsense_to_every_question_is_not_the_cases_fault(tmp_path: Path) -> No
     assert rig.outbox.counts().queued == 3
     assert rig.metrics.gauges["cloud_reachable"] == 0
     rig.cloud.answer = high
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert len(rig.corrections) == 3
     rig.close()
 
@@ -230,7 +230,7 @@ def test_nonsense_to_every_question_is_not_the_cases_fault(tmp_path: Path) -> No
 def test_a_model_that_was_replaced_is_looked_at_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.escalator.start()
     rig.escalator.submit([case(1)], None)
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     rig.cloud.input_shape = (-1, 2, 99)
 
     def refuse(_tensor: Array) -> dict[str, Array]:
@@ -242,7 +242,7 @@ def test_a_model_that_was_replaced_is_looked_at_again(rig: Rig, caplog: pytest.L
     rig.until(lambda: "do not fit" in caplog.text)
     assert rig.outbox.counts().dead <= 1
     rig.cloud.input_shape, rig.cloud.answer = (-1, 2, 8), high
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert len(rig.corrections) + rig.outbox.counts().dead == 7
 
 
@@ -251,7 +251,7 @@ def test_logits_become_probabilities(tmp_path: Path) -> None:
     rig.cloud.answer = lambda _: {"p": np.array([[0.0, np.log(3)]], np.float32)}
     rig.escalator.start()
     rig.escalator.submit([case(1)], None)
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert rig.corrections[0].scores == pytest.approx([0.25, 0.75], abs=1e-6)
     rig.close()
 
@@ -263,7 +263,7 @@ def test_a_model_that_does_not_fit_keeps_the_cases_and_says_so(rig: Rig, caplog:
     rig.until(lambda: "do not fit" in caplog.text)
     assert rig.outbox.counts().queued == 1
     rig.cloud.input_shape = (-1, 2, 8)
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert len(rig.corrections) == 1
 
 
@@ -271,7 +271,7 @@ def test_a_missing_model_is_not_the_cases_fault(rig: Rig) -> None:
     rig.cloud.errors = [CloudRejected("unknown model", 404)] * 2
     rig.escalator.start()
     rig.escalator.submit([case(1)], None)
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert rig.outbox.counts().dead == 0
     assert len(rig.corrections) == 1
 
@@ -285,16 +285,16 @@ def test_a_crash_between_answer_and_publishing_asks_again_with_the_same_id(tmp_p
     first.close(0.1)
     second = Rig(tmp_path / "outbox.db")
     second.escalator.start()
-    second.until(second.settled)
+    second.until(second.acked)
     assert [c.id for c in first.corrections + second.corrections] == ["k@5", "k@5"]
     assert second.outbox.counts().accepted == 1
     second.close()
 
 
-def test_a_case_stored_for_another_bundle_is_buried_not_sent(rig: Rig) -> None:
+def test_a_case_stored_for_another_bundle_goes_to_the_dead_letters_unsent(rig: Rig) -> None:
     rig.escalator.submit([case(1, shape=(2, 5)), case(2)], None)
     rig.escalator.start()
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert [c.id for c in rig.corrections] == ["k@2"]
     assert rig.outbox.counts().dead == 1
 
@@ -353,7 +353,7 @@ def test_it_begins_without_an_outbox_and_takes_up_what_waits_when_there_is_one(
     rig.until(lambda: len(rig.corrections) == 2 and len(said) == 2)
     assert said[1] == ""
     rig.escalator.submit([case(4)], None)
-    rig.until(lambda: len(rig.corrections) == 3 and rig.settled())
+    rig.until(lambda: len(rig.corrections) == 3 and rig.acked())
     assert sorted(c.id for c in rig.corrections) == ["k@1", "k@2", "k@4"]
     assert rig.metrics.dropped["outbox_error"] == 1
     rig.close()
@@ -407,7 +407,7 @@ def test_answered_cases_leave_once_the_disk_takes_it_and_are_not_asked_again(
     rig.until(lambda: len(calls) >= 3)
     assert rig.outbox.counts().queued == 2
     monkeypatch.undo()
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert rig.outbox.counts().delivered == 2
     assert sorted(c.id for c in rig.corrections) == ["k@1", "k@2"]
 
@@ -426,7 +426,7 @@ def test_cases_whose_failure_could_not_be_written_down_are_asked_again(
     rig.escalator.start()
     rig.until(lambda: calls)
     monkeypatch.undo()
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert [c.id for c in rig.corrections] == (["k@1"] if name == "retry" else [])
     assert rig.outbox.counts().dead == (name == "move_to_dead_letters")
 
@@ -464,7 +464,7 @@ def test_a_full_outbox_refuses_and_every_case_is_accounted_for(tmp_path: Path) -
 def test_audits_count_agreement(rig: Rig) -> None:
     rig.escalator.start()
     rig.escalator.submit([case(1, audit=True)], None)
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert not rig.corrections[0].hard
     assert rig.metrics.counts["audit_agreed_total"] == 0  # the device said low, the cloud says high
 
@@ -529,7 +529,7 @@ def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.Mon
     rig.cloud.answer = picky
     rig.escalator.submit([case(i) for i in range(12, 15)], None)
     rig.escalator.start()
-    rig.until(lambda: rig.settled() and rig.outbox.counts().dead == 1)
+    rig.until(lambda: rig.acked() and rig.outbox.counts().dead == 1)
     rig.cloud.answer = high
     answers: list[int] = []
     clock = SystemClock()
@@ -540,7 +540,7 @@ def test_an_operator_is_heard_while_cases_flow(rig: Rig, monkeypatch: pytest.Mon
     rig.until(lambda: len(rig.corrections) == 3)
     command.join()
     assert answers == [1]
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert rig.outbox.counts().dead == 0
 
 
@@ -549,7 +549,7 @@ def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_a
     rig = Rig(tmp_path / "outbox.db")
     rig.escalator.start()
     rig.escalator.submit([case(0)], None)
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     asked: list[int] = []
 
     def refuse(tensor: Array) -> dict[str, Array]:
@@ -569,7 +569,7 @@ def test_a_server_that_refuses_everything_costs_no_case_and_is_probed_with_one_a
     rig.until(lambda: len(asked) >= 20)
     assert rig.outbox.counts().dead == 0
     rig.cloud.answer = high
-    rig.until(rig.settled)
+    rig.until(rig.acked)
     assert (rig.outbox.counts().delivered, rig.finals) == (41, [])
     rig.close()
 
@@ -584,7 +584,7 @@ def test_every_case_that_ends_without_a_correction_is_closed_by_a_final_message(
     rig.cloud.answer = picky
     rig.escalator.start()
     rig.escalator.submit([case(i) for i in range(6)], None)
-    rig.until(lambda: rig.finals and rig.settled())
+    rig.until(lambda: rig.finals and rig.acked())
     (final,) = rig.finals
     assert (final.id, final.key, final.start, final.end) == ("k@3", "k", 3.0, 3.4)
     assert (final.label, final.confidence, final.scores) == ("low", 0.6, [0.6, 0.4])
@@ -606,7 +606,7 @@ def test_a_final_message_is_published_again_after_a_crash_and_not_after_it_was_s
         rig = Rig(tmp_path / "outbox.db")
         rig.escalator.start()
         rig.escalator.submit([case(100 + wanted)], None)
-        rig.until(lambda rig=rig: rig.settled() and rig.outbox.unpublished == 0)  # type: ignore[misc]
+        rig.until(lambda rig=rig: rig.acked() and rig.outbox.unpublished == 0)  # type: ignore[misc]
         assert len(rig.finals) == wanted
         rig.close()
 
@@ -616,7 +616,7 @@ def test_a_repeat_of_a_case_that_was_answered_gets_the_same_answer_and_the_cloud
     first = Rig(tmp_path / "outbox.db")
     first.escalator.start()
     first.escalator.submit([case(1)], None)
-    first.until(first.settled)
+    first.until(first.acked)
     first.close()
     rig = Rig(tmp_path / "outbox.db")
     rig.escalator.start()

@@ -30,7 +30,7 @@ WORKED_OUT = {
 }
 """By file: reasons that stand in a variable."""
 
-REFUSALS = {"InputError", "_drop", "_settle", "_done_with", "refused", "forget", "_refuse"}
+REFUSALS = {"InputError", "_drop", "_finish", "_done_with", "refused", "forget", "_refuse"}
 
 READERS = {"codecs", "sources", "iio", "engines", "mqtt", "sinks", "recordings"}
 """Folders whose refusals end up in `Metrics.dropped`. HTTP and the server answer with theirs, the outbox has a
@@ -117,7 +117,7 @@ def test_names_that_are_worked_out_are_few_and_known() -> None:
         for path in sorted(PACKAGE.rglob("*.py"))
         if (number := counted(ast.parse(path.read_text("utf-8")))[1])
     }
-    # Those that are not in WORKED_OUT pass on what InputError, `_drop`, `_settle` and `forget` were given.
+    # Those that are not in WORKED_OUT pass on what InputError, `_drop`, `_finish` and `forget` were given.
     assert unclear == {
         "cloud/escalator.py": 1,
         "mqtt/inbound_queue.py": 1,

@@ -93,9 +93,9 @@ def test_readings_end_it_and_the_next_silence_has_to_be_longer(
         watched.deliver()
     assert watched.passed_on == 5
     warned = [record for record in caplog.records if record.levelname == "WARNING"]
-    ended = [message for message in caplog.messages if "readings again" in message]
+    ended = [message for message in caplog.messages if "readings came again" in message]
     assert len(warned) == 2, "at 30 and 60 s of the first silence alone"
-    assert ended == ["source: readings again from topics watch/+/imu of broker local, after 100 s"]
+    assert ended == ["source: readings came again from topics watch/+/imu of broker local: silent_s=100"]
     watched.wait(200)
     assert len(caplog.records) == 4
 

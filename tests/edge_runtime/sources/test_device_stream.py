@@ -99,7 +99,7 @@ def test_a_device_is_read_lost_and_opened_again_and_each_is_said_once(
     piped: Piped, caplog: pytest.LogCaptureFixture
 ) -> None:
     piped.open()
-    assert caplog.text.count("the pipe is not there; trying again") == 1
+    assert caplog.text.count("trying again until it works: reason=the pipe is not there") == 1
     piped.plug()
     piped.until(lambda: piped.bytes._fd >= 0)
     piped.send(b"\1\2")

@@ -108,7 +108,7 @@ def test_a_manager_that_goes_is_said_once_and_found_again(tmp_path: Path, caplog
     first.socket.close()
     notifier.alive()
     notifier.alive()
-    assert caplog.text.count("does not listen") == 1
+    assert caplog.text.count("could not notify") == 1
     path.unlink()
     second = Manager(str(path))
     notifier.alive()  # finds out that the old end is gone
@@ -123,7 +123,7 @@ def test_a_manager_that_does_not_read_does_not_hold_us_up(manager: Manager, capl
     notifier = SystemdNotifier(manager.address)
     for _ in range(5_000):
         notifier.alive()
-    assert caplog.text.count("does not listen") == 1
+    assert caplog.text.count("could not notify") == 1
     assert manager.heard()
     notifier.alive()
     assert manager.heard() == [["WATCHDOG=1"]]

@@ -45,7 +45,7 @@ def test_what_is_no_request_is_removed_with_a_line(
     (store.requests / "hold.json").write_bytes(data)
     assert requests(store) == []
     assert list(store.requests.iterdir()) == []
-    assert "is no request" in caplog.text
+    assert "removed an unreadable request" in caplog.text
 
 
 def test_a_request_that_others_may_have_written_is_removed(

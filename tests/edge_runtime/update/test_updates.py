@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_with_a_line_and_counted(
     assert list((folder / "updates/incoming").iterdir()) == []
     (line,) = [record.message for record in caplog.records if "refused: " in record.message]
     assert "\n" not in line
-    assert line.startswith("update: new.edge refused: ")
+    assert line.startswith("update: refused: what=new.edge reason=")
 
 
 def test_a_truncated_and_an_oversized_file_are_refused(factory: Factory, folder: Path) -> None:

@@ -55,8 +55,8 @@ def test_points_do_not_depend_on_how_samples_came_together(
     cuts = sorted(data.draw(st.sets(st.integers(1, len(times)), max_size=5)) - {len(times)})
     for begin, end in itertools.pairwise([0, *cuts, len(times)]):
         one.fill(in_pieces, times[begin:end], values[begin:end])
-    one.settle(at_once)
-    one.settle(in_pieces)
+    one.end(at_once)
+    one.end(in_pieces)
     assert at_once.filled == in_pieces.filled > 0
     np.testing.assert_array_equal(rows(at_once), rows(in_pieces))
 
@@ -98,5 +98,5 @@ def test_only_a_mean_waits_for_the_sample_after() -> None:
         segment = one.begin(float(times[0]))
         one.fill(segment, times, values)
         assert segment.filled == (2 if resample == "mean" else 3)
-        one.settle(segment)
+        one.end(segment)
         assert segment.filled == 3

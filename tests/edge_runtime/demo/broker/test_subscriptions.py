@@ -85,8 +85,8 @@ def test_overlapping_grants_are_merged() -> None:
 
 
 def test_remembered_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "_MAX_REMEMBERED", 10)
+    monkeypatch.setattr(subscriptions, "_MAX_MEMO", 10)
     tree: SubscriptionTree[str] = SubscriptionTree()
     for number in range(35):
         tree.match(b"%d" % number)
-    assert len(tree._remembered) <= 10
+    assert len(tree._memo) <= 10

@@ -105,7 +105,7 @@ def test_what_others_may_have_written_is_not_trusted(
     assert serve(outbox.path, outbox)
     assert not path.exists()
     assert outbox.counts().dead == 3
-    assert caplog.text.count("is not a request of this user's own") == 4
+    assert caplog.text.count("removed a request that is not this user's own") == 4
 
 
 @pytest.mark.parametrize(

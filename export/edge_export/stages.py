@@ -31,7 +31,7 @@ from edge_export.splits import Sets
 from edge_export.step_cache import Say, Steps
 from edge_export.training.compress import prune_student, train_rounded
 from edge_export.training.teacher_student import (
-    Lessons,
+    SoftLabels,
     Student,
     Task,
     Teacher,
@@ -116,13 +116,13 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
     front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
     check_networks(task, front, own_front)
     teacher = _teacher(task, front, steps, say, given)
-    lessons = Lessons(task, teacher)
-    student = fit_student(task, own_front, teacher, lessons, steps)
+    soft_labels = SoftLabels(task, teacher)
+    student = fit_student(task, own_front, teacher, soft_labels, steps)
     pruning = None
     if recipe.prune is not None:
-        student, pruning = prune_student(task, student, lessons, recipe.prune, steps)
+        student, pruning = prune_student(task, student, soft_labels, recipe.prune, steps)
     calibration = sets.train.x[spread(len(sets.train), recipe.quantise.calibration_windows)]
-    rounded = _rounded(task, student, lessons, calibration, steps)
+    rounded = _rounded(task, student, soft_labels, calibration, steps)
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
     if recipe.student.weights == "float16":
         fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
@@ -165,14 +165,14 @@ def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
 
 
 def _rounded(
-    task: Task, student: Student, lessons: Lessons, calibration: Float32, steps: Steps
+    task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: Steps
 ) -> Mapping[str, onnx.ModelProto] | None:
     """The student trained with its rounding, by type of activations; None where the recipe asks for none."""
     recipe = task.recipe.quantise
     if recipe.training is None:
         return None
     return train_rounded(
-        task, student, lessons, recipe.training, steps, calibration=calibration, weight_bits=recipe.weight_bits
+        task, student, soft_labels, recipe.training, steps, calibration=calibration, weight_bits=recipe.weight_bits
     ).graphs
 
 

@@ -114,7 +114,7 @@ class Student:
     blank: Callable[[], nn.Module]
 
 
-class Lessons:
+class SoftLabels:
     """What the teacher says of training windows, asked when somebody first wants to know.
 
     Args:
@@ -363,7 +363,7 @@ def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> di
     return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
 
 
-def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:
+def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: SoftLabels, steps: Steps) -> Student:
     """Train the device's network, behind its own front end, on the teacher's answers and the labels."""
     recipe, contract = task.recipe, task.contract
     student = recipe.student
@@ -374,9 +374,9 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons,
         )
 
     def make(folder: Path) -> None:
-        pool = lessons.pool
+        pool = soft_labels.pool
         start(recipe.seed)
-        trained = distil(network(), pool, lessons.distillation, student.training, seed=recipe.seed)
+        trained = distil(network(), pool, soft_labels.distillation, student.training, seed=recipe.seed)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {

@@ -31,7 +31,7 @@ from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import figures_on_test
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
-from edge_export.package.bundles import Shipment, write_bundles
+from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
 from edge_export.package.sign import SigningKey
 from edge_export.recipe.recipe import Recipe
@@ -111,7 +111,7 @@ def build(
         "machine": this_machine().label,
         "versions": versions,
     }
-    shipment = Shipment(
+    release = Release(
         variants={
             target: [shipped[source.name] for source in chosen.packed(target, recipe.variants)]
             for target in chosen.targets
@@ -122,7 +122,7 @@ def build(
         groups=sets.recordings.groups,
         versions=versions,
     )
-    figures["bundles"] = write_bundles(recipe, shipment, sets.validation, out, signer)
+    figures["bundles"] = write_bundles(recipe, release, sets.validation, out, signer)
     write_evaluation(out, sets.recordings.test, sets.test)
     say(f"built in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))

@@ -40,7 +40,7 @@ from edge_export.selection.choice import choose_files
 from edge_export.selection.timing import answers
 from edge_export.splits import Sets, read_sets
 from edge_export.stages import Models, make_models
-from edge_export.step_cache import Say, Steps, code_digest
+from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
@@ -80,7 +80,7 @@ def build(
     began = clock.monotonic()
     versions = {"edge-runtime": __version__, **{name: version(name) for name in PACKAGES}}
     # Another version of ours, or an edit, may compute something else by the same recipe.
-    steps = Steps(out / "cache", {**versions, "code": code_digest()}, say, clock)
+    steps = StepCache(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
     sets = read_sets(recipe, folders, say)
     models = make_models(recipe, sets, steps, say, teacher)

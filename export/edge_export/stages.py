@@ -28,7 +28,7 @@ from edge_export.selection.candidates import Candidates, Integers, candidates, i
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
 from edge_export.splits import Sets
-from edge_export.step_cache import Say, Steps
+from edge_export.step_cache import Say, StepCache
 from edge_export.training.compress import prune_student, train_rounded
 from edge_export.training.teacher_student import (
     SoftLabels,
@@ -90,7 +90,7 @@ class Models:
         }
 
 
-def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path | None = None) -> Models:
+def make_models(recipe: Recipe, sets: Sets, steps: StepCache, say: Say, given: Path | None = None) -> Models:
     """Train the teacher, and the student on its answers; prune, quantise and write the student.
 
     Args:
@@ -151,7 +151,7 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
     )
 
 
-def _teacher(task: Task, front: FrontEnd, steps: Steps, say: Say, given: Path | None) -> Teacher:
+def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Path | None) -> Teacher:
     if given is not None:
         return given_teacher(task, given, steps.folder / "asked")
     if task.recipe.teacher.given:
@@ -165,7 +165,7 @@ def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
 
 
 def _rounded(
-    task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: Steps
+    task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: StepCache
 ) -> Mapping[str, onnx.ModelProto] | None:
     """The student trained with its rounding, by type of activations; None where the recipe asks for none."""
     recipe = task.recipe.quantise

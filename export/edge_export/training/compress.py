@@ -20,7 +20,7 @@ from edge_export.quantize import Scheme
 from edge_export.quantize.qat import fake_quantized, harvest, write_learned
 from edge_export.recipe.recipe import PruneRecipe
 from edge_export.recipe.training_spec import Training
-from edge_export.step_cache import Steps
+from edge_export.step_cache import StepCache
 from edge_export.training.checkpoint import load_pruned, save_weights
 from edge_export.training.distill import distil
 from edge_export.training.loop import start
@@ -44,7 +44,7 @@ class Rounding:
 
 
 def prune_student(
-    task: Task, student: Student, soft_labels: SoftLabels, recipe: PruneRecipe, steps: Steps
+    task: Task, student: Student, soft_labels: SoftLabels, recipe: PruneRecipe, steps: StepCache
 ) -> tuple[Student, dict[str, Any]]:
     """Take channels out of the student, step by step, as far as validation groups allow.
 
@@ -104,7 +104,7 @@ def train_rounded(
     student: Student,
     soft_labels: SoftLabels,
     recipe: Training,
-    steps: Steps,
+    steps: StepCache,
     *,
     calibration: Float32,
     weight_bits: Any,

@@ -27,7 +27,7 @@ from edge_export.recipe.recipe import Recipe
 from edge_export.selection.candidates import Candidates, Integers, candidates, integers
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
-from edge_export.splits import Sets
+from edge_export.splits import Splits
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.compress import prune_student, train_rounded
 from edge_export.training.teacher_student import (
@@ -90,12 +90,12 @@ class Models:
         }
 
 
-def make_models(recipe: Recipe, sets: Sets, steps: StepCache, say: Say, given: Path | None = None) -> Models:
+def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, given: Path | None = None) -> Models:
     """Train the teacher, and the student on its answers; prune, quantise and write the student.
 
     Args:
         recipe: how.
-        sets: what is learnt from, and what decides.
+        splits: windows to train on, and to choose by.
         steps: keep what takes long.
         say: told what was reached.
         given: the teacher's file, where the recipe says that it is given.
@@ -108,11 +108,11 @@ def make_models(recipe: Recipe, sets: Sets, steps: StepCache, say: Say, given: P
     task = Task(
         recipe=recipe,
         contract=contract,
-        train=sets.recordings.train,
-        validation=sets.validation,
-        data=sets.digest,
+        train=splits.recordings.train,
+        validation=splits.validation,
+        data=splits.digest,
     )
-    seen = sets.train.x[spread(len(sets.train), FRONT_END_WINDOWS)]
+    seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
     front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
     check_networks(task, front, own_front)
     teacher = _teacher(task, front, steps, say, given)
@@ -121,7 +121,7 @@ def make_models(recipe: Recipe, sets: Sets, steps: StepCache, say: Say, given: P
     pruning = None
     if recipe.prune is not None:
         student, pruning = prune_student(task, student, soft_labels, recipe.prune, steps)
-    calibration = sets.train.x[spread(len(sets.train), recipe.quantise.calibration_windows)]
+    calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
     rounded = _rounded(task, student, soft_labels, calibration, steps)
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
     if recipe.student.weights == "float16":
@@ -129,16 +129,16 @@ def make_models(recipe: Recipe, sets: Sets, steps: StepCache, say: Say, given: P
     quantised = integers(
         fp32,
         calibration,
-        sets.validation.x,
-        lambda given: score(given, sets.validation.y, recipe.metric),
+        splits.validation.x,
+        lambda given: score(given, splits.validation.y, recipe.metric),
         recipe.quantise,
         max_drop=recipe.limits.max_accuracy_drop,
         learned=rounded,
     )
     floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
     say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
-    novelty = fit_novelty(sets.train, sets.validation) if recipe.gate.unfamiliar else None
-    temperature = fit_temperature(answers(_cloud(teacher, 1.0), sets.validation.contexts), sets.validation.y)
+    novelty = fit_novelty(splits.train, splits.validation) if recipe.gate.unfamiliar else None
+    temperature = fit_temperature(answers(_cloud(teacher, 1.0), splits.validation.contexts), splits.validation.y)
     return Models(
         teacher=teacher,
         cloud=_cloud(teacher, temperature),

@@ -115,7 +115,7 @@ class Student:
 
 
 class SoftLabels:
-    """What the teacher says of training windows, asked when somebody first wants to know.
+    """The teacher's answers to training windows, computed at their first use.
 
     Args:
         task: draws the windows.

@@ -1,4 +1,4 @@
-"""A recipe's recordings become training, validation and test windows, and what cannot be used is refused before anything is trained."""
+"""Recordings become training, validation and test windows; what cannot be used is refused before anything is trained."""
 
 from __future__ import annotations
 

@@ -104,13 +104,6 @@ def build(
         device=device,
         reference=REFERENCE,
         seed=recipe.seed,
-        splits.train,
-        shipped,
-        models.cloud,
-        gate.spec,
-        device=device,
-        reference=REFERENCE,
-        seed=recipe.seed,
     )
     figures: dict[str, Any] = {
         **_recipe_figures(recipe),

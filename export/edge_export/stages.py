@@ -24,7 +24,7 @@ from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.recipe import Recipe
-from edge_export.selection.candidates import Candidates, Integers, candidates, integers
+from edge_export.selection.candidates import Candidates, QuantizedStudent, candidates, quantize_student
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits
@@ -57,7 +57,7 @@ class Models:
         cloud: its file, at its temperature.
         cloud_temperature: fitted on validation groups.
         student: the float student's ONNX graph.
-        integers: the same quantised, and what was tried.
+        quantized: the same in integers, and what was tried.
         candidates: the student's files.
         size: of the student.
         pruning: what pruning did; None where the recipe asks for none.
@@ -67,7 +67,7 @@ class Models:
     cloud: VariantSource
     cloud_temperature: float
     student: onnx.ModelProto = field(repr=False)
-    integers: Integers
+    quantized: QuantizedStudent
     candidates: Candidates
     size: Mapping[str, int]
     pruning: Mapping[str, Any] | None
@@ -84,8 +84,8 @@ class Models:
             },
             "student": dict(self.size),
             "pruning": self.pruning,
-            "quantisation": _quantisation(self.integers),
-            "sensitivity": _sensitivity(self.integers),
+            "quantisation": _quantisation(self.quantized),
+            "sensitivity": _sensitivity(self.quantized),
             "left_out": dict(self.candidates.left_out),
         }
 
@@ -126,7 +126,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
     if recipe.student.weights == "float16":
         fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
-    quantised = integers(
+    quantised = quantize_student(
         fp32,
         calibration,
         splits.validation.x,
@@ -144,7 +144,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         cloud=_cloud(teacher, temperature),
         cloud_temperature=temperature,
         student=fp32,
-        integers=quantised,
+        quantized=quantised,
         candidates=candidates(fp32, quantised.graphs, novelty=novelty, mixed=bool(quantised.kept)),
         size=asdict(count(student.network, channels=channels, samples=samples)),
         pruning=pruning,
@@ -176,7 +176,7 @@ def _rounded(
     ).graphs
 
 
-def _quantisation(found: Integers) -> dict[str, Any]:
+def _quantisation(found: QuantizedStudent) -> dict[str, Any]:
     return {
         "ranges": found.ranges,
         "tried": dict(found.tried),
@@ -187,7 +187,7 @@ def _quantisation(found: Integers) -> dict[str, Any]:
     }
 
 
-def _sensitivity(found: Integers) -> list[dict[str, Any]]:
+def _sensitivity(found: QuantizedStudent) -> list[dict[str, Any]]:
     return [
         {
             "layer": layer.layer,

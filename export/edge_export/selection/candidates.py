@@ -44,7 +44,7 @@ LEARNED = "learned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Integers:
+class QuantizedStudent:
     """A student in integers, written for both types of activations.
 
     Attributes:
@@ -70,7 +70,7 @@ class Integers:
     in_float: Mapping[str, str] = field(default_factory=dict)
 
 
-def integers(
+def quantize_student(
     fp32: onnx.ModelProto,
     calibration: Float32,
     validation: Float32,
@@ -79,14 +79,14 @@ def integers(
     *,
     max_drop: float,
     learned: Mapping[str, onnx.ModelProto] | None = None,
-) -> Integers:
+) -> QuantizedStudent:
     """Quantise a float student in several ways and take the best.
 
     1. A way is one of the recipe's methods to find the ranges of activations, or training with the rounding.
     2. The best score on validation groups wins; of ways that score the same, the one whose answers are nearest to the
        float model's.
     3. Where it loses more than `max_drop` against float, and the recipe allows it, the best method's graph is written
-       with the most harmful layers in float. A graph with every layer in float is none: `Integers.graphs` is empty.
+       with the most harmful layers in float. With every layer in float, `QuantizedStudent.graphs` is empty.
 
     Args:
         fp32: answers windows with probabilities at temperature 1.
@@ -128,7 +128,7 @@ def integers(
         signed = write(prepared, ranges[best], replace(used, activations="int8"))
     net = Net(prepared)
     whole_float = {layer.name for layer in layers(net)} <= {one.layer for one in kept}
-    return Integers(
+    return QuantizedStudent(
         graphs={} if whole_float else {"uint8": clean(unsigned[best]), "int8": clean(signed)},
         ranges=best,
         tried={way: score for way, (score, _) in merits.items()},
@@ -263,7 +263,7 @@ def candidates(
 
     Args:
         fp32: answers windows with probabilities at temperature 1.
-        quantised: the same in integers, by type of activations, see `Integers.graphs`.
+        quantised: the same in integers, by type of activations, see `QuantizedStudent.graphs`.
         novelty: shrinks the logits of unfamiliar windows in all of them; None leaves them as they are.
         mixed: some of their layers are in float.
     """

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import orjson
-from edge_export.metrics import Judged, judge
+from edge_export.metrics import Evaluation, evaluate
 from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.onnx_graph.passes.minimise import slim
 from edge_export.package.pack import VariantSource
@@ -155,7 +155,7 @@ class Answers:
         sqnr_db: power of float's answers by power of the difference, dB; infinite where there is none.
     """
 
-    judged: Judged
+    judged: Evaluation
     sqnr_db: float
 
 
@@ -175,16 +175,16 @@ def ask(entries: Sequence[Entry], inputs: Inputs, network: Network) -> dict[str,
         judged = {name: _scores(name, inputs.unseen, y, expected) for name, y in found.items()}
     else:
         labels = expected.argmax(axis=1) if inputs.labels is None else inputs.labels
-        judged = {one.name: one for one in judge({n: np.nan_to_num(y) for n, y in found.items()}, labels)}
+        judged = {one.name: one for one in evaluate({n: np.nan_to_num(y) for n, y in found.items()}, labels)}
     return {name: Answers(judged=judged[name], sqnr_db=_sqnr(expected, y)) for name, y in found.items()}
 
 
-def _scores(name: str, x: Array, answers: Array, expected: Array) -> Judged:
+def _scores(name: str, x: Array, answers: Array, expected: Array) -> Evaluation:
     """How far the anomaly score (mean squared reconstruction error) of a window is from float's, relative."""
     score, true = ((x - answers) ** 2).mean(axis=1), ((x - expected) ** 2).mean(axis=1)
     error = float(np.abs(score / true - 1).mean())
     same = {"low": 1 - error, "high": 1 - error, "f1_low": 1 - error, "f1_high": 1 - error}
-    return Judged(
+    return Evaluation(
         name=name, windows=len(x), groups=1, accuracy=1 - error, macro_f1=1 - error, drop=error, drop_low=error,
         drop_high=error, f1_drop=error, flips=0.0, **same,
     )  # fmt: skip

@@ -28,7 +28,7 @@ import orjson
 
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.evaluation.gate import fit_gate
-from edge_export.evaluation.held_out import figures_on_test
+from edge_export.evaluation.held_out import metrics_on_test
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
@@ -95,7 +95,7 @@ def build(
     for line in gate.said:
         say(line)
 
-    tested = figures_on_test(
+    tested = metrics_on_test(
         splits.test,
         splits.train,
         shipped,
@@ -106,12 +106,12 @@ def build(
         seed=recipe.seed,
     )
     figures: dict[str, Any] = {
-        **_recipe_figures(recipe),
-        **splits.figures(),
-        **models.figures(),
-        **chosen.figures(),
+        **_recipe_metrics(recipe),
+        **splits.metrics(),
+        **models.metrics(),
+        **chosen.metrics(),
         "temperature": temperature,
-        "gate": gate.figures(),
+        "gate": gate.metrics(),
         "test": tested,
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
         "streaming": _stream(recipe, models, splits, out),
@@ -125,7 +125,7 @@ def build(
         },
         cloud=models.cloud,
         gate=gate.spec,
-        accuracy={name: judgement["accuracy"] for name, judgement in tested["judged"].items()},
+        accuracy={name: evaluation["accuracy"] for name, evaluation in tested["judged"].items()},
         groups=splits.recordings.groups,
         versions=versions,
     )
@@ -137,7 +137,7 @@ def build(
     return figures
 
 
-def _recipe_figures(recipe: Recipe) -> dict[str, Any]:
+def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
     """What the report says of the recipe."""
     return {
         "recipe": recipe.name,

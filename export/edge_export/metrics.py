@@ -1,15 +1,15 @@
-"""How right each candidate is, with the doubt that comes from having asked so few people.
+"""Accuracy and macro F1 of the candidates, with confidence intervals that allow for few groups.
 
-Windows of one person resemble one another, so the number of windows says too little about how sure a figure is. Two
-intervals are computed, both at 95 %, and the outer ends of the two are what is reported:
+Windows of one person resemble one another, so the number of windows says too little about the uncertainty. Two
+intervals are computed, both at 95 %; the report gives the lower of their lower ends and the higher of their upper ends:
 
 - the *bootstrap by group* draws whole groups (persons, machines, recordings) with replacement: honest about how much
   groups differ, too narrow where there are only a handful;
 - *Wilson's* takes windows as independent: too narrow where groups differ, right about few windows and about scores
   near 0 and 1.
 
-What a candidate loses against the reference is judged on pairs: both answer the same windows of the same drawn groups,
-so what is hard for both cancels.
+What a candidate loses against the reference is measured on pairs: both answer the same windows of the same drawn
+groups, so what is hard for both cancels.
 
 Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3 (percentile interval); Field and
 Welsh, Bootstrapping clustered data, J. R. Statist. Soc. B 69 (2007); Wilson, J. Am. Stat. Assoc. 22 (1927).
@@ -37,12 +37,12 @@ _Z = 1.959963984540054  # two-sided 95 % of the normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One candidate's answers against the labels and against the reference. Shares, from 0 to 1.
+class Evaluation:
+    """Metrics of one candidate against the labels and against the reference; shares from 0 to 1.
 
     Attributes:
         name: of the candidate.
-        windows: judged.
+        windows: answered.
         groups: they come from.
         accuracy: share of windows answered right.
         low: lower end of its interval.
@@ -73,7 +73,7 @@ class Judged:
     flips: float
 
 
-def judge(
+def evaluate(
     probabilities: Mapping[str, Floats],
     labels: Integers,
     groups: Sequence[str] | npt.NDArray[Any] | None = None,
@@ -81,19 +81,19 @@ def judge(
     reference: str = REFERENCE,
     seed: int = 0,
     resamples: int = RESAMPLES,
-) -> tuple[Judged, ...]:
-    """Judge candidates on windows of groups that none was trained on.
+) -> tuple[Evaluation, ...]:
+    """Evaluate candidates on windows of groups that none was trained on.
 
     Args:
         probabilities: (n, classes) answers by name of the candidate.
         labels: (n,) classes.
-        groups: (n,) whom each window is of; None takes every window as a group.
+        groups: (n,) group of each window; None takes every window as a group.
         reference: the candidate that the others are compared with.
         seed: of the bootstrap.
         resamples: drawn by the bootstrap.
 
     Returns:
-        One judgement per candidate, in their order.
+        One evaluation per candidate, in their order.
 
     Raises:
         ConfigError: the reference is missing, there are no windows, shapes do not fit, or answers are not finite.
@@ -103,7 +103,7 @@ def judge(
     labels = np.asarray(labels)
     n = len(labels)
     if not n:
-        raise ConfigError("no windows to judge on; hold out at least one group")
+        raise ConfigError("no windows to evaluate on; hold out at least one group")
     classes = _classes(probabilities, labels)
     who = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if who.shape != (n,):
@@ -114,7 +114,7 @@ def judge(
     base, chosen = tables[reference], probabilities[reference].argmax(axis=1)
     base_drawn = _accuracy(_drawn_tables(drawn, base))
     return tuple(
-        _judged(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
+        _evaluate(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
         for name, p in probabilities.items()
     )
 
@@ -131,7 +131,7 @@ def _classes(probabilities: Mapping[str, Floats], labels: Integers) -> int:
     return int(classes)
 
 
-def _judged(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: Floats, flips: float) -> Judged:
+def _evaluate(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: Floats, flips: float) -> Evaluation:
     windows = int(table.sum())
     accuracy, f1 = float(_accuracy(table.sum(axis=0))), float(_macro_f1(table.sum(axis=0)))
     tables = _drawn_tables(drawn, table)
@@ -140,7 +140,7 @@ def _judged(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: F
     drop = float(_accuracy(base.sum(axis=0))) - accuracy
     drop_interval = _interval(base_drawn - accuracies, drop)
     independent = wilson(round(accuracy * windows), windows)
-    return Judged(
+    return Evaluation(
         name=name,
         windows=windows,
         groups=len(table),
@@ -159,7 +159,7 @@ def _judged(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: F
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
+    """Compute Wilson's 95 % interval of a share.
 
     >>> low, high = wilson(95, 100)
     >>> round(low, 4), round(high, 4)
@@ -173,13 +173,13 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def _draw(groups: int, resamples: int, seed: int) -> Floats:
-    """(resamples, groups): how often each group was drawn."""
+    """Draw groups with replacement: (resamples, groups), how often each one was drawn."""
     random = np.random.default_rng(seed)
     return random.multinomial(groups, np.full(groups, 1 / groups), size=resamples).astype(np.float64)
 
 
 def _confusion(answers: Integers, labels: Integers, who: Integers, groups: int, classes: int) -> Floats:
-    """(groups, classes, classes) counts; rows are labels, columns answers."""
+    """Count answers by group: (groups, classes, classes), rows are labels, columns answers."""
     place = (who * classes + labels) * classes + answers
     counts = np.bincount(place, minlength=groups * classes * classes)
     return counts.reshape(groups, classes, classes).astype(np.float64)
@@ -195,7 +195,7 @@ def _accuracy(tables: Floats) -> Floats:
 
 
 def _macro_f1(tables: Floats) -> Floats:
-    """Over the classes that occur in labels or answers, as scikit-learn's ``f1_score(average="macro")`` has it."""
+    """Average F1 over the classes in labels or answers, as scikit-learn's ``f1_score(average="macro")`` does."""
     right = np.diagonal(tables, axis1=-2, axis2=-1)
     either = tables.sum(axis=-1) + tables.sum(axis=-2)
     occurs = either > 0
@@ -204,6 +204,6 @@ def _macro_f1(tables: Floats) -> Floats:
 
 
 def _interval(values: Floats, estimate: float) -> tuple[float, float]:
-    """The percentile interval, widened to hold the estimate itself where few groups make it lopsided."""
+    """Take the percentile interval; widen it to hold the estimate where few groups make it lopsided."""
     low, high = np.quantile(values, [0.025, 0.975])
     return min(float(low), estimate), max(float(high), estimate)

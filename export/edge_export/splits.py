@@ -42,7 +42,7 @@ class Splits:
     digest: str
     notes: tuple[str, ...] = ()
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Their part of the report."""
         return {
             "groups": self.recordings.groups,

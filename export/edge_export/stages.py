@@ -72,7 +72,7 @@ class Models:
     size: Mapping[str, int]
     pruning: Mapping[str, Any] | None
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Their part of the report."""
         return {
             "teacher": {

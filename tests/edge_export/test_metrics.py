@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from edge_export.metrics import judge, wilson
+from edge_export.metrics import evaluate, wilson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ def test_shares_are_those_counted_by_hand() -> None:
     labels = np.array([0, 0, 0, 0, 1, 1, 2, 2])
     mine = [0, 0, 0, 1, 1, 1, 2, 0]
     theirs = [0, 0, 0, 0, 1, 1, 2, 0]
-    reference, candidate = judge({"onnx-fp32": answers(theirs), "int8": answers(mine)}, labels)
+    reference, candidate = evaluate({"onnx-fp32": answers(theirs), "int8": answers(mine)}, labels)
     assert (candidate.name, candidate.windows, candidate.groups) == ("int8", 8, 8)
     assert candidate.accuracy == 6 / 8
     assert reference.accuracy == 7 / 8
@@ -35,7 +35,7 @@ def test_macro_f1_is_scikit_learns() -> None:
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     random = np.random.default_rng(4)
     labels, chosen = random.integers(0, 4, 60), random.integers(0, 5, 60)
-    (found,) = judge({"onnx-fp32": answers(chosen, 6)}, labels)
+    (found,) = evaluate({"onnx-fp32": answers(chosen, 6)}, labels)
     assert found.macro_f1 == pytest.approx(metrics.f1_score(labels, chosen, average="macro"))
 
 
@@ -44,8 +44,8 @@ def test_people_who_differ_make_the_interval_wide() -> None:
     labels = np.zeros(400, np.int64)
     people = np.repeat(np.arange(10), 40)
     chosen = np.where(people % 2 == 0, 0, 1)
-    (by_person,) = judge({"onnx-fp32": answers(chosen)}, labels, people)
-    (by_window,) = judge({"onnx-fp32": answers(chosen)}, labels)
+    (by_person,) = evaluate({"onnx-fp32": answers(chosen)}, labels, people)
+    (by_window,) = evaluate({"onnx-fp32": answers(chosen)}, labels)
     assert by_person.accuracy == by_window.accuracy == 0.5
     assert by_window.high - by_window.low < 0.11
     assert by_person.high - by_person.low > 0.5
@@ -60,19 +60,19 @@ def test_what_is_hard_for_both_cancels_in_the_drop() -> None:
     theirs = np.where(right, 0, 1)
     mine = theirs.copy()
     mine[::50] = 2  # one window of each person
-    reference, candidate = judge({"onnx-fp32": answers(theirs), "int8": answers(mine)}, labels, people)
+    reference, candidate = evaluate({"onnx-fp32": answers(theirs), "int8": answers(mine)}, labels, people)
     assert candidate.high - candidate.low > 0.2
     assert candidate.drop_high - candidate.drop_low < 0.02
     assert candidate.drop_low <= candidate.drop == reference.accuracy - candidate.accuracy <= candidate.drop_high
 
 
 def test_one_group_alone_falls_back_to_the_count_of_windows() -> None:
-    (found,) = judge({"onnx-fp32": answers([0] * 90 + [1] * 10)}, np.zeros(100, np.int64), ["one"] * 100)
+    (found,) = evaluate({"onnx-fp32": answers([0] * 90 + [1] * 10)}, np.zeros(100, np.int64), ["one"] * 100)
     assert (found.low, found.high) == wilson(90, 100)
 
 
 def test_nothing_is_ever_certain() -> None:
-    (found,) = judge({"onnx-fp32": answers([0, 1, 2] * 20)}, np.array([0, 1, 2] * 20), np.arange(60) // 6)
+    (found,) = evaluate({"onnx-fp32": answers([0, 1, 2] * 20)}, np.array([0, 1, 2] * 20), np.arange(60) // 6)
     assert found.accuracy == found.high == 1
     assert found.low < 0.95
 
@@ -84,7 +84,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         random = np.random.default_rng(seed)
         own = random.beta(8, 2, 20)
         right = random.random((20, 30)) < own[:, None]
-        found = judge(
+        found = evaluate(
             {"onnx-fp32": answers(np.where(right, 0, 1).ravel(), 2)},
             np.zeros(600, np.int64),
             np.repeat(np.arange(20), 30),
@@ -97,7 +97,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 def test_the_same_arguments_give_the_same_figures() -> None:
     random = np.random.default_rng(8)
     labels, chosen = random.integers(0, 3, 50), random.integers(0, 3, 50)
-    one, other = (judge({"onnx-fp32": answers(chosen)}, labels, np.arange(50) % 5) for _ in range(2))
+    one, other = (evaluate({"onnx-fp32": answers(chosen)}, labels, np.arange(50) % 5) for _ in range(2))
     assert one == other
 
 
@@ -127,4 +127,4 @@ def test_what_does_not_fit_is_said(
     probabilities: dict[str, np.ndarray], labels: list[int], groups: list[str] | None, what: str
 ) -> None:
     with pytest.raises(ConfigError, match=what):
-        judge(probabilities, np.array(labels, np.int64), groups)
+        evaluate(probabilities, np.array(labels, np.int64), groups)

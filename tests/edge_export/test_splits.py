@@ -36,7 +36,7 @@ def test_each_set_has_the_windows_of_its_own_groups(tmp_path: Path) -> None:
         assert set(windows.group.tolist()) == groups
         assert windows.contexts.shape[1:] == (2, 30)
         assert windows.samples == 20
-    assert splits.figures() == {
+    assert splits.metrics() == {
         "groups": {"train": ["p0", "p1"], "validation": ["p2"], "test": ["p3"]},
         "windows": {"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
         "data_notes": [],

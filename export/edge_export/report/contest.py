@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edge_export.report import charts
-from edge_export.report.figures import Candidate, Figures
+from edge_export.report.figures import BuildMetrics, Candidate
 from edge_export.report.markup import (
     NONE,
     Content,
@@ -22,7 +22,7 @@ from edge_export.report.markup import (
 from edge_export.report.parts import section
 
 
-def candidates(known: Figures) -> Markup:
+def candidates(known: BuildMetrics) -> Markup:
     """What was tried: accuracy, bytes and time of each, and which of them ship where."""
     found = known.candidates()
     if not found:
@@ -62,7 +62,7 @@ def candidates(known: Figures) -> Markup:
     )
 
 
-def _candidate_table(known: Figures, candidates: Sequence[Candidate]) -> Markup:
+def _candidate_table(known: BuildMetrics, candidates: Sequence[Candidate]) -> Markup:
     threads = sorted({int(timing["threads"]) for each in candidates for timing in each.threaded})
     more = [f"{count} threads" for count in threads]
     head: tuple[str, ...] = (
@@ -129,7 +129,7 @@ def _fate(candidate: Candidate) -> Markup:
     return joined(parts) if parts else Markup(NONE)
 
 
-def _limits(known: Figures) -> Markup:
+def _limits(known: BuildMetrics) -> Markup:
     limits = known.table("limits")
     if not limits:
         return Markup("")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_export.report import charts
-from edge_export.report.figures import TEACHER, Figures
+from edge_export.report.figures import TEACHER, BuildMetrics
 from edge_export.report.markup import (
     NONE,
     Content,
@@ -23,7 +23,7 @@ from edge_export.report.markup import (
 from edge_export.report.parts import facts, section
 
 
-def quantisation(known: Figures) -> Markup:
+def quantisation(known: BuildMetrics) -> Markup:
     """How integers were found, and which layers suffer from them."""
     found, layers = known.table("quantisation"), known.rows("sensitivity")
     if not found and not layers:
@@ -66,7 +66,7 @@ def quantisation(known: Figures) -> Markup:
     return section("Integers", *parts)
 
 
-def pruning(known: Figures) -> Markup:
+def pruning(known: BuildMetrics) -> Markup:
     """Channels that were taken out, step by step."""
     found = known.table("pruning")
     before, steps = found.get("before") or {}, [each for each in found.get("steps", ()) if "parameters" in each]
@@ -100,7 +100,7 @@ def _sizes(step: Mapping[str, Any]) -> tuple[str, str]:
     return thousands(step.get("parameters")), thousands(step.get("macs"))
 
 
-def streaming(known: Figures) -> Markup:
+def streaming(known: BuildMetrics) -> Markup:
     """The student as a graph that computes only what a hop brings."""
     found = dict(known.table("streaming"))
     if not found:
@@ -121,7 +121,7 @@ def streaming(known: Figures) -> Markup:
     return section("Streaming", *said, facts({key: value for key, value in found.items() if key not in told}))
 
 
-def teacher(known: Figures) -> Markup:
+def teacher(known: BuildMetrics) -> Markup:
     """The cloud's model and the device's network side by side."""
     large, small, times = known.table("teacher"), known.table("student"), known.table("against_teacher")
     if not large and not small:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edge_export.report.figures import Figures
+from edge_export.report.figures import BuildMetrics
 from edge_export.report.markup import (
     NONE,
     Content,
@@ -19,7 +19,7 @@ from edge_export.report.markup import (
 from edge_export.report.parts import facts, section
 
 
-def data(known: Figures) -> Markup:
+def data(known: BuildMetrics) -> Markup:
     """Origin and licence of the data, and who was asked what."""
     origins, groups, windows = known.rows("data"), known.table("groups"), known.table("windows")
     if not origins and not groups:
@@ -61,7 +61,7 @@ def _listed(names: Sequence[str], most: int = 40) -> str:
     return shown if len(names) <= most else f"{shown}, and {len(names) - most} more"
 
 
-def bundles(known: Figures) -> Markup:
+def bundles(known: BuildMetrics) -> Markup:
     """The files that were written."""
     written = known.table("bundles")
     if not written:
@@ -70,7 +70,7 @@ def bundles(known: Figures) -> Markup:
     return section("Bundles", table(("file", "on disk", "compressed"), rows, numbers=(1, 2)))
 
 
-def made_with(known: Figures) -> Markup:
+def made_with(known: BuildMetrics) -> Markup:
     """Versions of everything that took part."""
     versions = {**known.table("versions")}
     engines = dict.fromkeys(str(timing["engine"]) for timing in known.rows("timings") if timing.get("engine"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_export.report import charts
-from edge_export.report.figures import BASELINE, TEACHER, Figures, Interval
+from edge_export.report.figures import BASELINE, TEACHER, BuildMetrics, Interval
 from edge_export.report.markup import (
     NONE,
     Content,
@@ -25,7 +25,7 @@ _FEW = 5
 """Groups below which drawing them again and again shows no more than themselves."""
 
 
-def accuracy(known: Figures) -> Markup:
+def accuracy(known: BuildMetrics) -> Markup:
     """Every file, the teacher and the plain baseline on test groups."""
     scores = _ranked(known)
     if not scores:
@@ -62,7 +62,7 @@ def accuracy(known: Figures) -> Markup:
     )
 
 
-def _doubt(known: Figures) -> str:
+def _doubt(known: BuildMetrics) -> str:
     """What the intervals are, and when there is little to be had from them."""
     if known.metric == "accuracy":
         said = "Intervals hold 95 %: the wider ends of a bootstrap over whole groups and of Wilson's over windows."
@@ -74,14 +74,14 @@ def _doubt(known: Figures) -> str:
     return said
 
 
-def _ranked(known: Figures) -> dict[str, Interval]:
+def _ranked(known: BuildMetrics) -> dict[str, Interval]:
     """The device's file, what it is held against, then the other candidates, best first."""
     first = {known.device: 0, TEACHER: 1, BASELINE: 2}
     scores = known.judged("test")
     return dict(sorted(scores.items(), key=lambda item: (first.get(item[0], 3), -item[1].value, item[0])))
 
 
-def gate(known: Figures) -> Markup:
+def gate(known: BuildMetrics) -> Markup:
     """What the cloud's answers add, and what the threshold promised."""
     curve, found, spec = known.test.get("curve") or [], known.test.get("gate") or {}, known.table("gate")
     if not curve or not found:
@@ -158,7 +158,7 @@ def _warnings(promise: Mapping[str, Any], before: Mapping[str, Any], found: Mapp
     return "".join(f" {line}" for line in lines)
 
 
-def errors(known: Figures) -> Markup:
+def errors(known: BuildMetrics) -> Markup:
     """Which class is taken for which, and what a confidence is worth."""
     counts = known.test.get("confusion") or []
     bins = [each for each in (known.test.get("calibration") or known.rows("calibration")) if each.get("count")]
@@ -192,7 +192,7 @@ def errors(known: Figures) -> Markup:
     return section("Where it errs", *parts)
 
 
-def _per_class(known: Figures, counts: Sequence[Sequence[int]]) -> Markup:
+def _per_class(known: BuildMetrics, counts: Sequence[Sequence[int]]) -> Markup:
     rows = []
     for i, name in enumerate(known.classes):
         labelled, answered = sum(counts[i]), sum(row[i] for row in counts)

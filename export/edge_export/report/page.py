@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from edge_export.report import contest, making, origin, outcome
-from edge_export.report.figures import Figures
+from edge_export.report.figures import BuildMetrics
 from edge_export.report.markup import Markup, joined, micros, percent, size, tag, thousands
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -23,7 +23,7 @@ def page(figures: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: these are no figures of a build.
     """
-    known = Figures(figures)
+    known = BuildMetrics(figures)
     name = str(known.plain["recipe"])
     sections = (
         _head(known),
@@ -53,7 +53,7 @@ def page(figures: Mapping[str, Any]) -> str:
     return f"<!doctype html>\n{html.text}\n"
 
 
-def _head(known: Figures) -> Markup:
+def _head(known: BuildMetrics) -> Markup:
     accuracy = known.judged("test").get(known.device)
     device = next((each for each in known.candidates() if each.name == known.device), None)
     gate, windows = known.test.get("gate", {}), known.table("windows")

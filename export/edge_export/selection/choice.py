@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.data.dataset import Float32, Windows
-from edge_export.metrics import REFERENCE, Judged, judge
+from edge_export.metrics import REFERENCE, Evaluation, evaluate
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import TARGETS, Recipe
 from edge_export.selection.limits import Choice, choose
@@ -31,7 +31,7 @@ class Chosen:
 
     targets: Mapping[str, Choice]
     timings: Sequence[Timing]
-    judged: Sequence[Judged]
+    judged: Sequence[Evaluation]
 
     @property
     def device(self) -> VariantSource:
@@ -60,15 +60,15 @@ class Chosen:
             best.setdefault(source.format, source)
         return list(best.values())
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Their part of the report."""
         return {
-            "validation": {judgement.name: asdict(judgement) for judgement in self.judged},
+            "validation": {evaluation.name: asdict(evaluation) for evaluation in self.judged},
             "choice": {
                 target: {"shipped": [source.name for source in own.shipped], "lost": dict(own.lost)}
                 for target, own in self.targets.items()
             },
-            "candidates": [asdict(each) for each in self._first.figures],
+            "candidates": [asdict(each) for each in self._first.metrics],
             "timings": [asdict(timing) for timing in self.timings],
         }
 
@@ -90,7 +90,7 @@ def choose_files(
     """
     measured = _measured(sources, validation.x, steps)
     given = {source.name: answers(source, validation.x) for source in sources if source.name not in measured.failed}
-    judged = judge(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
+    judged = evaluate(given, validation.y, validation.group, reference=REFERENCE, seed=recipe.seed)
     targets = {
         target: choose(sources, measured, judged, replace(recipe.limits, metric=recipe.metric), target)
         for target in dict.fromkeys(TARGETS[name] for name in recipe.targets)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edge_export.metrics import Judged
+from edge_export.metrics import Evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.limits import Limits
 from edge_runtime.bundle.variants import refusals
@@ -27,8 +27,8 @@ that gains in bytes should not fall by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """One candidate as the report shows it.
+class CandidateMetrics:
+    """Metrics of one candidate, as ``report.json`` holds them.
 
     Attributes:
         name: of the candidate.
@@ -51,7 +51,7 @@ class Figures:
     size: int
     zlib_size: int
     timing: Timing | None
-    judged: Judged | None
+    judged: Evaluation | None
     on_front: bool
     shipped: bool
     reason: str = ""
@@ -64,16 +64,20 @@ class Choice:
     Attributes:
         shipped: best first: the fastest, then the rest in order of time.
         lost: reason, a sentence, by name.
-        figures: of all candidates, in their order.
+        metrics: of all candidates, in their order.
     """
 
     shipped: tuple[VariantSource, ...]
     lost: dict[str, str]
-    figures: tuple[Figures, ...] = field(repr=False)
+    metrics: tuple[CandidateMetrics, ...] = field(repr=False)
 
 
 def choose(
-    candidates: Sequence[VariantSource], measured: Measurement, judged: Iterable[Judged], limits: Limits, target: str
+    candidates: Sequence[VariantSource],
+    measured: Measurement,
+    judged: Iterable[Evaluation],
+    limits: Limits,
+    target: str,
 ) -> Choice:
     """Choose what ships for a target.
 
@@ -116,8 +120,8 @@ def choose(
     return Choice(
         shipped=tuple(row.source for row in sorted(alive, key=_Row.order) if not reasons[row.name]),
         lost={name: reason for name, reason in reasons.items() if reason},
-        figures=tuple(
-            row.figures(on_front=row.complete and not any(o.beats(row) for o in complete), reason=reasons[name])
+        metrics=tuple(
+            row.metrics(on_front=row.complete and not any(o.beats(row) for o in complete), reason=reasons[name])
             for name, row in table.items()
         ),
     )
@@ -126,7 +130,7 @@ def choose(
 def _table(
     candidates: Sequence[VariantSource],
     measured: Measurement,
-    judged: Iterable[Judged],
+    judged: Iterable[Evaluation],
     limits: Limits,
     *,
     timed_there: bool,
@@ -134,7 +138,7 @@ def _table(
     """Set candidates beside their figures, by name in their order; the reference among them has both figures."""
     names = [candidate.name for candidate in candidates]
     reference, times = measured.reference, measured.of(1)
-    scores = {judgement.name: judgement for judgement in judged}
+    scores = {evaluation.name: evaluation for evaluation in judged}
     if reference not in names or len(set(names)) != len(names):
         raise ConfigError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
     if reference not in times or reference not in scores:
@@ -171,7 +175,7 @@ class _Row:
 
     source: VariantSource
     timing: Timing | None
-    judged: Judged | None
+    judged: Evaluation | None
     limits: Limits
     timed_there: bool
 
@@ -209,8 +213,8 @@ class _Row:
         no_worse = self.size <= other.size and self.ratio <= other.ratio * SLOWER and self.drop <= other.drop
         return no_worse and (self.size < other.size or self.ratio * SLOWER < other.ratio or self.drop < other.drop)
 
-    def figures(self, *, on_front: bool, reason: str) -> Figures:
-        return Figures(
+    def metrics(self, *, on_front: bool, reason: str) -> CandidateMetrics:
+        return CandidateMetrics(
             name=self.name,
             format=self.source.format,
             precision=self.source.precision,

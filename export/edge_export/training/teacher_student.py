@@ -22,7 +22,7 @@ from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
 from edge_export.features.modules import build_front_end
-from edge_export.metrics import judge
+from edge_export.metrics import evaluate
 from edge_export.networks import Calibrated, build_network
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.passes.canonicalise import clean
@@ -305,7 +305,7 @@ def score_of(network: nn.Module, x: Float32, task: Task) -> float:
 
 def score(probabilities: Float32, y: Int64, metric: str) -> float:
     """Accuracy or macro F1."""
-    (judged,) = judge({"it": probabilities}, y, reference="it", resamples=1)
+    (judged,) = evaluate({"it": probabilities}, y, reference="it", resamples=1)
     return judged.accuracy if metric == "accuracy" else judged.macro_f1
 
 

@@ -64,12 +64,12 @@ def test_times_are_taken_once_and_kept(measured: tuple[Path, Chosen, list[str]])
     again = chosen(folder, again_said)
     assert first_said[0].startswith("measure: done")
     assert again_said == ["measure: as before", *first_said[1:]]
-    assert again.figures() == first.figures()
+    assert again.metrics() == first.metrics()
 
 
 def test_the_figures_say_what_was_chosen_for_which_architecture(measured: tuple[Path, Chosen, list[str]]) -> None:
     _, first, said = measured
-    figures = first.figures()
+    figures = first.metrics()
     assert list(first.targets) == list(figures["choice"]) == ["x86_64", "aarch64"]
     assert {each["name"] for each in figures["timings"]} == {"tflite-fp32", "onnx-fp32"}
     assert {each["name"] for each in figures["candidates"]} == {"tflite-fp32", "onnx-fp32"}
@@ -88,7 +88,7 @@ def test_a_bundle_holds_the_best_of_each_format_where_times_were_taken() -> None
         dataclasses.replace(models.variant(kind), name=name)
         for name, kind in (("a", "onnx-fp32"), ("b", "tflite-fp32"), ("c", "onnx-int8"), ("d", "tflite-int8"))
     )
-    choice = Choice(shipped=sources, lost={}, figures=())
+    choice = Choice(shipped=sources, lost={}, metrics=())
     both = Chosen(targets={platform.machine(): choice, "elsewhere": choice}, timings=(), judged=())
 
     def names(packed: list[VariantSource]) -> str:

@@ -1,14 +1,14 @@
 """A recipe from a folder of recordings: what is there, what follows from it, and why.
 
-`survey` looks at the files, `deal` at whose recordings they are, `decide` turns both into a recipe. Nothing is guessed
-in silence: every decision is a line that says what it rests on, and what cannot be known (a unit, a rate, a label) is
-asked for in an error. The recipe is an ordinary one: read it, change it, build it again.
+`scan_folder` reads the files, `stratified_split` chooses groups for training, validation and test, `infer_recipe`
+writes the recipe. Nothing is guessed in silence: every decision is a line with its reason, and what cannot be known (a
+unit, a rate, a label) is asked for in an error. The recipe is an ordinary one: read it, change it, build it again.
 """
 
 from __future__ import annotations
 
-from edge_export.auto.hints import Wishes
-from edge_export.auto.infer import Decision, Draft, decide
-from edge_export.auto.scan import Survey, survey
+from edge_export.auto.hints import Hints
+from edge_export.auto.infer import Decision, Draft, infer_recipe
+from edge_export.auto.scan import Scan, scan_folder
 
-__all__ = ["Decision", "Draft", "Survey", "Wishes", "decide", "survey"]
+__all__ = ["Decision", "Draft", "Hints", "Scan", "infer_recipe", "scan_folder"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind, is_number
-from edge_export.auto.hints import Wishes
+from edge_export.auto.hints import Hints
 from edge_export.auto.names import LABEL_COLUMNS, group_columns, shown
 from edge_export.data.readers.table import numbers_of
 from edge_runtime.errors import ConfigError
@@ -42,13 +42,13 @@ class Channels:
     note: str
 
 
-def find_channels(kind: Kind, files: Sequence[Content], wishes: Wishes, others: set[str]) -> Channels:
+def find_channels(kind: Kind, files: Sequence[Content], hints: Hints, others: set[str]) -> Channels:
     """Find the channels, the same in all files.
 
     Args:
         kind: of the files.
         files: all of them.
-        wishes: what is known already.
+        hints: what is known already.
         others: columns that hold something else: stamps, labels, groups.
 
     Raises:
@@ -60,12 +60,12 @@ def find_channels(kind: Kind, files: Sequence[Content], wishes: Wishes, others: 
     if kind == "npz":
         values = _values_array(files[0])
         width = 1 if files[0].columns[values].ndim == 1 else files[0].columns[values].shape[1]
-        names = wishes.channels or tuple(f"c{i}" for i in range(width))
+        names = hints.channels or tuple(f"c{i}" for i in range(width))
         if len(names) != width:
             raise ConfigError(f"{files[0].name}: array {values!r} has {width} columns; --channels names {len(names)}")
         sources, note = [values] * width, f"columns of array {values!r}"
     else:
-        sources = list(wishes.channels)
+        sources = list(hints.channels)
         if not sources:
             sources, left_out = _numeric(files, others)
             note = "columns that hold numbers" + (f"; left out: {', '.join(left_out)}" if left_out else "")
@@ -75,15 +75,15 @@ def find_channels(kind: Kind, files: Sequence[Content], wishes: Wishes, others: 
                 raise ConfigError(f"{file.name}: has no column {missing[0]!r}; it has {', '.join(file.columns)}")
     if not sources:
         raise ConfigError(f"{files[0].name}: no column holds numbers; name the channels with --channels")
-    return Channels(columns=_with_units(names, sources, wishes), note=note)
+    return Channels(columns=_with_units(names, sources, hints), note=note)
 
 
-def _with_units(names: Sequence[str], sources: Sequence[str], wishes: Wishes) -> tuple[Column, ...]:
+def _with_units(names: Sequence[str], sources: Sequence[str], hints: Hints) -> tuple[Column, ...]:
     found = []
     for name, source in zip(names, sources, strict=True):
         match = _UNIT.match(name)
         plain, unit = (match[1], match[2]) if match else (name, "")
-        unit = wishes.units.get(plain) or wishes.units.get(name) or unit or wishes.units.get("*", "")
+        unit = hints.units.get(plain) or hints.units.get(name) or unit or hints.units.get("*", "")
         if not unit:
             raise ConfigError(
                 f"channel {plain!r}: in which unit? say --unit {plain}=UNIT, or --unit UNIT for all; it stands in the "

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind
-from edge_export.auto.hints import Wishes
+from edge_export.auto.hints import Hints
 from edge_export.auto.names import (
     CONDITIONS,
     SETS,
@@ -64,7 +64,7 @@ class Groups:
         return "" if self.column else self.where.partition(":")[2]
 
 
-def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str], wishes: Wishes) -> Groups:
+def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str], hints: Hints) -> Groups:
     """Find the group of each recording.
 
     1. What was said counts.
@@ -79,13 +79,13 @@ def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str
         kind: of the files.
         files: all of them.
         label_of: class by path; empty where all files have the same classes.
-        wishes: what is known already.
+        hints: what is known already.
 
     Raises:
         ConfigError: nothing tells, or there is more than one way to see it; names the option that answers.
     """
     names = [file.name for file in files]
-    if (said := _said(files, wishes)) is not None:  # rule 1
+    if (said := _said(files, hints)) is not None:  # rule 1
         return said
     columns = {} if kind == "wav" else group_columns(_shared_columns(files))
     if any(name.lower() == "group" for name in files[0].columns) and kind != "wav":
@@ -114,21 +114,21 @@ def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str
     raise ConfigError(f"{names[0]}: whose is it? nothing in its path or columns names a person; {_ANSWERS}")  # rule 4
 
 
-def _said(files: Sequence[Content], wishes: Wishes) -> Groups | None:
-    if wishes.group_files:
+def _said(files: Sequence[Content], hints: Hints) -> Groups | None:
+    if hints.group_files:
         return Groups(where=f"path:{EACH_FILE}", note="each file is a group, as --group-files says", sure=True)
-    if wishes.group_column:
+    if hints.group_column:
         for file in files:
-            if wishes.group_column not in file.columns:
+            if hints.group_column not in file.columns:
                 has = ", ".join(file.columns)
-                raise ConfigError(f"{file.name}: has no column {wishes.group_column!r} for the group; it has {has}")
-        return Groups(where=f"column:{wishes.group_column}", note="as --group-column says", sure=True)
-    if wishes.group:
+                raise ConfigError(f"{file.name}: has no column {hints.group_column!r} for the group; it has {has}")
+        return Groups(where=f"column:{hints.group_column}", note="as --group-column says", sure=True)
+    if hints.group:
         try:
-            re.compile(wishes.group)
+            re.compile(hints.group)
         except re.error as error:
-            raise ConfigError(f"--group {wishes.group!r} is not a regular expression: {error}") from error
-        return Groups(where=f"path:{wishes.group}", note=f"as --group says ({wishes.group})", sure=True)
+            raise ConfigError(f"--group {hints.group!r} is not a regular expression: {error}") from error
+        return Groups(where=f"path:{hints.group}", note=f"as --group says ({hints.group})", sure=True)
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a person may say of recordings where files do not tell."""
+"""Hints of a person about recordings, for what their files do not tell."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edge_runtime.codecs.numbers import TimeUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a person has said; empty means: find out, or ask.
+class Hints:
+    """Hints of a person; an empty one means: find out, or ask.
 
     Attributes:
         label: regular expression over a file's path that finds its class.

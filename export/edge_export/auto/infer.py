@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_export.auto.scan import Survey
-from edge_export.auto.stratified_split import Deal, deal
+from edge_export.auto.scan import Scan
+from edge_export.auto.stratified_split import StratifiedSplit, stratified_split
 from edge_runtime.errors import ConfigError
 
 LONGEST = 1024
@@ -86,7 +86,7 @@ class _Window:
     reason: str
 
 
-def decide(found: Survey, order: Order) -> Draft:
+def infer_recipe(found: Scan, order: Order) -> Draft:
     """Write a recipe.
 
     Args:
@@ -96,7 +96,7 @@ def decide(found: Survey, order: Order) -> Draft:
     Raises:
         ConfigError: the recordings do not suffice; a sentence that says what is missing.
     """
-    dealt = deal(found.pieces)
+    dealt = stratified_split(found.pieces)
     window = _window(found, order)
     share = Counter[str]()
     for piece in found.pieces:
@@ -152,12 +152,12 @@ def decide(found: Survey, order: Order) -> Draft:
 _KINDS = {"wav": "WAV files", "table": "tables", "npz": "NPZ files"}
 
 
-def _lengths(found: Survey) -> str:
+def _lengths(found: Scan) -> str:
     whole = sum(piece.samples for piece in found.pieces) / found.rate_hz
     return f"{whole / 60:.1f} minutes in {len(found.pieces)} labelled stretches"
 
 
-def _durations(found: Survey) -> dict[str, float]:
+def _durations(found: Scan) -> dict[str, float]:
     """Median length of the stretches of each class, samples."""
     lengths: dict[str, list[int]] = defaultdict(list)
     for piece in found.pieces:
@@ -165,7 +165,7 @@ def _durations(found: Survey) -> dict[str, float]:
     return {label: float(np.median(each)) for label, each in lengths.items()}
 
 
-def _window(found: Survey, order: Order) -> _Window:
+def _window(found: Scan, order: Order) -> _Window:
     medians = _durations(found)
     shortest = min(medians, key=lambda label: medians[label])
     rate = found.rate_hz
@@ -239,9 +239,9 @@ def _networks(samples: int, width: float, *, sound: bool) -> tuple[dict[str, obj
 
 
 def _text(
-    found: Survey,
+    found: Scan,
     order: Order,
-    dealt: Deal,
+    dealt: StratifiedSplit,
     window: _Window,
     student: dict[str, object],
     teachers: Sequence[dict[str, object]],
@@ -298,7 +298,7 @@ def _text(
     return "\n".join(lines) + "\n"
 
 
-def _data(found: Survey, order: Order) -> list[str]:
+def _data(found: Scan, order: Order) -> list[str]:
     place, _, where = found.label.partition(":")
     whose, _, group = found.group.partition(":")
     lines = ["[[data]]", f"type = {_toml(found.kind)}", f"key = {_toml(order.name)}"]
@@ -332,7 +332,7 @@ def _data(found: Survey, order: Order) -> list[str]:
     return lines
 
 
-def _augmentation(found: Survey) -> list[str]:
+def _augmentation(found: Scan) -> list[str]:
     if found.kind == "wav":
         return ["[augmentation]", "gain = 0.7", "speed = 0.1", "noise = [0.003]", "shift = 0.1"]
     triads = _triads(channel.name for channel in found.channels)

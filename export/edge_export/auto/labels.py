@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind, is_number, table_of
-from edge_export.auto.hints import Wishes
+from edge_export.auto.hints import Hints
 from edge_export.auto.names import (
     CONDITIONS,
     LABEL_COLUMNS,
@@ -51,24 +51,24 @@ class Labels:
     of: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_labels(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Labels:
+def find_labels(kind: Kind, files: Sequence[Content], hints: Hints) -> Labels:
     """Find the class: as the user said, in a table, in a column, in the path.
 
     Raises:
         ConfigError: it stands nowhere, or there is more than one way to see it; names the option that answers.
     """
     names = [file.name for file in files]
-    if wishes.labels is not None:
+    if hints.labels is not None:
         if kind != "wav":
             raise ConfigError(
                 "--labels names the class of each WAV file; in tables the class stands in a column, or in the names of "
                 "folders"
             )
-        found = _labels_of(wishes.labels, names)
+        found = _labels_of(hints.labels, names)
         return Labels(
-            where="names:^(.+)$", note=f"{wishes.labels.name} names the class of each file", names=found, of=found
+            where="names:^(.+)$", note=f"{hints.labels.name} names the class of each file", names=found, of=found
         )
-    column = "" if wishes.label or kind == "wav" else _column(kind, files, wishes)
+    column = "" if hints.label or kind == "wav" else _column(kind, files, hints)
     if column:
         of = {file.name: " ".join(sorted(set(_values(file, column)))) for file in files}
         note = f"column {column!r} names the class of each row"
@@ -78,7 +78,7 @@ def find_labels(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Labels:
             f"{names[0]}: has no array of labels; an NPZ names its class in one called label, for the whole recording "
             "or for each sample (--label-column, if it is called otherwise)"
         )
-    pattern, why = label_pattern(names, wishes.label)
+    pattern, why = label_pattern(names, hints.label)
     of = {name: find_in(pattern, name, "label") for name in names}
     return Labels(where=f"path:{pattern}", note=f"{why} ({pattern})", of=of)
 
@@ -86,7 +86,7 @@ def find_labels(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Labels:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _column(kind: Kind, files: Sequence[Content], wishes: Wishes) -> str:
+def _column(kind: Kind, files: Sequence[Content], hints: Hints) -> str:
     """Find the column of the class; empty where the path names it.
 
     1. A column that was named is taken, if its values can be classes.
@@ -94,9 +94,9 @@ def _column(kind: Kind, files: Sequence[Content], wishes: Wishes) -> str:
     3. One called target, y or state is taken where its values can be classes, it is no axis (y beside x or z), and the
        path says nothing; where the path names classes, too, it is asked for.
     """
-    if wishes.label_column:  # rule 1
-        _check_column(files, wishes.label_column)
-        return wishes.label_column
+    if hints.label_column:  # rule 1
+        _check_column(files, hints.label_column)
+        return hints.label_column
     known = {name.lower(): name for name in files[0].columns}
     sure = [known[name] for name in LABEL_COLUMNS if name in known]
     for column in sure:  # rule 2

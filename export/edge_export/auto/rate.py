@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind
-from edge_export.auto.hints import Wishes
+from edge_export.auto.hints import Hints
 from edge_export.splits import UNALIKE
 from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit
 from edge_runtime.errors import ConfigError, InputError
@@ -38,7 +38,7 @@ class Rate:
     notes: tuple[str, ...]
 
 
-def time_column(files: Sequence[Content], wishes: Wishes) -> str:
+def time_column(files: Sequence[Content], hints: Hints) -> str:
     """Find the column of the stamps; empty where there is none.
 
     Raises:
@@ -46,22 +46,22 @@ def time_column(files: Sequence[Content], wishes: Wishes) -> str:
     """
     names = list(files[0].columns)
     found = [names[place] for place in time_positions(names)]
-    if not wishes.time and len(found) > 1:
+    if not hints.time and len(found) > 1:
         raise ConfigError(f"{files[0].name}: which are the stamps, {' or '.join(found)}? say --time COLUMN")
-    time = wishes.time or next(iter(found), "")
+    time = hints.time or next(iter(found), "")
     for file in files:
         if time and time not in file.columns:
             raise ConfigError(f"{file.name}: has no column {time!r} for the time; it has {', '.join(file.columns)}")
     return time
 
 
-def rate_of(kind: Kind, files: Sequence[Content], wishes: Wishes, time: str) -> Rate:
+def rate_of(kind: Kind, files: Sequence[Content], hints: Hints, time: str) -> Rate:
     """Find the samples per second, and the unit of the stamps.
 
     Args:
         kind: of the files.
         files: all of them.
-        wishes: what is known already.
+        hints: what is known already.
         time: column of the stamps; empty for none.
 
     Raises:
@@ -69,35 +69,35 @@ def rate_of(kind: Kind, files: Sequence[Content], wishes: Wishes, time: str) -> 
     """
     if kind == "wav":
         rates = sorted({file.rate_hz for file in files})
-        rate = wishes.rate_hz or _common_rate(rates, files)
+        rate = hints.rate_hz or _common_rate(rates, files)
         said = f"{', '.join(f'{each:g}' for each in rates)} Hz in the files"
-        return Rate(hz=rate, time="", unit="s", notes=("as --rate says" if wishes.rate_hz else said,))
+        return Rate(hz=rate, time="", unit="s", notes=("as --rate says" if hints.rate_hz else said,))
     if not time:
-        return _without_stamps(files, wishes)
+        return _without_stamps(files, hints)
     stamps = [_stamps(file, time) for file in files]
     steps = [_step(each) for each in stamps]
     if not any(steps):
         raise ConfigError(f"column {time!r} does not rise; name the stamps with --time, or say --rate HZ")
     typical = float(np.median([step for step in steps if step]))
     if coarse := _coarse(stamps):
-        if not wishes.rate_hz:
+        if not hints.rate_hz:
             raise ConfigError(
                 f"column {time!r} stands still for about {coarse} rows at a time, so it is too coarse to tell samples "
                 "apart; say --rate HZ, and rows count as one period apart"
             )
         return Rate(
-            hz=wishes.rate_hz, time="", unit="s", notes=(f"as --rate says; column {time!r} is too coarse and not used",)
+            hz=hints.rate_hz, time="", unit="s", notes=(f"as --rate says; column {time!r} is too coarse and not used",)
         )
-    unit, why = _unit(files[0], time, stamps[0], typical, wishes)
+    unit, why = _unit(files[0], time, stamps[0], typical, hints)
     if not unit:
-        return Rate(hz=wishes.rate_hz, time="", unit="s", notes=(why,))
-    return _from_steps(files, steps, time, unit, why, wishes)
+        return Rate(hz=hints.rate_hz, time="", unit="s", notes=(why,))
+    return _from_steps(files, steps, time, unit, why, hints)
 
 
-def _without_stamps(files: Sequence[Content], wishes: Wishes) -> Rate:
+def _without_stamps(files: Sequence[Content], hints: Hints) -> Rate:
     stated = {float(file.columns[name]) for file in files for name in ("rate_hz", "rate") if _is_single(file, name)}
-    if wishes.rate_hz:
-        return Rate(hz=wishes.rate_hz, time="", unit="s", notes=("as --rate says; no stamps",))
+    if hints.rate_hz:
+        return Rate(hz=hints.rate_hz, time="", unit="s", notes=("as --rate says; no stamps",))
     if len(stated) == 1 and (rate := stated.pop()) > 0:
         return Rate(hz=rate, time="", unit="s", notes=("as the files say; no stamps",))
     raise ConfigError(f"{files[0].name}: has no column of stamps; say --rate HZ, or --time COLUMN")
@@ -108,7 +108,7 @@ def _is_single(file: Content, name: str) -> bool:
 
 
 def _from_steps(
-    files: Sequence[Content], steps: Sequence[float], time: str, unit: TimeUnit, why: str, wishes: Wishes
+    files: Sequence[Content], steps: Sequence[float], time: str, unit: TimeUnit, why: str, hints: Hints
 ) -> Rate:
     rates = [UNITS_PER_S.get(unit, 1.0) / step if step else 0.0 for step in steps]
     typical = float(np.median([rate for rate in rates if rate]))
@@ -128,7 +128,7 @@ def _from_steps(
         )
         typical = slowest  # what is slower than the model's rate would have holes between its samples
     nice = round(typical) if abs(typical - round(typical)) < 0.03 * typical and typical > 3 else typical
-    return Rate(hz=float(f"{wishes.rate_hz or nice:.6g}"), time=time, unit=unit, notes=tuple(notes))
+    return Rate(hz=float(f"{hints.rate_hz or nice:.6g}"), time=time, unit=unit, notes=tuple(notes))
 
 
 def _common_rate(rates: Sequence[float], files: Sequence[Content]) -> float:
@@ -171,7 +171,7 @@ def _coarse(stamps: Sequence[np.ndarray]) -> int:
 
 
 def _unit(
-    first: Content, time: str, stamps: np.ndarray, step: float, wishes: Wishes
+    first: Content, time: str, stamps: np.ndarray, step: float, hints: Hints
 ) -> tuple[TimeUnit | Literal[""], str]:
     """Infer the unit of a column of stamps, with a note; no unit where the column only counts rows.
 
@@ -181,21 +181,21 @@ def _unit(
     4. Of whole numbers, the unit that gives a rate from 2 to 500 Hz is assumed. Where none does, as with steps of 1
        (seconds, milliseconds or rows), or steps may be whole minutes, it is asked for.
     """
-    if wishes.time_unit:  # rule 1
-        return wishes.time_unit, ""
+    if hints.time_unit:  # rule 1
+        return hints.time_unit, ""
     if are_texts(first.columns[time]):
         return "iso8601", ""
     if (certain := unit_in_name(time) or unit_of_date(float(stamps[0]))) is not None:
         return certain, ""
     rates: dict[TimeUnit, float] = {"s": 1 / step, "ms": 1e3 / step, "us": 1e6 / step, "ns": 1e9 / step}
-    if wishes.rate_hz:  # rule 2
+    if hints.rate_hz:  # rule 2
         for unit, rate in rates.items():
-            if 0.5 < rate / wishes.rate_hz < 2:
+            if 0.5 < rate / hints.rate_hz < 2:
                 return unit, ", which fits --rate"
         if step == 1:
             return "", f"as --rate says; column {time!r} counts rows"
         raise ConfigError(
-            f"column {time!r} rises by {step:g}, which is {wishes.rate_hz:g} Hz in no unit; say --time-unit"
+            f"column {time!r} rises by {step:g}, which is {hints.rate_hz:g} Hz in no unit; say --time-unit"
         )
     if step < 1:  # rule 3
         return "s", "; seconds are assumed, as fractions mostly are"

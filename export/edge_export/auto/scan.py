@@ -14,7 +14,7 @@ import numpy as np
 from edge_export.auto.channels import Column, empty_rows, find_channels, spread_of
 from edge_export.auto.contents import Content, Kind, content_of, refuse_copies
 from edge_export.auto.groups import Groups, find_groups, groups_in
-from edge_export.auto.hints import Wishes
+from edge_export.auto.hints import Hints
 from edge_export.auto.labels import Labels, find_labels
 from edge_export.auto.names import alike
 from edge_export.auto.rate import rate_of, time_column
@@ -41,8 +41,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """Everything that a recipe follows from.
+class Scan:
+    """Facts of a folder of recordings that a recipe follows from.
 
     Attributes:
         kind: of the files.
@@ -83,12 +83,12 @@ class Survey:
         return tuple(sorted(names))
 
 
-def survey(folder: Path, wishes: Wishes) -> Survey:
+def scan_folder(folder: Path, hints: Hints) -> Scan:
     """Look at every recording of a folder.
 
     Args:
         folder: with WAV, CSV, Parquet or NPZ files, all of one kind, at any depth.
-        wishes: what is known already.
+        hints: what is known already.
 
     Raises:
         ConfigError: nothing is there, files differ in kind, columns or rate, a label is missing, two files are the same
@@ -97,8 +97,8 @@ def survey(folder: Path, wishes: Wishes) -> Survey:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix.lower() in _SUFFIXES)
-    if wishes.labels is not None:
-        paths = [path for path in paths if path.resolve() != wishes.labels.resolve()]
+    if hints.labels is not None:
+        paths = [path for path in paths if path.resolve() != hints.labels.resolve()]
     if not paths:
         raise ConfigError(f"{folder}: holds no .wav, .csv, .parquet or .npz file")
     kinds = Counter(_SUFFIXES[path.suffix.lower()] for path in paths)
@@ -113,15 +113,15 @@ def survey(folder: Path, wishes: Wishes) -> Survey:
         raise ConfigError(f"{folder}: holds {' and '.join(suffixes)} files; keep one of them, spelled alike")
     files = [content_of(kind, path, path.relative_to(folder).as_posix()) for path in paths]
     refuse_copies(files)
-    return _labelled(kind, files, wishes)
+    return _labelled(kind, files, hints)
 
 
-def _labelled(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Survey:
-    time = "" if kind == "wav" else time_column(files, wishes)
-    labels = find_labels(kind, files, wishes)
-    groups = find_groups(kind, files, labels.of, wishes)
-    channels = find_channels(kind, files, wishes, {time, labels.column, groups.column})
-    rate = rate_of(kind, files, wishes, time)
+def _labelled(kind: Kind, files: Sequence[Content], hints: Hints) -> Scan:
+    time = "" if kind == "wav" else time_column(files, hints)
+    labels = find_labels(kind, files, hints)
+    groups = find_groups(kind, files, labels.of, hints)
+    channels = find_channels(kind, files, hints, {time, labels.column, groups.column})
+    rate = rate_of(kind, files, hints, time)
     empty = empty_rows(files, channels.columns, rate.time) if kind == "table" else ""
     pieces: list[Piece] = []
     for file in files:
@@ -131,7 +131,7 @@ def _labelled(kind: Kind, files: Sequence[Content], wishes: Wishes) -> Survey:
             f"groups {twins[0]!r} and {twins[1]!r} look like one, spelled twice; rename them, or say --group REGEX or "
             "--group-column if they are two"
         )
-    return Survey(
+    return Scan(
         kind=kind,
         files=tuple(file.name for file in files),
         channels=channels.columns,

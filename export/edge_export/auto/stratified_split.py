@@ -1,4 +1,4 @@
-"""Groups dealt so that training, validation and test each know every class."""
+"""Split by group in which training, validation and test each hold every class."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHARE = 0.2
 """Of the groups, for validation and for test each."""
 
 TRIES = 500
-"""Orders of the groups for each size of the sets; with few groups per class one in a dozen fits."""
+"""Orders of the groups for each size of validation and test; with few groups per class one in a dozen fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deal:
-    """Which groups decide, which judge; all others are trained on."""
+class StratifiedSplit:
+    """Groups of the validation and test splits; all others are trained on."""
 
     validation: tuple[str, ...]
     test: tuple[str, ...]
@@ -27,10 +27,10 @@ class Deal:
     """How many groups are left to train on."""
 
 
-def deal(pieces: Sequence[Piece]) -> Deal:
-    """Find a split by group in which no set lacks a class.
+def stratified_split(pieces: Sequence[Piece]) -> StratifiedSplit:
+    """Find a split by group in which no part lacks a class.
 
-    Orders of the groups are tried, each by a hash of their names, until one fits: the same recordings are dealt alike
+    Orders of the groups are tried, each by a hash of their names, until one fits: the same recordings are split alike
     on every machine.
 
     Raises:
@@ -59,13 +59,13 @@ def deal(pieces: Sequence[Piece]) -> Deal:
     for held in range(size, len(names) // 3 + 1):
         for attempt in range(TRIES):
             order = sorted((_hash(name, attempt), name) for name in names)
-            dealt = [name for _, name in order]
-            sets = dealt[:held], dealt[held : 2 * held], dealt[2 * held :]
-            if all({label for name in part for label in classes[name]} == every for part in sets):
-                return Deal(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
+            ordered = [name for _, name in order]
+            validation, test, train = ordered[:held], ordered[held : 2 * held], ordered[2 * held :]
+            if all({label for name in part for label in classes[name]} == every for part in (validation, test, train)):
+                return StratifiedSplit(validation=tuple(sorted(validation)), test=tuple(sorted(test)), train=len(train))
     raise ConfigError(
-        f"no way to deal {len(names)} groups to training, validation and test was found in which each set knows all "
-        f"{len(every)} classes; let more groups hold more classes, or deal them in the recipe by hand"
+        f"no way to split {len(names)} groups to training, validation and test was found in which each set knows all "
+        f"{len(every)} classes; let more groups hold more classes, or split them in the recipe by hand"
     )
 
 

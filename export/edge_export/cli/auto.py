@@ -89,7 +89,7 @@ def unit(text: str) -> tuple[str, str]:
 
 def run(options: argparse.Namespace) -> int:
     """Decide, write, check and build."""
-    from edge_export.auto import Wishes, decide, survey  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.auto import Hints, infer_recipe, scan_folder  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_export.auto.infer import Order  # noqa: PLC0415
     from edge_export.auto.verify import verify  # noqa: PLC0415
     from edge_export.recipe.recipe import TARGETS, load  # noqa: PLC0415
@@ -103,9 +103,9 @@ def run(options: argparse.Namespace) -> int:
     name = options.name or _plain(options.folder.resolve().name)
     if options.out.resolve() == options.folder.resolve() or options.folder.resolve() in options.out.resolve().parents:
         raise ConfigError(f"--out {options.out}: lies among the recordings, which would be read as such; name another")
-    found = survey(
+    found = scan_folder(
         options.folder,
-        Wishes(
+        Hints(
             label=options.label,
             label_column=options.label_column,
             labels=options.labels,
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
             units=dict(options.unit),
         ),
     )
-    draft = decide(
+    draft = infer_recipe(
         found,
         Order(
             name=name,

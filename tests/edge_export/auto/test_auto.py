@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.auto import Wishes
+from edge_export.auto import Hints
 from edge_export.auto.contents import content_of
 from edge_export.auto.labels import label_pattern
 from edge_export.auto.rate import time_column
 from edge_export.auto.scan import Piece
-from edge_export.auto.stratified_split import deal
+from edge_export.auto.stratified_split import stratified_split
 from edge_export.cli import main
 from edge_export.recipe.recipe import Recipe, load
 from edge_export.splits import read_all
@@ -303,7 +303,7 @@ def test_a_column_of_stamps_is_known_to_auto_and_to_replay_by_the_same_names(nam
     path = tmp_path / "rec.csv"
     path.write_text(f"{name},ax\n" + "".join(f"{row * 20},1\n" for row in range(100)))
     files = [content_of("table", path, path.name)]
-    assert time_column(files, Wishes()) == name
+    assert time_column(files, Hints()) == name
     contract = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=50, window=10, hop=10)
     stamps = np.concatenate([np.atleast_1d(reading.t) for reading in iter_readings(path, contract)])
     assert stamps[1] == pytest.approx(20 / {"s": 1, "ms": 1e3}[unit_of(name, 0.0)])
@@ -394,16 +394,16 @@ def test_where_class_and_person_are_both_folders_names_of_people_tell_them_apart
 @given(st.integers(3, 30), st.integers(2, 5))
 def test_no_group_is_dealt_twice_and_no_set_lacks_a_class(groups: int, classes: int) -> None:
     pieces = [Piece(label=str(c), group=f"g{g}", samples=10) for g in range(groups) for c in range(classes)]
-    dealt = deal(pieces)
+    dealt = stratified_split(pieces)
     assert not set(dealt.validation) & set(dealt.test)
     assert dealt.train == groups - len(dealt.validation) - len(dealt.test)
     assert min(len(dealt.validation), len(dealt.test), dealt.train) >= 1
-    assert deal(list(reversed(pieces))) == dealt
+    assert stratified_split(list(reversed(pieces))) == dealt
 
 
 def test_where_each_group_has_one_class_every_set_gets_all() -> None:
     pieces = [Piece(label=str(g % 4), group=f"g{g}", samples=10) for g in range(24)]
-    dealt = deal(pieces)
+    dealt = stratified_split(pieces)
     for names in (dealt.validation, dealt.test):
         assert {int(name[1:]) % 4 for name in names} == {0, 1, 2, 3}
 

@@ -17,7 +17,7 @@ import orjson
 from google.protobuf.message import DecodeError
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.augment.corruptions import Disturbance, Disturbed
+from edge_export.augment.corruptions import CorruptedSampler, Corruption
 from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
@@ -76,8 +76,8 @@ class Task:
             balance=recipe.balance,
             seed=seed,
         )
-        disturbed = disturbance(recipe)
-        return places if disturbed == Disturbance() else Disturbed(places, disturbed, seed=seed)
+        applied = corruption(recipe)
+        return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +176,11 @@ def variation(recipe: Recipe) -> Variation:
     )
 
 
-def disturbance(recipe: Recipe) -> Disturbance:
-    """Convert the part of the recipe's augmentation that disturbs any window, whatever was recorded."""
+def corruption(recipe: Recipe) -> Corruption:
+    """Convert the part of the recipe's augmentation that corrupts any window, whatever was recorded."""
     augmentation = recipe.augmentation
     least_and_greatest = augmentation.noise_db
-    return Disturbance(
+    return Corruption(
         noise_db=(least_and_greatest[0], least_and_greatest[1]) if least_and_greatest else (),
         equaliser_db=augmentation.equaliser_db,
         time_masks=augmentation.time_masks,

@@ -16,8 +16,8 @@ from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.graph import Net
-from edge_export.onnx_graph.out_of_distribution import fit_novelty
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.out_of_distribution import fit_ood_detector
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize.layers import layers
@@ -137,7 +137,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     )
     floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
     say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
-    novelty = fit_novelty(splits.train, splits.validation) if recipe.gate.unfamiliar else None
+    detector = fit_ood_detector(splits.train, splits.validation) if recipe.gate.unfamiliar else None
     temperature = fit_temperature(answers(_cloud(teacher, 1.0), splits.validation.contexts), splits.validation.y)
     return Models(
         teacher=teacher,
@@ -145,7 +145,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         cloud_temperature=temperature,
         student=fp32,
         quantized=quantised,
-        candidates=candidates(fp32, quantised.graphs, novelty=novelty, mixed=bool(quantised.kept)),
+        candidates=candidates(fp32, quantised.graphs, detector=detector, mixed=bool(quantised.kept)),
         size=asdict(count(student.network, channels=channels, samples=samples)),
         pruning=pruning,
     )
@@ -160,7 +160,7 @@ def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Pat
 
 
 def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
-    model = clean(as_conv2d(teacher.at(temperature))).SerializeToString()
+    model = canonicalise(as_conv2d(teacher.at(temperature))).SerializeToString()
     return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
 
 

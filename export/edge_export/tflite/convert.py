@@ -124,7 +124,7 @@ def _exit(graph: Graph, name: str, io: Literal["float32", "int8"]) -> int:
 
 
 def _own(graph: Graph, name: str, index: int, taken: set[int]) -> int:
-    """A tensor that serves as nothing else: readers address inputs and outputs by it."""
+    """Copy a tensor that is taken already: readers address inputs and outputs by tensors of their own."""
     if index not in taken:
         return index
     copy = graph.file.like(index, name)

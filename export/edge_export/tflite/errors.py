@@ -1,4 +1,4 @@
-"""What the writer says of a node that it cannot write."""
+"""Error for a node that the TensorFlow Lite writer cannot write."""
 
 from __future__ import annotations
 

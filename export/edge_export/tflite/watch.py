@@ -113,7 +113,7 @@ class Watched:
         self.settings: dict[str, Any] = _Settings(plain, self._seen_settings)
 
     def changed(self, *, added: Sequence[str] = (), output: str = "") -> Watched:
-        """The node with more inputs, or another name of its first output; what is read of it counts for this one.
+        """Copy the node with more inputs, or its first output renamed; what is read of the copy counts here.
 
         Args:
             added: names of inputs to append.

@@ -1,18 +1,17 @@
-"""From a recipe and recordings to bundles: every long step cached, every choice made on validation groups.
+"""Build of a recipe: recordings in, bundles out; every long step cached, every choice made on validation groups.
 
-1. *read* (`edge_export.splits`): recordings and labels; groups dealt to training, validation, test; windows cut by
-the
-   runtime's own code.
-2. *learn* (`edge_export.stages`): teachers trained on training groups, of which validation groups choose the smallest
-good
-   one; a student trained on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
-3. *choose* (`edge_export.selection.choice`): every candidate timed on this machine and judged on validation groups; the
-recipe's
-   limits decide.
-4. *gate* (`edge_export.evaluation.gate`): temperature after quantisation, then the threshold, both on validation
-groups. 5. *judge* (`edge_export.evaluation.held_out`): test groups answer once, by the files that ship; nothing follows
-from what they say. 6. *pack* (`edge_export.package.bundles`): a bundle per architecture, the teacher's bundle, the test
-recordings, and all figures.
+1. *read* (`edge_export.splits`): recordings and labels; groups split into training, validation and test; windows cut by
+   the runtime's own code.
+2. *train* (`edge_export.stages`): teachers on training groups, of which the smallest good one on validation groups is
+   taken; a student on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
+3. *choose* (`edge_export.selection.choice`): every candidate is timed on this machine and evaluated on validation
+   groups; the recipe's limits decide.
+4. *gate* (`edge_export.evaluation.gate`): temperature after quantisation, then the threshold; both on validation
+   groups.
+5. *evaluate* (`edge_export.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
+   these metrics.
+6. *pack* (`edge_export.package.bundles`): a bundle per architecture, the teacher's bundle, the test recordings, and all
+   metrics.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def build(
     teacher: Path | None = None,
     signer: SigningKey | None = None,
 ) -> dict[str, Any]:
-    """Do everything the recipe says.
+    """Build the bundles of a recipe.
 
     Args:
         recipe: what to build.
@@ -71,10 +70,10 @@ def build(
         signer: signs the bundles; None leaves them unsigned.
 
     Returns:
-        The figures, as written to ``report.json``.
+        The metrics, as written to ``report.json``.
 
     Raises:
-        EdgeError: the data does not fit the recipe, or nothing is within its limits; a sentence that says where.
+        EdgeError: the data does not fit the recipe, or nothing is within its limits; the message says where.
     """
     out.mkdir(parents=True, exist_ok=True)
     began = clock.monotonic()
@@ -138,7 +137,7 @@ def build(
 
 
 def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
-    """What the report says of the recipe."""
+    """Collect what the report shows of the recipe."""
     return {
         "recipe": recipe.name,
         "description": recipe.description,
@@ -150,7 +149,7 @@ def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
 
 
 def _stream(recipe: Recipe, models: Models, splits: Splits, out: Path) -> dict[str, Any] | None:
-    """Write the stateful student; its figures, None where the recipe asks for none."""
+    """Write the stateful student; return its metrics, None where the recipe asks for none."""
     if not recipe.stream_hop:
         return None
     streaming, figures = stream_student(

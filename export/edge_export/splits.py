@@ -43,7 +43,7 @@ class Splits:
     notes: tuple[str, ...] = ()
 
     def metrics(self) -> dict[str, Any]:
-        """Their part of the report."""
+        """Collect their part of the report."""
         return {
             "groups": self.recordings.groups,
             "windows": {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)},

@@ -1,7 +1,7 @@
-"""What the cloud answered in the field as soft labels: corrections from a log, put to the windows they are about.
+"""Field corrections as soft labels: the cloud's answers from a log, matched to the windows they are about.
 
 A correction names its window by key and slot (`edge_runtime.windowing.window.Window.id`), so the recording of the same
-stream, cut by the same code, gives the window back. Such windows are the hard ones, and nobody labelled them by hand.
+stream, cut by the same code, gives the window back. Such windows are the hard ones, and no person has labelled them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Matched:
 
     Attributes:
         x: (n, n_channels, history) float32, the window being its end.
-        y: (n,) `UNLABELLED`: nobody but the cloud has judged them.
+        y: (n,) `UNLABELLED`: only the cloud has answered them.
         teacher: (n, classes) the cloud's log-probabilities.
         unmatched: answers whose window no recording holds.
     """

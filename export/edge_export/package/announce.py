@@ -45,7 +45,7 @@ def announce(
         devices: device ids, or patterns with ``*``, ``?`` and ``[...]``.
         canary: share of the devices that take it now, 0 to 1.
         expires: ISO 8601 time from which on devices refuse it; empty: `LIFETIME` after `issued`.
-        not_before: ISO 8601 time before which nobody takes it.
+        not_before: ISO 8601 time before which no device takes it.
         sequence: higher than that of every announcement of this name before; None: seconds since 1970.
 
     Returns:

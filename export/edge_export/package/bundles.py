@@ -1,4 +1,4 @@
-"""What a build writes: a bundle per architecture, the teacher's bundle, and how many bytes each has."""
+"""Bundles of a build: one for each architecture and the teacher's, each loaded as a device loads it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOLDEN_BYTES = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What goes into the bundles.
+    """Contents of a build's bundles.
 
     Attributes:
         variants: of each architecture, best first.
@@ -53,11 +53,11 @@ class Release:
 def write_bundles(
     recipe: Recipe, release: Release, windows: Windows, out: Path, signer: SigningKey | None
 ) -> dict[str, dict[str, int]]:
-    """Write them all.
+    """Write all bundles of a build, and load each as a device does.
 
     Args:
         recipe: names and describes them.
-        release: what goes in.
+        release: their contents.
         windows: of validation groups; golden vectors are taken from them.
         out: folder.
         signer: signs them; None leaves them unsigned.
@@ -139,7 +139,7 @@ def prove(path: Path) -> None:
         path.unlink(missing_ok=True)
         hint = (
             "; its answer to a window depends on the windows beside it (a maximum, a mean or a clip over the batch): "
-            "let its graph compute each window by itself"
+            "let its graph compute each window alone"
             if "1 at a time" in str(error)
             else ""
         )
@@ -153,7 +153,7 @@ def _with_accuracy(variant: VariantSource, accuracy: float) -> VariantSource:
 
 
 def _golden(windows: Windows, contract: InputContract) -> Float32:
-    """Windows that reach every label and both ends of the range: one of each class, silence, overload.
+    """Choose windows that reach every label and both ends of the range: one of each class, silence, overload.
 
     As many as `GOLDEN_BYTES` hold, at least an overload and one of a class: a second of sound is as large as a model.
     """

@@ -1,4 +1,4 @@
-"""What ships for each architecture: every candidate timed on this machine, judged on validation groups, and chosen."""
+"""Choice of the files for each architecture: candidates timed on this machine, evaluated on validation groups."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from edge_runtime.tuning.timing import Measurement, Timing, this_machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What ships, and the figures that say so.
+    """Files chosen for each architecture, and the metrics they were chosen by.
 
     Attributes:
         targets: the choice for each architecture, in the recipe's order.
         timings: of all candidates on this machine.
-        judged: of all that ran, on validation groups.
+        judged: evaluations of all that ran, on validation groups.
     """
 
     targets: Mapping[str, Choice]
@@ -61,7 +61,7 @@ class Chosen:
         return list(best.values())
 
     def metrics(self) -> dict[str, Any]:
-        """Their part of the report."""
+        """Collect their part of the report."""
         return {
             "validation": {evaluation.name: asdict(evaluation) for evaluation in self.judged},
             "choice": {
@@ -76,14 +76,14 @@ class Chosen:
 def choose_files(
     recipe: Recipe, sources: Sequence[VariantSource], validation: Windows, steps: StepCache, say: Say
 ) -> Chosen:
-    """Time and judge the candidates, and apply the recipe's limits for each of its architectures.
+    """Time and evaluate the candidates, and apply the recipe's limits for each of its architectures.
 
     Args:
         recipe: names targets and limits.
         sources: the candidates at temperature 1, the unquantised student among them.
-        validation: windows that choose.
-        steps: keep the times.
-        say: told what ships, and why the others do not.
+        validation: windows to choose by.
+        steps: cache of the measured times.
+        say: takes a line for each architecture: what ships, and why the others do not.
 
     Raises:
         ConfigError: nothing is within the limits.

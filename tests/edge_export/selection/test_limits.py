@@ -156,7 +156,7 @@ def test_what_was_not_measured_does_not_ship() -> None:
     choice = bench.choose(failed={"c": "it ended a child process of SIGABRT"})
     assert choice.lost == {
         "a": "it was not timed",
-        "b": "its answers were not judged",
+        "b": "its answers were not evaluated",
         "c": "it could not be timed: it ended a child process of SIGABRT",
     }
 

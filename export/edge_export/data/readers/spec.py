@@ -1,7 +1,7 @@
-"""What a recipe says of files: where values, stamps, labels and groups stand.
+"""Readers of a recipe: the places of values, stamps, labels and groups in its files.
 
 A reader is a frozen table of a recipe. The folder it reads is named on the command line by the reader's key (``--data
-har=FOLDER``), so a recipe holds no path of anybody's machine.
+har=FOLDER``), so a recipe holds no path of one machine.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def build(
     shipped = {source.name: source for source in models.candidates.sources(temperature)}
     local, remote = answers(shipped[device], splits.validation.x), answers(models.cloud, splits.validation.contexts)
     gate = fit_gate(recipe.gate, local, remote, splits.validation, metric=recipe.metric)
-    say(f"temperature {temperature:g}")
+    say(f"gate: temperature {temperature:g}")
     for line in gate.said:
         say(line)
 
@@ -130,7 +130,7 @@ def build(
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
     write_evaluation(out, splits.recordings.test, splits.test)
-    say(f"built in {clock.monotonic() - began:.0f} s")
+    say(f"build: done in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures

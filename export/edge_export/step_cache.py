@@ -101,7 +101,7 @@ class StepCache:
         """
         result = self.folder_of(name, inputs)
         if result.is_dir():
-            self._say(f"{name}: as before")
+            self._say(f"{name}: found in the cache")
             return result
         began = self._clock.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:
     assert make.calls == 1
     assert first == again
     assert (again / "result.txt").read_text() == "1"
-    assert said == ["train: done in 0.0 s", "train: as before"]
+    assert said == ["train: done in 0.0 s", "train: found in the cache"]
 
 
 def test_other_inputs_or_versions_make_another_result(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``edge-export measure``: variants timed here or on another machine, and the figures put into their bundle."""
+"""``edge-export measure``: variants timed here or on another machine, and the times written into their bundle."""
 
 from __future__ import annotations
 

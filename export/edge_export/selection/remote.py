@@ -1,4 +1,4 @@
-"""Candidates of a bundle timed on another machine over ssh, and the figures brought back into the bundle.
+"""Candidates of a bundle timed on another machine over ssh, and the times written into the bundle.
 
 One ssh command does it: the bundle goes in on its standard input, is kept in a private temporary folder for as long as
 it is measured, and one line of JSON comes back. The other machine needs Python and edge-runtime with an engine, and

@@ -1,4 +1,4 @@
-"""From an ONNX graph, float or int8 with QuantizeLinear/DequantizeLinear pairs, to TensorFlow Lite.
+"""Conversion of an ONNX graph, float or int8 with QuantizeLinear/DequantizeLinear pairs, to TensorFlow Lite.
 
 The integers of the ONNX file are taken over as they are, so both files compute the same numbers up to the rounding
 of a requantisation (one step). Neither TensorFlow nor torch takes part.

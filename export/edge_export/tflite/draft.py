@@ -1,4 +1,4 @@
-"""The nodes that are to replace one: what a rule of `lower` writes into."""
+"""Draft of the nodes that replace one: the rules of `edge_export.tflite.lower` write into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class Draft:
-    """The nodes that are to replace one.
+    """Draft of the nodes that replace one.
 
     Args:
         node: the composite.

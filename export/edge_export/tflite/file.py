@@ -1,4 +1,4 @@
-"""A TensorFlow Lite file as one writes it by hand: tensors, operators, one graph, bytes.
+"""TensorFlow Lite file under construction: tensors, operators, one graph, bytes.
 
 It knows the file format and no network. The classes that pack the flatbuffer come with LiteRT, so that neither
 TensorFlow nor a schema compiler is needed.
@@ -86,7 +86,7 @@ class _Operator:
 
 
 class TfliteFile:
-    """Collects tensors and operators, and packs them."""
+    """Tensors and operators of a file, packed at the end."""
 
     def __init__(self) -> None:
         self._tensors: list[_Tensor] = []

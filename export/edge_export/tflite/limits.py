@@ -56,7 +56,7 @@ _MOST_AXES = {"BATCH_MATMUL": 5, "PAD": 5, "PADV2": 5, "STRIDED_SLICE": 5}
 
 
 class LimitError(ConfigError):
-    """No kernel of an operator computes what is asked."""
+    """Refusal of an operator whose kernels do not compute what is asked."""
 
 
 def check(

@@ -1,4 +1,4 @@
-"""Packs a TensorFlow Lite file so that what is equal is stored once.
+"""Packing of a TensorFlow Lite file, with equal parts stored once.
 
 The format lets several places point to the same vector or table. In the file of a small network the tables around the
 numbers take as much as the numbers, and most of them are alike: sizes, zero points, options, whole tensors.

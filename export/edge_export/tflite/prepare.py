@@ -1,4 +1,4 @@
-"""Bring an ONNX graph to the form the writers expect: sizes known, constants folded, composite operators taken apart.
+"""Preparation of an ONNX graph for the writers: sizes known, constants folded, composite operators taken apart.
 
 It is done for two batch sizes. What differs between them tells which axis of each tensor grows with the batch, through
 every reshape and transposition, and whether the batch can stay open in the file at all.

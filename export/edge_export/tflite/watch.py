@@ -1,4 +1,4 @@
-"""A node that knows what was looked at, so that nothing it says can be ignored.
+"""Watched node: notes which inputs and attributes a writer reads, so that none is ignored.
 
 A writer that overlooks an attribute or an input still makes a file, and the file answers something else. So every node
 is handed out in a wrapper that notes what is read of it, and refused when something that matters was not.
@@ -94,7 +94,7 @@ class _Settings(dict[str, Any]):
 
 
 class Watched:
-    """Looks like an ``onnx.NodeProto``, and notes which inputs and attributes are read.
+    """View of an ``onnx.NodeProto`` that notes which inputs and attributes are read.
 
     Args:
         node: the node.

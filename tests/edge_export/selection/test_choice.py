@@ -63,7 +63,7 @@ def test_times_are_taken_once_and_kept(measured: tuple[Path, Chosen, list[str]])
     again_said: list[str] = []
     again = chosen(folder, again_said)
     assert first_said[0].startswith("measure: done")
-    assert again_said == ["measure: as before", *first_said[1:]]
+    assert again_said == ["measure: found in the cache", *first_said[1:]]
     assert again.metrics() == first.metrics()
 
 

@@ -15,7 +15,7 @@ from edge_runtime.codecs.numbers import TimeUnit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where data comes from; stands in the bundle's provenance and in the report."""
+    """Origin of data, as the bundle's provenance and the report name it."""
 
     name: str
     source: str

@@ -105,12 +105,12 @@ def evaluate(
     if not n:
         raise ConfigError("no windows to evaluate on; hold out at least one group")
     classes = _classes(probabilities, labels)
-    who = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    if who.shape != (n,):
-        raise ConfigError(f"{n} labels but groups of shape {who.shape}; give one group per window")
-    count = int(who.max()) + 1
+    group_of = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if group_of.shape != (n,):
+        raise ConfigError(f"{n} labels but groups of shape {group_of.shape}; give one group per window")
+    count = int(group_of.max()) + 1
     drawn = _draw(count, resamples, seed)
-    tables = {name: _confusion(p.argmax(axis=1), labels, who, count, classes) for name, p in probabilities.items()}
+    tables = {name: _confusion(p.argmax(axis=1), labels, group_of, count, classes) for name, p in probabilities.items()}
     base, chosen = tables[reference], probabilities[reference].argmax(axis=1)
     base_drawn = _accuracy(_drawn_tables(drawn, base))
     return tuple(
@@ -178,9 +178,9 @@ def _draw(groups: int, resamples: int, seed: int) -> Floats:
     return random.multinomial(groups, np.full(groups, 1 / groups), size=resamples).astype(np.float64)
 
 
-def _confusion(answers: Integers, labels: Integers, who: Integers, groups: int, classes: int) -> Floats:
+def _confusion(answers: Integers, labels: Integers, group_of: Integers, groups: int, classes: int) -> Floats:
     """Count answers by group: (groups, classes, classes), rows are labels, columns answers."""
-    place = (who * classes + labels) * classes + answers
+    place = (group_of * classes + labels) * classes + answers
     counts = np.bincount(place, minlength=groups * classes * classes)
     return counts.reshape(groups, classes, classes).astype(np.float64)
 

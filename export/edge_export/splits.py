@@ -63,9 +63,9 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
         ConfigError: a key has no folder, a file does not fit, or a set's windows cannot be used.
     """
     dataset, contents = read_all(recipe, folders)
-    dealt = split(dataset, recipe.split, seed=recipe.seed)
+    parts = split(dataset, recipe.split, seed=recipe.seed)
     cut: dict[str, Windows] = {}
-    for name, recordings in (("train", dealt.train), ("validation", dealt.validation), ("test", dealt.test)):
+    for name, recordings in (("train", parts.train), ("validation", parts.validation), ("test", parts.test)):
         cut[name] = windows = _cut(recipe, recordings)
         # Training needs examples of every class; to be asked about, one will do.
         check_windows(windows, recipe.classes, what=name, fewest=FEWEST if name == "train" else 1)
@@ -75,7 +75,7 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
     notes = _notes(recipe, dataset, cut)
     for note in notes:
         say(note)
-    return Splits(recordings=dealt, **cut, digest=contents, notes=tuple(notes))
+    return Splits(recordings=parts, **cut, digest=contents, notes=tuple(notes))
 
 
 def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:

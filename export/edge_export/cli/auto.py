@@ -28,8 +28,8 @@ def add(commands: Any) -> None:
         description=(
             "Look at every recording of a folder (WAV, CSV, Parquet or NPZ), find classes, groups, rate and lengths, "
             "write a recipe that says what was decided and why, and build it. The class of a file is its folder, "
-            "unless said otherwise; recordings of one person or machine are never dealt to two sets. What files do not "
-            "tell is asked for, with the option that answers."
+            "unless said otherwise; all recordings of one person or machine are in training, or in validation, or in "
+            "test. What files do not tell is asked for, with the option that answers."
         ),
         epilog="example: edge-export auto recordings/ --target raspberry-pi-4 --unit g -o out/",
     )

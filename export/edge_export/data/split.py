@@ -87,13 +87,13 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
         # All three are spelled out: a group that appears later must not slip into one of them unseen.
         if left:
             raise ConfigError(f"split: group {min(left)!r} is in none of train, validation, test, exclude")
-        dealt: tuple[list[str], list[str], list[str]] = ([], [], [])
+        hashed: tuple[list[str], list[str], list[str]] = ([], [], [])
     else:
-        dealt = _deal(left, recipe)
+        hashed = _distribute(left, recipe)
     sets = {
-        "train": (*recipe.train, *sorted(dealt[0])),
-        "validation": (*recipe.validation, *sorted(dealt[1])),
-        "test": (*recipe.test, *sorted(dealt[2])),
+        "train": (*recipe.train, *sorted(hashed[0])),
+        "validation": (*recipe.validation, *sorted(hashed[1])),
+        "test": (*recipe.test, *sorted(hashed[2])),
     }
     for name, groups in sets.items():
         if not groups:
@@ -130,7 +130,7 @@ def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
         raise ConfigError(f"split: {error}") from error
 
 
-def _deal(groups: list[str], recipe: SplitRecipe) -> tuple[list[str], list[str], list[str]]:
+def _distribute(groups: list[str], recipe: SplitRecipe) -> tuple[list[str], list[str], list[str]]:
     """Distribute groups in the order of their hash; a split with a list of its own gets none."""
     count = len(groups)
     validation = 0 if recipe.validation else max(1, round(recipe.validation_share * count))

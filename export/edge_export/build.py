@@ -63,8 +63,8 @@ def build(
     Args:
         recipe: what to build.
         folders: where the data lies, by the keys of the recipe's ``[[data]]``.
-        out: folder to write into, made if missing. Finished steps are kept in its folder ``cache``.
-        say: told what happens, a line at a time.
+        out: folder to write into, made if missing. Results of finished steps are in its folder ``cache``.
+        say: takes progress, a line at a time.
         clock: measures how long steps take.
         teacher: ONNX file, where the recipe's ``[teacher]`` is given.
         signer: signs the bundles; None leaves them unsigned.

@@ -55,19 +55,19 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
     """Read all recordings, split them by group and cut them into windows.
 
     Args:
-        recipe: what is read, and what a window is.
+        recipe: names the data, and defines a window.
         folders: where the data lies, by the keys of the recipe's ``[[data]]``.
-        say: told a line per set.
+        say: takes a line for each split.
 
     Raises:
-        ConfigError: a key has no folder, a file does not fit, or a set's windows cannot be used.
+        ConfigError: a key has no folder, a file does not fit, or the windows of a split cannot be used.
     """
     dataset, contents = read_all(recipe, folders)
     parts = split(dataset, recipe.split, seed=recipe.seed)
     cut: dict[str, Windows] = {}
     for name, recordings in (("train", parts.train), ("validation", parts.validation), ("test", parts.test)):
         cut[name] = windows = _cut(recipe, recordings)
-        # Training needs examples of every class; to be asked about, one will do.
+        # Training needs several windows of every class; to evaluate, one is enough.
         check_windows(windows, recipe.classes, what=name, fewest=FEWEST if name == "train" else 1)
         check_units(cut["train"].x, windows.x, dataset.channels, what=name)
         groups = recordings.groups

@@ -16,7 +16,7 @@ from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement
 
 LIFETIME = timedelta(days=30)
-"""Of an announcement, unless it says when it expires."""
+"""Lifetime of an announcement without an expiry of its own."""
 
 
 def announce(
@@ -49,7 +49,7 @@ def announce(
         sequence: higher than that of every announcement of this name before; None: seconds since 1970.
 
     Returns:
-        What it says, and the message that is published.
+        The announcement's contents, and the message that is published.
 
     Raises:
         BundleError: it is not a whole bundle.

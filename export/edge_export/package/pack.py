@@ -185,7 +185,7 @@ def golden_outputs(
     Args:
         source: the variant.
         inputs: (n, channels, samples).
-        output: says how many labels there are.
+        output: names the labels.
         options: for the engine.
 
     Returns:

@@ -429,7 +429,7 @@ class Graph:
     def write_reshape(self, source: int, target: int, place: int | None) -> None:
         """Append a RESHAPE that leaves the axis at `place` open, so that the caller may resize the batch."""
         if not self.file.shape(target):
-            # A list of no sizes cannot be told from one that is missing.
+            # An empty list of sizes is stored like a missing one.
             self.file.operator("SQUEEZE", [source], [target], options="SqueezeOptions", squeezeDims=[])
             return
         sizes = [-1 if i == place else size for i, size in enumerate(self.file.shape(target))]

@@ -72,9 +72,9 @@ class _Lookup:
         node = self.producers.get(name)
         if node is None or node.op_type != "ReduceMean":
             return None
-        told = {"keepdims": 1} | {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        settings = {"keepdims": 1} | {each.name: helper.get_attribute_value(each) for each in node.attribute}
         others = [self.constants[each].tolist() if each in self.constants else each for each in node.input[1:]]
-        return (node, (told, others)) if told["keepdims"] else None
+        return (node, (settings, others)) if settings["keepdims"] else None
 
     def only_reader(self, name: str, op_type: str) -> tuple[onnx.NodeProto, str] | None:
         """Find the one node that reads a tensor, if it is of this type, and its other input."""

@@ -130,7 +130,7 @@ def build(
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
     write_evaluation(out, splits.recordings.test, splits.test)
-    say(f"build: done in {clock.monotonic() - began:.0f} s")
+    say(f"build: finished in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures

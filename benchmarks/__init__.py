@@ -1,1 +1,1 @@
-"""What we claim, measured beside what a user would write instead; run as ``python -m benchmarks``."""
+"""Benchmarks of the project's claims, each beside what a user would write instead; run as ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""Run the benchmarks: ``python -m benchmarks [NAME ...] [--quick] [--json FILE]``.
+"""Command that runs the benchmarks: ``python -m benchmarks [NAME ...] [--quick] [--json FILE]``.
 
 Figures depend on the machine; ratios within one run are what counts. Nothing here fails on a slow day: a goal that is
 not met is printed as missed.

@@ -1,4 +1,4 @@
-"""What can be said of the anomaly network's AUC without the sounds it is defined on.
+"""AUC of the anomaly network, estimated without the sounds that it is defined on.
 
 The ToyCar sounds of DCASE 2020 are not here; what is shared is the scores that MLPerf Tiny published for each of them,
 float and int8, and the log-mel frames of a single normal sound. So:

@@ -88,7 +88,7 @@ def serve_ours(model: Callable[[Any], Any], delay_ms: float) -> None:
 
 
 def serve_plain(model: Callable[[Any], Any]) -> None:
-    """What one would write in an hour: `http.server`, the binary extension, no limits, no batching."""
+    """Serve with an hour's work: `http.server`, the binary extension, no limits, no batching."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -152,7 +152,7 @@ def ask_tritonclient(port: int) -> Callable[[Any], Any]:
 
 
 def ask_plain(port: int) -> Callable[[Any], Any]:
-    """What one would write in an hour: `http.client`, the binary extension, no limits, no retries, no checks."""
+    """Ask with an hour's work: `http.client`, the binary extension, no limits, no retries, no checks."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.connect()
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""What decoding costs: microseconds per message of 50 samples x 6 channels, for every codec.
+"""Cost of decoding: microseconds per message of 50 samples x 6 channels, for every codec.
 
 Run: ``python benchmarks/bench_codecs.py``. The codecs take turns, and the best of many short rounds counts, so that
 other work on the machine shows as little as it can. ``parse`` is the format's library alone, without any check. The

@@ -119,7 +119,7 @@ def run(variant: Variant, folder: Path, cases: list[HardCase]) -> None:
 
 
 def bytes_written() -> int:
-    """What this process has sent to block devices; 0 on a file system in memory."""
+    """Read the bytes that this process has sent to block devices; 0 on a file system in memory."""
     for line in Path("/proc/self/io").read_text().splitlines():
         if line.startswith("write_bytes:"):
             return int(line.split()[1])

@@ -43,7 +43,7 @@ def connect(port: int) -> socket.socket:
 
 
 def answered(sock: socket.socket) -> bool:
-    """Whether a request on this connection is answered within `PATIENCE_S`."""
+    """Report that a request on this connection is answered within `PATIENCE_S`."""
     try:
         sock.sendall(HEAD + b"\r\n")
         return sock.recv(65536).startswith(b"HTTP/1.1 200 ")

@@ -1,4 +1,4 @@
-"""What our engines cost over the bare library call, and what the choices inside them buy.
+"""Cost of our engines over the bare library call, and the gain of each choice inside them.
 
 Every figure is processor time of one thread in microseconds, the smallest mean of several rounds in which the
 contenders take turns. Read the ratios: other work may share the machine.

@@ -4,7 +4,7 @@
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
 then timed interleaved on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
-asked about inputs that nobody calibrated on. The search (`edge_export.selection.limits`) sees our candidates only; what
+asked about inputs that none was calibrated on. The search (`edge_export.selection.limits`) sees our candidates only; what
 it chose is set against the fastest file of any peer in a benchmark of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
@@ -26,8 +26,8 @@ import numpy as np
 import onnx
 import orjson
 from edge_export.metrics import Evaluation, evaluate
-from edge_export.onnx_graph.passes.canonicalise import clean
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct
@@ -83,17 +83,17 @@ class Entry:
 
 
 def ours(model: onnx.ModelProto, calibration: Array) -> Iterator[Entry]:
-    """What our toolchain makes of a float model: every format and scheme that this machine could want."""
-    fp32 = prepare(clean(model))
+    """Convert a float model by our toolchain: every format and scheme that this machine could want."""
+    fp32 = prepare(canonicalise(model))
     yield Entry(name="onnx-fp32", model=_onnx(model), format="onnx", ours=True)
-    yield Entry(name="tflite-fp32", model=convert(clean(model), compact=True), format="tflite", ours=True)
+    yield Entry(name="tflite-fp32", model=convert(canonicalise(model), compact=True), format="tflite", ours=True)
     ranges = calibrate(fp32, calibration, "minmax")
     for per_channel in (True, False):
         mark = "" if per_channel else "-tensor"
         # TensorFlow Lite's kernels widen before they add: 8 bits are exact there on every processor.
         scheme = Scheme(activations="int8", weight_bits=8, per_channel=per_channel)
         quantized = write(correct(fp32, ranges, scheme, calibration), ranges, scheme)
-        integers = convert(clean(quantized), compact=True)
+        integers = convert(canonicalise(quantized), compact=True)
         yield Entry(name=f"tflite-int8{mark}", model=integers, format="tflite", ours=True)
         bits: Literal[7, 8] = 7 if _saturates() else 8
         scheme = replace(scheme, activations="uint8", weight_bits=bits)
@@ -108,11 +108,11 @@ def _saturates() -> bool:
 
 
 def _onnx(model: onnx.ModelProto) -> bytes:
-    return bytes(slim(clean(model)).SerializeToString(deterministic=True))
+    return bytes(minimise(canonicalise(model)).SerializeToString(deterministic=True))
 
 
 def theirs(model: onnx.ModelProto, calibration: Array, folder: Path) -> Iterator[Entry | str]:
-    """What the peers make of it by default, or one line that says why there is nothing."""
+    """Quantise it by each peer's defaults; where that fails, give the reason in one line."""
     given, rows = folder / "float.onnx", folder / "calibration.npy"
     onnx.save(model, str(given))
     np.save(rows, calibration)
@@ -148,7 +148,7 @@ def theirs(model: onnx.ModelProto, calibration: Array, folder: Path) -> Iterator
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What one file says to the unseen inputs, against float.
+    """Answers of one file to the unseen inputs, against float.
 
     Attributes:
         judged: accuracy (kws), agreement with float (ic, vww), or one less the relative error of the score (ad).
@@ -180,7 +180,7 @@ def ask(entries: Sequence[Entry], inputs: Inputs, network: Network) -> dict[str,
 
 
 def _scores(name: str, x: Array, answers: Array, expected: Array) -> Evaluation:
-    """How far the anomaly score (mean squared reconstruction error) of a window is from float's, relative."""
+    """Measure the anomaly score (mean squared reconstruction error) of a window against the float model's, relative."""
     score, true = ((x - answers) ** 2).mean(axis=1), ((x - expected) ** 2).mean(axis=1)
     error = float(np.abs(score / true - 1).mean())
     same = {"low": 1 - error, "high": 1 - error, "f1_low": 1 - error, "f1_high": 1 - error}

@@ -1,4 +1,4 @@
-"""What a process takes: memory, time to import, files and sockets."""
+"""Footprint of a process: memory, time to import, files and sockets."""
 
 from __future__ import annotations
 

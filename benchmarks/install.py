@@ -1,6 +1,6 @@
-"""What a device gets: the package with one engine, installed into a fresh environment, weighed and run there.
+"""Size of an installation: the package with one engine in a fresh environment, weighed and run there.
 
-Each environment is made anew from a wheel of this checkout, so that nothing of the development environment is counted.
+Each environment is made from a wheel of this checkout, so that nothing of the development environment is counted.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def nested_json(t: float, values: Floats) -> bytes:
 
 
 class Row(NamedTuple):
-    """What is compared of an answer."""
+    """Part of an answer that is compared."""
 
     label: str
     scores: tuple[float, ...]
@@ -126,7 +126,7 @@ class Traffic:
         return sum(map(len, self.payloads)) // len(self.payloads)
 
     def completed_by(self, messages: int) -> dict[str, int]:
-        """Window id to the index of the message that completes it, for the first so many messages."""
+        """Window id to the index of the message that completes it, for the first `messages` messages."""
         completing: dict[str, int] = {}
         for stream, key in enumerate(self.keys):
             held = len(range(stream, messages, self.streams)) * self.samples
@@ -150,7 +150,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was seen of one program in one run."""
+    """Measurements of one program in one run."""
 
     messages: int
     """In the measured part."""
@@ -172,7 +172,7 @@ class Outcome:
 
     @property
     def cpu_rate(self) -> float:
-        """Messages a second of CPU: what a core of one's own would take, whoever else was on this one."""
+        """Messages a second of CPU: what an idle core would take, whatever else ran on this one."""
         return self.messages / self.cpu_s
 
     @property
@@ -239,10 +239,10 @@ class Load:
         self.close()
 
     def wait_for_subscriber(self, timeout_s: float = 30.0, alive: Callable[[], bool] = lambda: True) -> None:
-        """Serve until somebody has subscribed.
+        """Serve until the program under test has subscribed.
 
         Raises:
-            Stopped: nobody did in time.
+            Stopped: it did not in time.
         """
         deadline = time.monotonic() + timeout_s
         while self._target is None:
@@ -258,9 +258,9 @@ class Load:
         Args:
             traffic: what to send.
             pid: whose CPU time to read.
-            warm_up: so many messages first, all answered before the clock starts.
+            warm_up: number of messages to send first; all are answered before the clock starts.
             rate: messages a second, evenly spaced; None: as fast as they are taken.
-            until: stop after so many messages; None: all.
+            until: number of messages to stop after; None: all.
 
         Raises:
             Stopped: no answer for `SILENCE_S`.
@@ -291,7 +291,7 @@ class Load:
         rate: float | None,
         sent_at: npt.NDArray[np.float64],
     ) -> None:
-        """Send messages [begin, end) and serve until there are so many answers in all."""
+        """Send messages [begin, end) and serve until there are `answers` answers in all."""
         assert self._target is not None
         view = memoryview(blob)
         next_one = due = begin

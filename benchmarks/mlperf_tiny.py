@@ -1,4 +1,4 @@
-"""The MLPerf Tiny reference networks as float ONNX, with inputs to calibrate and to judge on.
+"""The MLPerf Tiny reference networks as float ONNX, with inputs to calibrate and to evaluate on.
 
 The networks are shared as TensorFlow Lite and Keras files, and every quantiser here is to start from the same float
 ONNX file. So the float TensorFlow Lite files are read operator by operator and written with `onnx.helper`; inputs keep
@@ -77,7 +77,7 @@ NETWORKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a network is calibrated and judged on.
+    """Inputs that a network is calibrated and evaluated on.
 
     Attributes:
         calibration: (n, ...) float32.

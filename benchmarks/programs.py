@@ -20,7 +20,7 @@ Payload = Literal["raw", "json"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all programs of one comparison have in common."""
+    """Settings that all programs of one comparison share."""
 
     folder: Path
     net: str = "cnn_m"

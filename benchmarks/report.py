@@ -1,4 +1,4 @@
-"""What a benchmark hands back, and how it is printed: one table, then each goal with what was measured."""
+"""Report of a benchmark, printed as one table and then each goal with what was measured."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Comparison:
         for turn in range(self.rounds):
             if bare_calls:
                 self.bare.append(bare_us(self.setting, bare_calls))
-            # The order turns too: nobody always runs behind the same neighbour.
+            # The order turns too: no program always runs behind the same neighbour.
             shift = turn % len(self.programs)
             for program in (*self.programs[shift:], *self.programs[:shift]):
                 outcome = measure(program, self.setting, self.traffic, warm_up=warm_up, rate=rate, until=until)
@@ -85,7 +85,7 @@ class Comparison:
         )
 
     def notes(self) -> list[str]:
-        """Whether all answers agree, in words."""
+        """Say in words that all answers agree, or which do not."""
         rows = len(self._reference)
         if self.disagreements:
             return [f"ANSWERS DISAGREE: {'; '.join(self.disagreements[:5])}"]

@@ -1,4 +1,4 @@
-"""The locks: the versions of other people's packages that this project is installed, tested and built with.
+"""Locks: the versions of other people's packages that this project is installed, tested and built with.
 
     python scripts/locks.py write torch==2.13.0 [options of uv]           make lock
     python scripts/locks.py audit torch==2.13.0 [options of pip-audit]    make audit
@@ -56,13 +56,13 @@ _OURS = re.compile(r"edge-runtime\[([a-z,-]+)\]")
 
 
 def projects() -> tuple[Mapping[str, object], Mapping[str, object]]:
-    """The two pyproject.toml: the device's and the workstation's."""
+    """Read the two pyproject.toml: the device's and the workstation's."""
     device, workstation = (CHECKOUT / place / "pyproject.toml" for place in (".", "export"))
     return loads(device.read_text("utf-8")), loads(workstation.read_text("utf-8"))
 
 
 def wanted(device: Mapping[str, object], workstation: Mapping[str, object]) -> dict[str, list[str]]:
-    """The requirements that each lock answers.
+    """Collect the requirements that each lock answers.
 
     Args:
         device: pyproject.toml of edge-runtime as read.
@@ -112,7 +112,7 @@ def rounds(texts: Iterable[str]) -> list[list[str]]:
 
 
 def write(options: list[str]) -> int:
-    """Write every lock anew; versions stay as they are where they still fit, unless the options say ``--upgrade``."""
+    """Write every lock; versions stay as they are where they still fit, unless the options say ``--upgrade``."""
     fixed, options = _split(options)
     fixed += TOO_NEW
     locks = wanted(*projects())

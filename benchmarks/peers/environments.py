@@ -21,7 +21,7 @@ FOLDER = ROOT / ".venvs"
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What an environment holds.
+    """Packages and interpreter of a peer's environment.
 
     Attributes:
         packages: for pip, in steps: a later step may need what an earlier one installed.
@@ -51,13 +51,13 @@ def python_of(name: str) -> Path:
 
 
 def is_ready(name: str) -> bool:
-    """Whether an environment was made to the end, with the packages it should have today."""
+    """Report that an environment was made to the end, with the packages it should have today."""
     stamp = FOLDER / name / "packages.txt"
     return stamp.is_file() and stamp.read_text() == _stamp(name)
 
 
 def command_for(name: str) -> str:
-    """What to type to make it."""
+    """Name the command that makes it."""
     return f"python -m benchmarks.peers.environments {name}"
 
 

@@ -1,4 +1,4 @@
-"""Quantise one float model with one peer, by its defaults: run by the interpreter of that peer's environment.
+"""Command that quantises one float model by one peer's defaults, in the environment of that peer.
 
     PYTHON quantize_with.py PEER MODEL CALIBRATION.npy FOLDER
 

@@ -1,18 +1,17 @@
-"""From a recipe and recordings to bundles: every long step cached, every choice made on validation groups.
+"""Build of a recipe: recordings in, bundles out; every long step cached, every choice made on validation groups.
 
-1. *read* (`edge_export.splits`): recordings and labels; groups dealt to training, validation, test; windows cut by
-the
-   runtime's own code.
-2. *learn* (`edge_export.stages`): teachers trained on training groups, of which validation groups choose the smallest
-good
-   one; a student trained on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
-3. *choose* (`edge_export.selection.choice`): every candidate timed on this machine and judged on validation groups; the
-recipe's
-   limits decide.
-4. *gate* (`edge_export.evaluation.gate`): temperature after quantisation, then the threshold, both on validation
-groups. 5. *judge* (`edge_export.evaluation.held_out`): test groups answer once, by the files that ship; nothing follows
-from what they say. 6. *pack* (`edge_export.package.bundles`): a bundle per architecture, the teacher's bundle, the test
-recordings, and all figures.
+1. *read* (`edge_export.splits`): recordings and labels; groups split into training, validation and test; windows cut by
+   the runtime's own code.
+2. *train* (`edge_export.stages`): teachers on training groups, of which the smallest good one on validation groups is
+   taken; a student on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
+3. *choose* (`edge_export.selection.choice`): every candidate is timed on this machine and evaluated on validation
+   groups; the recipe's limits decide.
+4. *gate* (`edge_export.evaluation.gate`): temperature after quantisation, then the threshold; both on validation
+   groups.
+5. *evaluate* (`edge_export.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
+   these metrics.
+6. *pack* (`edge_export.package.bundles`): a bundle per architecture, the teacher's bundle, the test recordings, and all
+   metrics.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ import orjson
 
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.evaluation.gate import fit_gate
-from edge_export.evaluation.held_out import figures_on_test
+from edge_export.evaluation.held_out import metrics_on_test
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
-from edge_export.package.bundles import Shipment, write_bundles
+from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
 from edge_export.package.sign import SigningKey
 from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
 from edge_export.selection.choice import choose_files
 from edge_export.selection.timing import answers
-from edge_export.splits import Sets, read_sets
+from edge_export.splits import Splits, read_splits
 from edge_export.stages import Models, make_models
-from edge_export.step_cache import Say, Steps, code_digest
+from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
@@ -59,79 +58,86 @@ def build(
     teacher: Path | None = None,
     signer: SigningKey | None = None,
 ) -> dict[str, Any]:
-    """Do everything the recipe says.
+    """Build the bundles of a recipe.
 
     Args:
         recipe: what to build.
         folders: where the data lies, by the keys of the recipe's ``[[data]]``.
-        out: folder to write into, made if missing. Finished steps are kept in its folder ``cache``.
-        say: told what happens, a line at a time.
+        out: folder to write into, made if missing. Results of finished steps are in its folder ``cache``.
+        say: takes progress, a line at a time.
         clock: measures how long steps take.
         teacher: ONNX file, where the recipe's ``[teacher]`` is given.
         signer: signs the bundles; None leaves them unsigned.
 
     Returns:
-        The figures, as written to ``report.json``.
+        The metrics, as written to ``report.json``.
 
     Raises:
-        EdgeError: the data does not fit the recipe, or nothing is within its limits; a sentence that says where.
+        EdgeError: the data does not fit the recipe, or nothing is within its limits; the message says where.
     """
     out.mkdir(parents=True, exist_ok=True)
     began = clock.monotonic()
     versions = {"edge-runtime": __version__, **{name: version(name) for name in PACKAGES}}
     # Another version of ours, or an edit, may compute something else by the same recipe.
-    steps = Steps(out / "cache", {**versions, "code": code_digest()}, say, clock)
+    steps = StepCache(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
-    sets = read_sets(recipe, folders, say)
-    models = make_models(recipe, sets, steps, say, teacher)
-    chosen = choose_files(recipe, models.candidates.sources(1.0), sets.validation, steps, say)
+    splits = read_splits(recipe, folders, say)
+    models = make_models(recipe, splits, steps, say, teacher)
+    chosen = choose_files(recipe, models.candidates.sources(1.0), splits.validation, steps, say)
 
     device = chosen.device.name
-    temperature = fit_temperature(answers(chosen.device, sets.validation.x), sets.validation.y)
+    temperature = fit_temperature(answers(chosen.device, splits.validation.x), splits.validation.y)
     shipped = {source.name: source for source in models.candidates.sources(temperature)}
-    local, remote = answers(shipped[device], sets.validation.x), answers(models.cloud, sets.validation.contexts)
-    gate = fit_gate(recipe.gate, local, remote, sets.validation, metric=recipe.metric)
-    say(f"temperature {temperature:g}")
+    local, remote = answers(shipped[device], splits.validation.x), answers(models.cloud, splits.validation.contexts)
+    gate = fit_gate(recipe.gate, local, remote, splits.validation, metric=recipe.metric)
+    say(f"gate: temperature {temperature:g}")
     for line in gate.said:
         say(line)
 
-    tested = figures_on_test(
-        sets.test, sets.train, shipped, models.cloud, gate.spec, device=device, reference=REFERENCE, seed=recipe.seed
+    tested = metrics_on_test(
+        splits.test,
+        splits.train,
+        shipped,
+        models.cloud,
+        gate.spec,
+        device=device,
+        reference=REFERENCE,
+        seed=recipe.seed,
     )
     figures: dict[str, Any] = {
-        **_recipe_figures(recipe),
-        **sets.figures(),
-        **models.figures(),
-        **chosen.figures(),
+        **_recipe_metrics(recipe),
+        **splits.metrics(),
+        **models.metrics(),
+        **chosen.metrics(),
         "temperature": temperature,
-        "gate": gate.figures(),
+        "gate": gate.metrics(),
         "test": tested,
-        "against_teacher": against_teacher(models.cloud, shipped, device, sets.validation),
-        "streaming": _stream(recipe, models, sets, out),
+        "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
+        "streaming": _stream(recipe, models, splits, out),
         "machine": this_machine().label,
         "versions": versions,
     }
-    shipment = Shipment(
+    release = Release(
         variants={
             target: [shipped[source.name] for source in chosen.packed(target, recipe.variants)]
             for target in chosen.targets
         },
         cloud=models.cloud,
         gate=gate.spec,
-        accuracy={name: judgement["accuracy"] for name, judgement in tested["judged"].items()},
-        groups=sets.recordings.groups,
+        accuracy={name: evaluation["accuracy"] for name, evaluation in tested["judged"].items()},
+        groups=splits.recordings.groups,
         versions=versions,
     )
-    figures["bundles"] = write_bundles(recipe, shipment, sets.validation, out, signer)
-    write_evaluation(out, sets.recordings.test, sets.test)
-    say(f"built in {clock.monotonic() - began:.0f} s")
+    figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
+    write_evaluation(out, splits.recordings.test, splits.test)
+    say(f"build: finished in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures
 
 
-def _recipe_figures(recipe: Recipe) -> dict[str, Any]:
-    """What the report says of the recipe."""
+def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
+    """Collect what the report shows of the recipe."""
     return {
         "recipe": recipe.name,
         "description": recipe.description,
@@ -142,12 +148,12 @@ def _recipe_figures(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _stream(recipe: Recipe, models: Models, sets: Sets, out: Path) -> dict[str, Any] | None:
-    """Write the stateful student; its figures, None where the recipe asks for none."""
+def _stream(recipe: Recipe, models: Models, splits: Splits, out: Path) -> dict[str, Any] | None:
+    """Write the stateful student; return its metrics, None where the recipe asks for none."""
     if not recipe.stream_hop:
         return None
     streaming, figures = stream_student(
-        models.student, recipe.stream_hop, recipe.window.contract(), sets.recordings.validation, seed=recipe.seed
+        models.student, recipe.stream_hop, recipe.window.contract(), splits.recordings.validation, seed=recipe.seed
     )
     onnx.save(streaming.model, str(out / f"{recipe.name}-streaming.onnx"))
     return figures

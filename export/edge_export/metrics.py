@@ -1,15 +1,15 @@
-"""How right each candidate is, with the doubt that comes from having asked so few people.
+"""Accuracy and macro F1 of the candidates, with confidence intervals that allow for few groups.
 
-Windows of one person resemble one another, so the number of windows says too little about how sure a figure is. Two
-intervals are computed, both at 95 %, and the outer ends of the two are what is reported:
+Windows of one person resemble one another, so the number of windows says too little about the uncertainty. Two
+intervals are computed, both at 95 %; the report gives the lower of their lower ends and the higher of their upper ends:
 
 - the *bootstrap by group* draws whole groups (persons, machines, recordings) with replacement: honest about how much
   groups differ, too narrow where there are only a handful;
 - *Wilson's* takes windows as independent: too narrow where groups differ, right about few windows and about scores
   near 0 and 1.
 
-What a candidate loses against the reference is judged on pairs: both answer the same windows of the same drawn groups,
-so what is hard for both cancels.
+What a candidate loses against the reference is measured on pairs: both answer the same windows of the same drawn
+groups, so what is hard for both cancels.
 
 Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3 (percentile interval); Field and
 Welsh, Bootstrapping clustered data, J. R. Statist. Soc. B 69 (2007); Wilson, J. Am. Stat. Assoc. 22 (1927).
@@ -87,7 +87,7 @@ def evaluate(
     Args:
         probabilities: (n, classes) answers by name of the candidate.
         labels: (n,) classes.
-        groups: (n,) whom each window is of; None takes every window as a group.
+        groups: (n,) group of each window; None takes every window as a group.
         reference: the candidate that the others are compared with.
         seed: of the bootstrap.
         resamples: drawn by the bootstrap.
@@ -105,12 +105,12 @@ def evaluate(
     if not n:
         raise ConfigError("no windows to evaluate on; hold out at least one group")
     classes = _classes(probabilities, labels)
-    who = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    if who.shape != (n,):
-        raise ConfigError(f"{n} labels but groups of shape {who.shape}; give one group per window")
-    count = int(who.max()) + 1
+    group_of = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if group_of.shape != (n,):
+        raise ConfigError(f"{n} labels but groups of shape {group_of.shape}; give one group per window")
+    count = int(group_of.max()) + 1
     drawn = _draw(count, resamples, seed)
-    tables = {name: _confusion(p.argmax(axis=1), labels, who, count, classes) for name, p in probabilities.items()}
+    tables = {name: _confusion(p.argmax(axis=1), labels, group_of, count, classes) for name, p in probabilities.items()}
     base, chosen = tables[reference], probabilities[reference].argmax(axis=1)
     base_drawn = _accuracy(_drawn_tables(drawn, base))
     return tuple(
@@ -159,7 +159,7 @@ def _evaluated(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
+    """Compute Wilson's 95 % interval of a share.
 
     >>> low, high = wilson(95, 100)
     >>> round(low, 4), round(high, 4)
@@ -173,14 +173,14 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def _draw(groups: int, resamples: int, seed: int) -> Floats:
-    """(resamples, groups): how often each group was drawn."""
+    """Draw groups with replacement: (resamples, groups), how often each one was drawn."""
     random = np.random.default_rng(seed)
     return random.multinomial(groups, np.full(groups, 1 / groups), size=resamples).astype(np.float64)
 
 
-def _confusion(answers: Integers, labels: Integers, who: Integers, groups: int, classes: int) -> Floats:
-    """(groups, classes, classes) counts; rows are labels, columns answers."""
-    place = (who * classes + labels) * classes + answers
+def _confusion(answers: Integers, labels: Integers, group_of: Integers, groups: int, classes: int) -> Floats:
+    """Count answers by group: (groups, classes, classes), rows are labels, columns answers."""
+    place = (group_of * classes + labels) * classes + answers
     counts = np.bincount(place, minlength=groups * classes * classes)
     return counts.reshape(groups, classes, classes).astype(np.float64)
 
@@ -195,7 +195,7 @@ def _accuracy(tables: Floats) -> Floats:
 
 
 def _macro_f1(tables: Floats) -> Floats:
-    """Over the classes that occur in labels or answers, as scikit-learn's ``f1_score(average="macro")`` has it."""
+    """Average F1 over the classes in labels or answers, as scikit-learn's ``f1_score(average="macro")`` does."""
     right = np.diagonal(tables, axis1=-2, axis2=-1)
     either = tables.sum(axis=-1) + tables.sum(axis=-2)
     occurs = either > 0
@@ -204,6 +204,6 @@ def _macro_f1(tables: Floats) -> Floats:
 
 
 def _interval(values: Floats, estimate: float) -> tuple[float, float]:
-    """The percentile interval, widened to hold the estimate itself where few groups make it lopsided."""
+    """Take the percentile interval; widen it to hold the estimate where few groups make it lopsided."""
     low, high = np.quantile(values, [0.025, 0.975])
     return min(float(low), estimate), max(float(high), estimate)

@@ -1,4 +1,4 @@
-"""A recipe's recordings as three sets of windows: read as one, dealt by group, cut by the runtime's own code."""
+"""Training, validation and test windows of a recipe: recordings split by group, then cut by the runtime's own code."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNALIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sets:
-    """What is trained on, what decides, and what answers once.
+class Splits:
+    """Training, validation and test windows of a build.
 
     Attributes:
-        recordings: of each set.
+        recordings: of each split.
         train: windows of training groups.
-        validation: windows of the groups that choose.
-        test: windows of the groups that judge.
+        validation: windows of the groups that every choice is made on.
+        test: windows of the groups that the test report is measured on.
         digest: of all recordings and of how they are read; stands for them in the inputs of steps.
         notes: what is odd about them, a line each.
     """
@@ -42,8 +42,8 @@ class Sets:
     digest: str
     notes: tuple[str, ...] = ()
 
-    def figures(self) -> dict[str, Any]:
-        """Their part of the report."""
+    def metrics(self) -> dict[str, Any]:
+        """Collect their part of the report."""
         return {
             "groups": self.recordings.groups,
             "windows": {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)},
@@ -51,23 +51,23 @@ class Sets:
         }
 
 
-def read_sets(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Sets:
-    """Read, deal and cut all recordings.
+def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits:
+    """Read all recordings, split them by group and cut them into windows.
 
     Args:
-        recipe: what is read, and what a window is.
+        recipe: names the data, and defines a window.
         folders: where the data lies, by the keys of the recipe's ``[[data]]``.
-        say: told a line per set.
+        say: takes a line for each split.
 
     Raises:
-        ConfigError: a key has no folder, a file does not fit, or a set's windows cannot be used.
+        ConfigError: a key has no folder, a file does not fit, or the windows of a split cannot be used.
     """
     dataset, contents = read_all(recipe, folders)
-    dealt = split(dataset, recipe.split, seed=recipe.seed)
+    parts = split(dataset, recipe.split, seed=recipe.seed)
     cut: dict[str, Windows] = {}
-    for name, recordings in (("train", dealt.train), ("validation", dealt.validation), ("test", dealt.test)):
+    for name, recordings in (("train", parts.train), ("validation", parts.validation), ("test", parts.test)):
         cut[name] = windows = _cut(recipe, recordings)
-        # Training needs examples of every class; to be asked about, one will do.
+        # Training needs several windows of every class; to evaluate, one is enough.
         check_windows(windows, recipe.classes, what=name, fewest=FEWEST if name == "train" else 1)
         check_units(cut["train"].x, windows.x, dataset.channels, what=name)
         groups = recordings.groups
@@ -75,7 +75,7 @@ def read_sets(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Sets:
     notes = _notes(recipe, dataset, cut)
     for note in notes:
         say(note)
-    return Sets(recordings=dealt, **cut, digest=contents, notes=tuple(notes))
+    return Splits(recordings=parts, **cut, digest=contents, notes=tuple(notes))
 
 
 def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
@@ -92,7 +92,7 @@ def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list
             f"recordings have {rates[slowest]:.4g} Hz ({slowest}) to {rates[fastest]:.4g} Hz ({fastest}); windows have "
             f"{window.rate_hz:g} Hz"
         )
-    # Windows alone: the contexts of all sets together would be copied for nothing.
+    # Windows alone: the contexts of all three together would be copied for nothing.
     every = replace(
         cut["train"],
         contexts=np.concatenate([part.x for part in cut.values()]),
@@ -136,7 +136,7 @@ def read_all(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]
         channels=parts[0].channels,
         rate_hz=rate_hz,
         classes=recipe.classes,
-        # Two data sets may both call somebody "1".
+        # Two data sets may both call a person "1".
         recordings=tuple(
             replace(recording, name=f"{part.name}/{recording.name}", group=f"{part.name}/{recording.group}")
             if many

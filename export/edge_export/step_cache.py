@@ -1,7 +1,7 @@
-"""Finished work is not done again: each step's results lie in a folder named by the digest of all that went in.
+"""Step cache: the result of each build step lies in a folder that is named by the digest of its inputs.
 
-A build that was interrupted goes on where it stopped, and a changed number in the recipe repeats only what depends on
-it. A step writes into a temporary folder that takes its place when the step has ended, so half a result is never found.
+An interrupted build continues where it stopped, and a changed number in the recipe repeats only what depends on it. A
+step writes into a temporary folder that is renamed when the step has ended, so half a result is never found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import edge_runtime
 from edge_runtime.clock import Clock
 
 Say = Callable[[str], None]
-"""Is told what happens, a line at a time."""
+"""Callback that takes progress, a line at a time."""
 
 
 def digest(value: Any) -> str:
@@ -41,11 +41,11 @@ def file_digest(path: Path) -> str:
 
 
 PACKAGES: Final = tuple(Path(str(package.__file__)).parent for package in (edge_export, edge_runtime))
-"""What a build runs."""
+"""Packages whose code a build runs."""
 
 
 def code_digest(packages: Sequence[Path] = PACKAGES) -> str:
-    """SHA-256 of the Python files of packages, as hexadecimal: what an upgrade changes, and an edit too.
+    """SHA-256 of the Python files of packages, as hexadecimal; an upgrade changes it, and so does an edit.
 
     Args:
         packages: their folders; by default those that a build runs.
@@ -64,13 +64,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no digest")
 
 
-class Steps:
-    """Runs steps, or finds their results.
+class StepCache:
+    """Results of finished steps, by the digest of their inputs; runs a step whose result is missing.
 
     Args:
         folder: where results are kept.
         versions: of the packages that results depend on, and `code_digest` of our own; part of every digest.
-        say: told one line per step.
+        say: takes one line per step.
         clock: measures how long steps take.
     """
 
@@ -80,20 +80,20 @@ class Steps:
         self._say = say
         self._clock = clock
 
-    def quietly(self) -> Steps:
-        """The same steps, with nobody told."""
-        return Steps(self.folder, self.versions, lambda _line: None, self._clock)
+    def quietly(self) -> StepCache:
+        """Return the same cache without progress lines."""
+        return StepCache(self.folder, self.versions, lambda _line: None, self._clock)
 
     def folder_of(self, name: str, inputs: Mapping[str, Any]) -> Path:
-        """Where the result of a step lies, or will lie."""
+        """Name the folder that the result of a step lies in, or will lie in."""
         return self.folder / f"{name}-{digest({'inputs': dict(inputs), 'versions': self.versions})[:20]}"
 
     def run(self, name: str, inputs: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
-        """Do a step, unless its result is there.
+        """Run a step, unless its result is there.
 
         Args:
             name: of the step; names its folder.
-            inputs: all that decides the result: parts of the recipe, names of the folders of earlier steps.
+            inputs: everything that the result depends on: parts of the recipe, names of the folders of earlier steps.
             make: writes the result into the folder it is given.
 
         Returns:
@@ -101,7 +101,7 @@ class Steps:
         """
         result = self.folder_of(name, inputs)
         if result.is_dir():
-            self._say(f"{name}: as before")
+            self._say(f"{name}: found in the cache")
             return result
         began = self._clock.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)

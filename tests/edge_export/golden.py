@@ -19,11 +19,11 @@ import numpy as np
 import onnx
 from edge_export.onnx_graph.graph import Net
 from edge_export.onnx_graph.normalise import normalise
-from edge_export.onnx_graph.out_of_distribution import Novelty
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.out_of_distribution import OodDetector
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.minimise import slim
-from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
+from edge_export.onnx_graph.passes.minimise import minimise
+from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_softmax, with_temperature
 from edge_export.quantize.scheme import Scheme
@@ -51,7 +51,7 @@ def _from_bundle(bundle: str, variant: str) -> onnx.ModelProto:
 
 def _in_integers(*exclude: str) -> onnx.ModelProto:
     """`device_net` in integers, by ranges that are given; nodes of `exclude` stay in float."""
-    prepared = prepare(clean(device_net()))
+    prepared = prepare(canonicalise(device_net()))
     ranges = dict.fromkeys(Net(prepared).infos(), (-3.0, 5.0))
     return write(prepared, ranges, Scheme(activations="int8", exclude=exclude))
 
@@ -74,9 +74,9 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 def _unfamiliar(model: onnx.ModelProto) -> onnx.ModelProto:
     channels = Net(model).source.type.tensor_type.shape.dim[1].dim_value
     random = np.random.default_rng(3)
-    return with_novelty(
+    return with_ood_detector(
         model,
-        Novelty(
+        OodDetector(
             floor=np.full(channels, 0.25, np.float32),
             centre=random.standard_normal(3 * channels).astype(np.float32),
             scale=random.uniform(0.5, 2, 3 * channels).astype(np.float32),
@@ -91,18 +91,20 @@ def _stateful(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 TOOLS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto | bytes]] = {
-    "canonicalise": clean,
+    "canonicalise": canonicalise,
     "normalise": normalise,
     "conv2d": as_conv2d,
-    "softmax": lambda model: with_softmax(clean(model)),
-    "temperature": lambda model: with_temperature(clean(model), 1.75),
-    "out of distribution": lambda model: _unfamiliar(clean(model)),
-    "minimise": slim,
-    "shield": lambda model: shield(clean(model)),
-    "shipped": lambda model: slim(shield(as_conv2d(clean(_unfamiliar(with_temperature(clean(model), 1.75)))))),
+    "softmax": lambda model: with_softmax(canonicalise(model)),
+    "temperature": lambda model: with_temperature(canonicalise(model), 1.75),
+    "out of distribution": lambda model: _unfamiliar(canonicalise(model)),
+    "minimise": minimise,
+    "shield": lambda model: shield(canonicalise(model)),
+    "shipped": lambda model: minimise(
+        shield(as_conv2d(canonicalise(_unfamiliar(with_temperature(canonicalise(model), 1.75)))))
+    ),
     "streaming": _stateful,
     "tflite": convert,
-    "tflite, compact": lambda model: convert(clean(model), compact=True),
+    "tflite, compact": lambda model: convert(canonicalise(model), compact=True),
 }
 
 

@@ -16,8 +16,8 @@ from edge_runtime.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disturbance:
-    """What a microphone or another single sensor may do to a window, whatever was recorded. The default does nothing.
+class Corruption:
+    """Noise, gain, masks and shift that one sensor may put on a window; the default does nothing.
 
     Attributes:
         shift: largest number of samples that the window moves by, either way; zeros move in.
@@ -48,21 +48,21 @@ class Disturbance:
 
     def __post_init__(self) -> None:
         if self.shift < 0 or self.gain_db < 0 or self.time_masks < 0 or self.band_masks < 0:
-            raise ConfigError("disturbance: shift, gain_db and numbers of masks must be at least 0")
+            raise ConfigError("corruption: shift, gain_db and numbers of masks must be at least 0")
         if self.equaliser_db < 0 or self.equaliser_bands < 2:
-            raise ConfigError("disturbance: equaliser_db must be at least 0, at two frequencies or more")
+            raise ConfigError("corruption: equaliser_db must be at least 0, at two frequencies or more")
         if not 0 < self.time_mask <= 1 or not 0 < self.band_mask <= 1:
-            raise ConfigError("disturbance: masks cover a share above 0 and up to 1")
+            raise ConfigError("corruption: masks cover a share above 0 and up to 1")
         if self.noise_db and self.noise_db[0] > self.noise_db[1]:
-            raise ConfigError("disturbance: noise_db is the least ratio, then the greatest")
+            raise ConfigError("corruption: noise_db is the least ratio, then the greatest")
 
 
-def disturb(x: Float32, disturbance: Disturbance, random: np.random.Generator) -> Float32:
-    """Disturb windows, each in its own way.
+def corrupt(x: Float32, corruption: Corruption, random: np.random.Generator) -> Float32:
+    """Corrupt windows, each in its own way.
 
     Args:
         x: (n, n_channels, samples) in physical units; left as it is.
-        disturbance: how much.
+        corruption: how much.
         random: where chance comes from.
 
     Returns:
@@ -70,24 +70,24 @@ def disturb(x: Float32, disturbance: Disturbance, random: np.random.Generator) -
     """
     count, samples = len(x), x.shape[2]
     y = x.astype(np.float32, copy=True)
-    if disturbance.shift:
-        moves = random.integers(-disturbance.shift, disturbance.shift, count, endpoint=True)
+    if corruption.shift:
+        moves = random.integers(-corruption.shift, corruption.shift, count, endpoint=True)
         for window, by in zip(y, (int(move) for move in moves), strict=True):
             window[:] = np.roll(window, by, axis=1)
             window[:, : max(by, 0)] = 0.0
             window[:, samples + min(by, 0) :] = 0.0
-    if disturbance.band_masks or disturbance.equaliser_db:
-        y = _other_spectrum(y, disturbance, random)
-    if disturbance.noise_db:
-        ratio = 10 ** (random.uniform(*disturbance.noise_db, (count, 1, 1)) / 20)
+    if corruption.band_masks or corruption.equaliser_db:
+        y = _other_spectrum(y, corruption, random)
+    if corruption.noise_db:
+        ratio = 10 ** (random.uniform(*corruption.noise_db, (count, 1, 1)) / 20)
         # By channel, since channels differ in unit; a silent one stays silent.
         deviation = y.std(axis=2, keepdims=True) / ratio
         y += (random.standard_normal(y.shape) * deviation).astype(np.float32)
-    if disturbance.gain_db:
-        gain = random.uniform(-disturbance.gain_db, disturbance.gain_db, (count, 1, 1))
+    if corruption.gain_db:
+        gain = random.uniform(-corruption.gain_db, corruption.gain_db, (count, 1, 1))
         y *= (10 ** (gain / 20)).astype(np.float32)
-    for _ in range(disturbance.time_masks):
-        length = (random.uniform(0, disturbance.time_mask, count) * samples).astype(np.int64)
+    for _ in range(corruption.time_masks):
+        length = (random.uniform(0, corruption.time_mask, count) * samples).astype(np.int64)
         start = (random.random(count) * (samples - length + 1)).astype(np.int64)
         at = np.arange(samples)
         masked = (at >= start[:, None]) & (at < (start + length)[:, None])
@@ -95,41 +95,41 @@ def disturb(x: Float32, disturbance: Disturbance, random: np.random.Generator) -
     return y
 
 
-def _other_spectrum(x: Float32, disturbance: Disturbance, random: np.random.Generator) -> Float32:
+def _other_spectrum(x: Float32, corruption: Corruption, random: np.random.Generator) -> Float32:
     spectrum = np.fft.rfft(x, axis=2)
     bins = np.arange(spectrum.shape[2])
-    for _ in range(disturbance.band_masks):
-        width = random.uniform(0, disturbance.band_mask, len(x)) * len(bins)
+    for _ in range(corruption.band_masks):
+        width = random.uniform(0, corruption.band_mask, len(x)) * len(bins)
         # The mean stays: it is an offset of the sensor and no band.
         low = 1 + random.random(len(x)) * (len(bins) - 1 - width)
         out = (bins >= low[:, None]) & (bins < (low + width)[:, None])
         spectrum *= ~out[:, None]
-    if disturbance.equaliser_db:
-        size = (len(x), disturbance.equaliser_bands)
-        decibels = random.uniform(-disturbance.equaliser_db, disturbance.equaliser_db, size)
-        known = np.linspace(0, len(bins) - 1, disturbance.equaliser_bands)
+    if corruption.equaliser_db:
+        size = (len(x), corruption.equaliser_bands)
+        decibels = random.uniform(-corruption.equaliser_db, corruption.equaliser_db, size)
+        known = np.linspace(0, len(bins) - 1, corruption.equaliser_bands)
         spectrum *= np.stack([10 ** (np.interp(bins, known, one) / 20) for one in decibels])[:, None]
     changed: Float32 = np.fft.irfft(spectrum, n=x.shape[2], axis=2).astype(np.float32)
     return changed
 
 
-class Disturbed:
-    """A sampler whose windows are disturbed.
+class CorruptedSampler:
+    """Sampler of corrupted windows.
 
     Args:
         sampler: draws the windows.
-        disturbance: how much.
-        seed: of the disturbances.
+        corruption: how much.
+        seed: of the corruptions.
     """
 
-    def __init__(self, sampler: Sampler, disturbance: Disturbance, *, seed: int) -> None:
-        self._sampler, self._disturbance = sampler, disturbance
+    def __init__(self, sampler: Sampler, corruption: Corruption, *, seed: int) -> None:
+        self._sampler, self._corruption = sampler, corruption
         self._random = np.random.default_rng(seed)
 
     def draw(self, count: int) -> tuple[Float32, Int64]:
         """See `Sampler.draw`."""
         x, y = self._sampler.draw(count)
-        return disturb(x, self._disturbance, self._random), y
+        return corrupt(x, self._corruption, self._random), y
 
 
 class ArraySampler:

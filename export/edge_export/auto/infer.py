@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_export.auto.scan import Scan
-from edge_export.auto.stratified_split import GroupSplit, stratified_split
+from edge_export.auto.stratified_split import StratifiedSplit, stratified_split
 from edge_runtime.errors import ConfigError
 
 LONGEST = 1024
@@ -241,7 +241,7 @@ def _networks(samples: int, width: float, *, sound: bool) -> tuple[dict[str, obj
 def _text(
     found: Scan,
     order: Order,
-    split: GroupSplit,
+    split: StratifiedSplit,
     window: _Window,
     student: dict[str, object],
     teachers: Sequence[dict[str, object]],

@@ -15,11 +15,11 @@ SHARE = 0.2
 """Of the groups, for validation and for test each."""
 
 TRIES = 500
-"""Orders of the groups for each size of the sets; with few groups per class one in a dozen fits."""
+"""Orders of the groups for each size of validation and test; with few groups per class one in a dozen fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSplit:
+class StratifiedSplit:
     """Groups of validation and test, and the number of those left to train on."""
 
     validation: tuple[str, ...]
@@ -27,7 +27,7 @@ class GroupSplit:
     train: int
 
 
-def stratified_split(pieces: Sequence[Piece]) -> GroupSplit:
+def stratified_split(pieces: Sequence[Piece]) -> StratifiedSplit:
     """Find a split by group in which no set lacks a class.
 
     Orders of the groups are tried, each by a hash of their names, until one fits: the same recordings are split alike
@@ -46,7 +46,7 @@ def stratified_split(pieces: Sequence[Piece]) -> GroupSplit:
         order = [name for _, name in sorted((_hash(name, attempt), name) for name in classes)]
         sets = order[:held], order[held : 2 * held], order[2 * held :]
         if all(set().union(*map(classes.__getitem__, part)) == every for part in sets):
-            return GroupSplit(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
+            return StratifiedSplit(validation=tuple(sorted(sets[0])), test=tuple(sorted(sets[1])), train=len(sets[2]))
     raise ConfigError(
         f"no way to split {len(classes)} groups into training, validation and test was found in which each set knows "
         f"all {len(every)} classes; let more groups hold more classes, or split them in the recipe by hand"

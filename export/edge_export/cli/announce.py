@@ -37,7 +37,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--canary", type=float, default=1.0, metavar="SHARE", help="share of them that take it now (1)")
     parser.add_argument("--expires", default="", metavar="TIME", help="ISO 8601; refused from then on (in 30 days)")
-    parser.add_argument("--not-before", default="", metavar="TIME", help="ISO 8601; nobody takes it before (at once)")
+    parser.add_argument(
+        "--not-before", default="", metavar="TIME", help="ISO 8601; no device takes it before (default: at once)"
+    )
     parser.add_argument(
         "--sequence", type=int, metavar="N", help="higher than that of the announcement before (seconds since 1970)"
     )

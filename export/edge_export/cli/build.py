@@ -1,4 +1,4 @@
-"""``edge-export build``: a recipe and recordings in, bundles and figures out."""
+"""``edge-export build``: a recipe and recordings in, bundles and metrics out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edge-export measure``: variants timed here or on another machine, and the figures put into their bundle."""
+"""``edge-export measure``: variants timed here or on another machine, and the times written into their bundle."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             "leave the bundle as it is"
         )
     if signed and key is not None:
-        # Whoever signs again vouches for all of it, so it must be what was signed before, and by the same key.
+        # A new signature vouches for the whole file, so the old one must be valid, and by the same key.
         open_bundle(options.bundle, trusted=[key.public]).close()
     plan = Plan(rounds=options.rounds)
     if options.device:

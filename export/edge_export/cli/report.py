@@ -1,4 +1,4 @@
-"""``edge-export report``: the figures of a build as a page for people, written again."""
+"""``edge-export report``: the metrics of a build as a page for people, written again."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Export, and say what the checkpoint says of itself."""
+    """Export, and print what the checkpoint states about itself."""
     from edge_export.training.huggingface import import_checkpoint  # noqa: PLC0415 - onnx, only when it is needed
 
     checkpoint = import_checkpoint(

@@ -1,4 +1,4 @@
-"""What would waste an hour of training, found in seconds: impossible windows, labels that cannot be learnt."""
+"""Checks of windows before training: impossible values, scales that differ, classes with too few windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_runtime.errors import ConfigError
 FEWEST = 2
 """Windows of a class below which there is nothing to learn."""
 ENOUGH = 20
-"""Windows of a class below which what is learnt, and what is said about errors, rests on chance."""
+"""Windows of a class below which training and error rates depend on chance."""
 
 RANGE_RATIO = 30.0
 """Two sets of windows of one quantity differ less than this in their typical size; units differ more (m/s2 and mg:

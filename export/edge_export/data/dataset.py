@@ -23,7 +23,7 @@ Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
 UNLABELLED = -1
-"""Label of samples and windows that are neither trained on nor judged."""
+"""Label of samples and windows that are neither trained on nor evaluated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Recording:
         values: (n_samples, n_channels) float32 in physical units.
         tags: further facts as text, for example which wrist.
         t: (n_samples,) stamps in seconds, rising; None where samples lie one period of the data set's rate apart.
-        marks: (n_samples,) label of each sample, `UNLABELLED` where nobody said; None where `label` holds for all.
+        marks: (n_samples,) label of each sample, `UNLABELLED` where it is unknown; None where `label` holds for all.
         left_out: rows of its file that were left out, since a cell was empty.
     """
 
@@ -88,7 +88,7 @@ class Dataset:
         return tuple(dict.fromkeys(recording.group for recording in self.recordings))
 
     def only(self, groups: Iterable[str]) -> Dataset:
-        """The recordings of these groups.
+        """Select the recordings of these groups.
 
         Raises:
             ConfigError: a group is not in the data set.
@@ -169,7 +169,7 @@ def cut_windows(dataset: Dataset, *, samples: int, hop: int, context: int | None
 
 
 def spread(count: int, wanted: int) -> Int64:
-    """At most `wanted` of so many places, evenly, the first and the last among them.
+    """Choose at most `wanted` of `count` places, evenly spread, the first and the last among them.
 
     >>> spread(7, 3).tolist()
     [0, 3, 6]

@@ -1,7 +1,7 @@
-"""What the cloud answered in the field as soft labels: corrections from a log, put to the windows they are about.
+"""Field corrections as soft labels: the cloud's answers from a log, matched to the windows they are about.
 
 A correction names its window by key and slot (`edge_runtime.windowing.window.Window.id`), so the recording of the same
-stream, cut by the same code, gives the window back. Such windows are the hard ones, and nobody labelled them by hand.
+stream, cut by the same code, gives the window back. Such windows are the hard ones, and no person has labelled them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LEAST = 1e-7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedAnswer:
-    """One correction.
+class FieldCorrection:
+    """One correction from a log of the device.
 
     Attributes:
         id: of the window.
@@ -45,12 +45,12 @@ class LoggedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
-    """Windows with the cloud's answers.
+class MatchedCorrections:
+    """Windows of recordings with the cloud's answers to them.
 
     Attributes:
         x: (n, n_channels, history) float32, the window being its end.
-        y: (n,) `UNLABELLED`: nobody but the cloud has judged them.
+        y: (n,) `UNLABELLED`: only the cloud has answered them.
         teacher: (n, classes) the cloud's log-probabilities.
         unmatched: answers whose window no recording holds.
     """
@@ -61,7 +61,7 @@ class Matched:
     unmatched: int
 
 
-def read_answers(path: Path, labels: Sequence[str]) -> list[LoggedAnswer]:
+def read_answers(path: Path, labels: Sequence[str]) -> list[FieldCorrection]:
     """Read corrections from lines of JSON, as the runtime's jsonl sink writes them.
 
     The device's own predictions may stand among them and are passed over. Of two answers to the same window, the later
@@ -78,7 +78,7 @@ def read_answers(path: Path, labels: Sequence[str]) -> list[LoggedAnswer]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"{path.name} cannot be read: {error.strerror}") from error
-    answers: dict[str, LoggedAnswer] = {}
+    answers: dict[str, FieldCorrection] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -104,7 +104,9 @@ def read_answers(path: Path, labels: Sequence[str]) -> list[LoggedAnswer]:
     return list(answers.values())
 
 
-def match(answers: Sequence[LoggedAnswer], labels: Sequence[str], dataset: Dataset, contract: InputContract) -> Matched:
+def match(
+    answers: Sequence[FieldCorrection], labels: Sequence[str], dataset: Dataset, contract: InputContract
+) -> MatchedCorrections:
     """Find the windows that answers are about.
 
     Args:
@@ -132,7 +134,7 @@ def match(answers: Sequence[LoggedAnswer], labels: Sequence[str], dataset: Datas
             f"keys and stamps of the streams, for example {answers[0].id!r}"
         )
     table = np.maximum(np.array(scores), _LEAST)
-    return Matched(
+    return MatchedCorrections(
         x=np.stack(contexts).astype(np.float32),
         y=np.full(len(contexts), UNLABELLED, np.int64),
         teacher=np.log(table / table.sum(axis=1, keepdims=True)).astype(np.float32),
@@ -140,13 +142,13 @@ def match(answers: Sequence[LoggedAnswer], labels: Sequence[str], dataset: Datas
     )
 
 
-def _answer(record: dict[str, Any]) -> LoggedAnswer:
+def _answer(record: dict[str, Any]) -> FieldCorrection:
     scores = tuple(float(value) for value in record["scores"])
     if not scores or not np.isfinite(scores).all() or min(scores) < 0 or abs(sum(scores) - 1) > 1e-2:
         raise ValueError("scores are no probabilities")
     if not isinstance(record["id"], str) or not isinstance(record["label"], str):
         raise TypeError("id and label must be text")
-    return LoggedAnswer(
+    return FieldCorrection(
         id=record["id"],
         label=record["label"],
         scores=scores,

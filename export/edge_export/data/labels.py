@@ -137,7 +137,7 @@ def _cut(contract: InputContract, recording: Recording, t: Float64) -> list[Wind
 
 
 def clip(recording: Recording, samples: int) -> Recording:
-    """A recording of exactly so many samples: its loudest stretch, or all of it in the middle of silence.
+    """Cut or pad a recording to `samples`: its loudest stretch, or all of it in the middle of silence.
 
     Args:
         recording: with one label, and without stamps of its own.

@@ -1,7 +1,7 @@
-"""Who trains, who decides, who judges: groups are dealt to three sets, and never torn apart.
+"""Split by group: each group is in training, in validation or in test, never in two of them.
 
-Training groups fit the weights. Validation groups choose (networks, variants, temperature, threshold). Test groups
-answer once, at the end. Windows of one person look alike, so a split by window would measure memory.
+Training groups fit the weights. Every choice (network, variant, temperature, threshold) is made on validation groups.
+Test groups are evaluated once, at the end. Windows of one person look alike, so a split by window would measure memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edge_runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRecipe:
-    """Which groups are for what; groups that no list names are dealt by a hash of their name.
+    """Groups of each split; groups that no list names are distributed by a hash of their name.
 
     The lists hold names, or patterns with ``*`` and ``?`` that stand for all groups they fit.
 
     Attributes:
         train: groups to train on.
-        validation: groups to decide on.
-        test: groups to judge by.
+        validation: groups to choose on.
+        test: groups to evaluate on.
         exclude: groups that are dropped before anything else sees them.
         validation_share: of the groups left to the hash.
         test_share: of the groups left to the hash.
@@ -68,13 +68,13 @@ class Split:
 
 
 def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
-    """Deal the groups.
+    """Split a data set by group.
 
     Args:
         dataset: all recordings.
-        recipe: which groups are for what.
-        seed: of the hash that deals groups no list names. A group's set depends on its name, the seed and how many
-            groups there are, not on the order of files.
+        recipe: groups of each split.
+        seed: of the hash that distributes groups no list names. A group's split depends on its name, the seed and the
+            number of groups, not on the order of files.
 
     Raises:
         ConfigError: a named group does not exist, a pattern fits a group of another list, or a set would be empty or
@@ -87,13 +87,13 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
         # All three are spelled out: a group that appears later must not slip into one of them unseen.
         if left:
             raise ConfigError(f"split: group {min(left)!r} is in none of train, validation, test, exclude")
-        dealt: tuple[list[str], list[str], list[str]] = ([], [], [])
+        hashed: tuple[list[str], list[str], list[str]] = ([], [], [])
     else:
-        dealt = _deal(left, recipe)
+        hashed = _distribute(left, recipe)
     sets = {
-        "train": (*recipe.train, *sorted(dealt[0])),
-        "validation": (*recipe.validation, *sorted(dealt[1])),
-        "test": (*recipe.test, *sorted(dealt[2])),
+        "train": (*recipe.train, *sorted(hashed[0])),
+        "validation": (*recipe.validation, *sorted(hashed[1])),
+        "test": (*recipe.test, *sorted(hashed[2])),
     }
     for name, groups in sets.items():
         if not groups:
@@ -109,7 +109,7 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
 
 
 def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
-    """The same recipe with the groups that its patterns stand for."""
+    """Replace the patterns of a recipe by the groups that they stand for."""
 
     def found(name: str, entries: Sequence[str]) -> tuple[str, ...]:
         fitting = [[entry] if entry in groups else fnmatch.filter(groups, entry) for entry in entries]
@@ -130,13 +130,13 @@ def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
         raise ConfigError(f"split: {error}") from error
 
 
-def _deal(groups: list[str], recipe: SplitRecipe) -> tuple[list[str], list[str], list[str]]:
-    """Train, validation and test from groups in the order of their hash; sets with a list of their own get none."""
+def _distribute(groups: list[str], recipe: SplitRecipe) -> tuple[list[str], list[str], list[str]]:
+    """Distribute groups in the order of their hash; a split with a list of its own gets none."""
     count = len(groups)
     validation = 0 if recipe.validation else max(1, round(recipe.validation_share * count))
     test = 0 if recipe.test else max(1, round(recipe.test_share * count))
     if recipe.train:
-        # What is not for training is dealt by the proportion of the two shares.
+        # What is not for training is distributed by the proportion of the two shares.
         if not recipe.validation and not recipe.test:
             share = recipe.test_share / (recipe.test_share + recipe.validation_share)
             test = max(1, round(share * count))

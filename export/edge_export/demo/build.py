@@ -38,12 +38,12 @@ from edge_export.demo.cascade import (
 )
 from edge_export.evaluation.calibration import (
     SCORES,
-    GateFigures,
+    GateMetrics,
     area_under_risk_coverage,
     at_temperature,
     fit_temperature,
     gate_curve,
-    gate_figures,
+    gate_metrics,
     negative_log_likelihood,
     scores,
     threshold_for_share,
@@ -211,7 +211,7 @@ def _accuracy(probabilities: Float32, windows: Windows) -> float:
     return float((probabilities.argmax(axis=1) == windows.y).mean())
 
 
-def _rounded(figures: GateFigures) -> dict[str, float]:
+def _rounded(figures: GateMetrics) -> dict[str, float]:
     return {name: round(value, 4) for name, value in asdict(figures).items()}
 
 
@@ -236,7 +236,7 @@ def _held_out_figures(held_out: OutOfFold, calibration: Calibration) -> dict[str
         "device_fp32": round(_accuracy(held_out.device_fp32, windows), 4),
         "device_int8": round(float(correct.mean()), 4),
         "cloud": round(_accuracy(held_out.cloud, windows), 4),
-        "gate": _rounded(gate_figures(device, held_out.cloud, y, threshold=calibration.threshold)),
+        "gate": _rounded(gate_metrics(device, held_out.cloud, y, threshold=calibration.threshold)),
         "negative_log_likelihood": {
             "before_temperature": round(negative_log_likelihood(held_out.device, y), 4),
             "after": round(negative_log_likelihood(device, y), 4),
@@ -265,7 +265,7 @@ def _demo_figures(
     people = {}
     for person in dict.fromkeys(windows.group.tolist()):
         own = windows.group == person
-        figures = gate_figures(shipped[own], cloud[own], y[own], threshold=calibration.threshold)
+        figures = gate_metrics(shipped[own], cloud[own], y[own], threshold=calibration.threshold)
         people[person] = {
             "windows": int(own.sum()),
             "forest": round(float((forest[own] == y[own]).mean()), 4),
@@ -277,7 +277,7 @@ def _demo_figures(
         "people": people,
         "forest": round(float((forest == y).mean()), 4),
         "accuracy": {name: round(_accuracy(probabilities, windows), 4) for name, probabilities in device.items()},
-        "gate": _rounded(gate_figures(shipped, cloud, y, threshold=calibration.threshold)),
+        "gate": _rounded(gate_metrics(shipped, cloud, y, threshold=calibration.threshold)),
         "difference_from_onnx_int8_s8s8": {
             name: {
                 "largest": round(float(np.abs(probabilities - reference).max()), 4),

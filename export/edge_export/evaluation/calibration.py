@@ -140,7 +140,7 @@ def threshold_for_share(trust: Float32, share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateFigures:
+class GateMetrics:
     """Effect of a threshold on one set of windows.
 
     Attributes:
@@ -160,9 +160,9 @@ class GateFigures:
     cloud_accuracy: float
 
 
-def gate_figures(
+def gate_metrics(
     device: Float32, cloud: Float32, y: Int64, *, threshold: float, score: Score = "confidence"
-) -> GateFigures:
+) -> GateMetrics:
     """Evaluate a threshold by the answers of both models.
 
     Args:
@@ -175,7 +175,7 @@ def gate_figures(
     verdict = Gate(GateSpec(score=score, threshold=threshold)).decide(device)
     device_right, cloud_right = np.array(verdict.best) == y, cloud.argmax(axis=1) == y
     easy = ~np.array(verdict.hard)
-    return GateFigures(
+    return GateMetrics(
         threshold=threshold,
         forwarded=float(1 - easy.mean()),
         local_accuracy=float(device_right[easy].mean()) if easy.any() else 1.0,
@@ -187,11 +187,11 @@ def gate_figures(
 
 def gate_curve(
     device: Float32, cloud: Float32, y: Int64, *, shares: Sequence[float], score: Score = "confidence"
-) -> list[GateFigures]:
-    """`gate_figures` at the thresholds that forward these shares."""
+) -> list[GateMetrics]:
+    """`gate_metrics` at the thresholds that forward these shares."""
     trust = scores(device, score)
     return [
-        gate_figures(device, cloud, y, threshold=threshold_for_share(trust, share), score=score) for share in shares
+        gate_metrics(device, cloud, y, threshold=threshold_for_share(trust, share), score=score) for share in shares
     ]
 
 

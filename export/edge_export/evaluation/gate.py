@@ -13,7 +13,7 @@ from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.evaluation.calibration import (
     SCORES,
     area_under_risk_coverage,
-    gate_figures,
+    gate_metrics,
     scores,
     threshold_for_risk,
     threshold_for_share,
@@ -50,7 +50,7 @@ class FittedGate:
             lines.append(f"gate: asking the cloud does not pay: {self.promise['useless']}")
         return lines
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Its part of the report."""
         return {**asdict(self.spec), "promise": dict(self.promise)}
 
@@ -96,9 +96,9 @@ def fit_gate(
     }
     promise["useless"] = _useless(device, cloud, hard, windows.y, metric)
     if promise["useless"] and not recipe.max_local_error:  # rules 2 and 3
-        promise["withheld"] = asdict(gate_figures(device, cloud, windows.y, threshold=threshold, score=score))
+        promise["withheld"] = asdict(gate_metrics(device, cloud, windows.y, threshold=threshold, score=score))
         threshold = _just_below(threshold_for_share(trust, 0.0))
-    expected = gate_figures(device, cloud, windows.y, threshold=threshold, score=score)
+    expected = gate_metrics(device, cloud, windows.y, threshold=threshold, score=score)
     promise["validation"] = asdict(expected)
     spec = GateSpec(
         score=score,

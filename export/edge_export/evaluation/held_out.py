@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_export.data.dataset import Float32, Int64, Windows, spread
-from edge_export.evaluation.calibration import gate_curve, gate_figures, scores
+from edge_export.evaluation.calibration import gate_curve, gate_metrics, scores
 from edge_export.metrics import evaluate
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
@@ -26,7 +26,7 @@ UNFAMILIAR = 300
 """Windows of each kind that nothing should be sure about."""
 
 
-def figures_on_test(
+def metrics_on_test(
     test: Windows,
     seen: Windows,
     shipped: Mapping[str, VariantSource],
@@ -61,7 +61,7 @@ def figures_on_test(
         "judged": {
             each.name: asdict(each) for each in evaluate(given, test.y, test.group, reference=reference, seed=seed)
         },
-        "gate": asdict(gate_figures(own, cloud_answers, test.y, threshold=gate.threshold, score=gate.score)),
+        "gate": asdict(gate_metrics(own, cloud_answers, test.y, threshold=gate.threshold, score=gate.score)),
         "curve": [
             asdict(point) for point in gate_curve(own, cloud_answers, test.y, shares=CURVE_SHARES, score=gate.score)
         ],

@@ -1,4 +1,4 @@
-"""Out-of-distribution statistics: what familiar windows are like, and how far another one lies from them.
+"""Out-of-distribution (OOD) detector: statistics of familiar windows, and the distance of another one from them.
 
 A softmax is as sure about noise as about speech. So each window's plain statistics (per channel its mean, the logarithm
 of its deviation and of its mean change from sample to sample) are held against those of the training windows of each
@@ -31,8 +31,8 @@ FAR = 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Novelty:
-    """What familiar windows are like.
+class OodDetector:
+    """Statistics of familiar windows, by class, and the distance from which on a window is unfamiliar.
 
     Attributes:
         floor: (n_channels,) in the units of the channels, added to deviation and change before the logarithm.
@@ -49,8 +49,8 @@ class Novelty:
     limit: float
 
 
-def fit_novelty(known: Windows, unseen: Windows, *, familiar: float = 0.99) -> Novelty:
-    """Learn what windows are like.
+def fit_ood_detector(known: Windows, unseen: Windows, *, familiar: float = 0.99) -> OodDetector:
+    """Fit statistics to familiar windows, and the limit to groups that were held out.
 
     The limit is the largest that any group needs: each of `unseen`, and each of `known` held against the others. People
     and machines differ, and a new one is not unfamiliar for being another.
@@ -69,24 +69,24 @@ def fit_novelty(known: Windows, unseen: Windows, *, familiar: float = 0.99) -> N
         raise ConfigError(f"class number {missing[0]} has no training window to know it by")
     floor = np.maximum(_FLOOR * known.x.std(axis=(0, 2), dtype=np.float64), np.finfo(np.float32).tiny)
     found = statistics(known.x, floor)
-    novelty = _learn(found, known.y, floor)
+    detector = _fit(found, known.y, floor)
     other = statistics(unseen.x, floor)
-    needed = [float(np.quantile(distance(other[unseen.group == one], novelty), familiar)) for one in set(unseen.group)]
+    needed = [float(np.quantile(distance(other[unseen.group == one], detector), familiar)) for one in set(unseen.group)]
     for one in set(known.group):
         own = known.group == one
         if not own.all():
-            without = _learn(found[~own], known.y[~own], floor)
+            without = _fit(found[~own], known.y[~own], floor)
             needed.append(float(np.quantile(distance(found[own], without), familiar)))
-    return replace(novelty, limit=max(needed))
+    return replace(detector, limit=max(needed))
 
 
-def _learn(found: npt.NDArray[np.float64], y: Int64, floor: npt.NDArray[np.float64]) -> Novelty:
+def _fit(found: npt.NDArray[np.float64], y: Int64, floor: npt.NDArray[np.float64]) -> OodDetector:
     centre = found.mean(axis=0)
     labels, place = np.unique(y, return_inverse=True)
     own = np.stack([found[y == label].mean(axis=0) for label in labels])
     deviation = np.sqrt(np.square(found - own[place]).mean(axis=0))
     scale = 1 / np.maximum(deviation, 1e-6 * np.maximum(1.0, np.abs(centre)))
-    return Novelty(
+    return OodDetector(
         floor=floor.astype(np.float32),
         centre=centre.astype(np.float32),
         scale=scale.astype(np.float32),
@@ -96,14 +96,14 @@ def _learn(found: npt.NDArray[np.float64], y: Int64, floor: npt.NDArray[np.float
 
 
 def statistics(windows: Float32, floor: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
-    """(n, 3 * n_channels): means, logarithms of deviations, logarithms of mean changes."""
+    """Compute (n, 3 * n_channels): means, logarithms of deviations, logarithms of mean changes."""
     x = windows.astype(np.float64)
     change = np.abs(np.diff(x, axis=2)).mean(axis=2)
     return np.concatenate([x.mean(axis=2), np.log(x.std(axis=2) + floor), np.log(change + floor)], axis=1)
 
 
-def distance(found: npt.NDArray[np.float64], novelty: Novelty) -> npt.NDArray[np.float64]:
-    """(n,) mean squared distance of `statistics` to the nearest class."""
-    scaled = np.clip((found - novelty.centre) * novelty.scale, -FAR, FAR)
-    nearest: npt.NDArray[np.float64] = np.square(scaled[:, None] - novelty.means).mean(axis=2).min(axis=1)
+def distance(found: npt.NDArray[np.float64], detector: OodDetector) -> npt.NDArray[np.float64]:
+    """Measure the (n,) mean squared distances of `statistics` to the nearest class."""
+    scaled = np.clip((found - detector.centre) * detector.scale, -FAR, FAR)
+    nearest: npt.NDArray[np.float64] = np.square(scaled[:, None] - detector.means).mean(axis=2).min(axis=1)
     return nearest

@@ -16,7 +16,7 @@ from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement
 
 LIFETIME = timedelta(days=30)
-"""Of an announcement, unless it says when it expires."""
+"""Lifetime of an announcement without an expiry of its own."""
 
 
 def announce(
@@ -45,11 +45,11 @@ def announce(
         devices: device ids, or patterns with ``*``, ``?`` and ``[...]``.
         canary: share of the devices that take it now, 0 to 1.
         expires: ISO 8601 time from which on devices refuse it; empty: `LIFETIME` after `issued`.
-        not_before: ISO 8601 time before which nobody takes it.
+        not_before: ISO 8601 time before which no device takes it.
         sequence: higher than that of every announcement of this name before; None: seconds since 1970.
 
     Returns:
-        What it says, and the message that is published.
+        The announcement's contents, and the message that is published.
 
     Raises:
         BundleError: it is not a whole bundle.

@@ -1,4 +1,4 @@
-"""What a build writes: a bundle per architecture, the teacher's bundle, and how many bytes each has."""
+"""Bundles of a build: one for each architecture and the teacher's, each loaded as a device loads it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ GOLDEN_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shipment:
-    """What goes into the bundles.
+class Release:
+    """Contents of a build's bundles.
 
     Attributes:
         variants: of each architecture, best first.
@@ -51,13 +51,13 @@ class Shipment:
 
 
 def write_bundles(
-    recipe: Recipe, shipment: Shipment, windows: Windows, out: Path, signer: SigningKey | None
+    recipe: Recipe, release: Release, windows: Windows, out: Path, signer: SigningKey | None
 ) -> dict[str, dict[str, int]]:
-    """Write them all.
+    """Write all bundles of a build, and load each as a device does.
 
     Args:
         recipe: names and describes them.
-        shipment: what goes in.
+        release: their contents.
         windows: of validation groups; golden vectors are taken from them.
         out: folder.
         signer: signs them; None leaves them unsigned.
@@ -77,23 +77,23 @@ def write_bundles(
         "provenance": {
             "recipe": digest(recipe),
             "data": [asdict(reader.origin) for reader in recipe.data],
-            "groups": dict(shipment.groups),
-            "teacher_sha256": hashlib.sha256(shipment.cloud.model).hexdigest(),
-            "versions": dict(shipment.versions),
+            "groups": dict(release.groups),
+            "teacher_sha256": hashlib.sha256(release.cloud.model).hexdigest(),
+            "versions": dict(release.versions),
             "measured_on": platform.machine(),
         },
         "signer": signer,
     }
     written = []
-    for target, variants in shipment.variants.items():
+    for target, variants in release.variants.items():
         written.append(out / f"{recipe.name}-{target}.edge")
         pack(
             written[-1],
             name=recipe.name,
             description=recipe.description,
             input=contract,
-            gate=shipment.gate,
-            variants=[_with_accuracy(variant, shipment.accuracy[variant.name]) for variant in variants],
+            gate=release.gate,
+            variants=[_with_accuracy(variant, release.accuracy[variant.name]) for variant in variants],
             golden_inputs=in_halves(_golden(windows, contract)),
             **common,
         )
@@ -103,7 +103,7 @@ def write_bundles(
         name=f"{recipe.name}-{TEACHER}",
         description=f"The cloud's answers: {recipe.description}",
         input=replace(contract, window=contract.history, context=0, fill=_fill(recipe, contract)),
-        variants=[_with_accuracy(shipment.cloud, shipment.accuracy[TEACHER])],
+        variants=[_with_accuracy(release.cloud, release.accuracy[TEACHER])],
         golden_inputs=in_halves(windows.contexts[spread(len(windows), TEACHER_GOLDEN)]),
         **common,
     )
@@ -139,7 +139,7 @@ def prove(path: Path) -> None:
         path.unlink(missing_ok=True)
         hint = (
             "; its answer to a window depends on the windows beside it (a maximum, a mean or a clip over the batch): "
-            "let its graph compute each window by itself"
+            "let its graph compute each window alone"
             if "1 at a time" in str(error)
             else ""
         )
@@ -153,7 +153,7 @@ def _with_accuracy(variant: VariantSource, accuracy: float) -> VariantSource:
 
 
 def _golden(windows: Windows, contract: InputContract) -> Float32:
-    """Windows that reach every label and both ends of the range: one of each class, silence, overload.
+    """Choose windows that reach every label and both ends of the range: one of each class, silence, overload.
 
     As many as `GOLDEN_BYTES` hold, at least an overload and one of a class: a second of sound is as large as a model.
     """

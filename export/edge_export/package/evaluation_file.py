@@ -1,6 +1,6 @@
-"""The test recordings as a file that ``edge-runtime replay`` plays, and the labels to hold against its answers.
+"""Test recordings as a file that ``edge-runtime replay`` plays, and the labels to compare its answers with.
 
-Whoever doubts the report's accuracy plays this file through the bundle and counts for himself.
+A user who doubts the report's accuracy plays this file through the bundle and counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LABELS = "test-labels.jsonl"
 
 
 def key_of(index: int) -> str:
-    """Key that a recording of the test file has when it is played."""
+    """Name the key that a recording of the test file has when it is played."""
     return f"{Path(RECORDINGS).stem}-{index}"
 
 

@@ -1,4 +1,4 @@
-"""Write a bundle: contracts, model files and golden vectors in, one ``.edge`` file out.
+"""Packing of a bundle: contracts, model files and golden vectors in, one ``.edge`` file out.
 
 The same arguments give the same bytes: nothing of the clock, the machine or the path gets in. Expected outputs are
 what each variant answers on the real engine here; a device replays them on its own.
@@ -185,7 +185,7 @@ def golden_outputs(
     Args:
         source: the variant.
         inputs: (n, channels, samples).
-        output: says how many labels there are.
+        output: names the labels.
         options: for the engine.
 
     Returns:

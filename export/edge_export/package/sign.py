@@ -1,4 +1,4 @@
-"""Sign a bundle, so that a device knows who made it (OpenSSF Model Signing 1.0, method ``key``).
+"""Signature of a bundle, by which a device knows who made it (OpenSSF Model Signing 1.0, method ``key``).
 
 The signature covers every file of the bundle but itself, by name and SHA-256. It is a file like any other, so an
 unpacked bundle verifies with the ``model-signing`` package too; and a signature which that package made over the

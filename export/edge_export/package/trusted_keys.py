@@ -35,7 +35,7 @@ def key_set(trust: Sequence[TrustedKey], version: int, signers: Sequence[Signing
         raise ConfigError(f"threshold {threshold} must be 1 to the number of keys ({len(trust)})")
     signing = {signer.public.id for signer in signers}
     if sum(key.id in signing for key in trust) < threshold:
-        raise ConfigError(f"{threshold} of the new keys must sign too, to show that somebody has them")
+        raise ConfigError(f"{threshold} of the new keys must sign too, to show that their private halves exist")
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     keys = [key.public.public_bytes(serialization.Encoding.PEM, form).decode("ascii") for key in trust]
     payload = json.dumps(

@@ -145,7 +145,7 @@ class AugmentationRecipe:
         shift: largest shift in time, as a share of the window, with zeros moving in; for clips.
         channel_dropout: probability that a channel is silent in a window.
         noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
-        equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Disturbance`; another
+        equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Corruption`; another
             microphone.
         time_masks: runs of samples set to the window's mean, so many a window.
         time_mask: largest share of the window that such a run covers.

@@ -58,7 +58,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class BuildMetrics:
     """The figures of one build.
 
     Raises:

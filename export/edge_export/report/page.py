@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from edge_export.report import charts
-from edge_export.report.figures import Figures
+from edge_export.report.figures import BuildMetrics
 from edge_export.report.markup import NONE, digits3, micros, percent, points, size, thousands
 
 
@@ -22,7 +22,7 @@ def page(figures: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: these are no figures of a build.
     """
-    text: str = _templates().get_template("page.html").render(known=Figures(figures), charts=charts, NONE=NONE)
+    text: str = _templates().get_template("page.html").render(known=BuildMetrics(figures), charts=charts, NONE=NONE)
     return text
 
 

@@ -1,1 +1,1 @@
-"""Which candidates ship: made, timed, judged, chosen."""
+"""Selection of the candidates that ship: made, timed, evaluated, chosen."""

@@ -10,11 +10,11 @@ import onnx
 
 from edge_export.data.dataset import Float32
 from edge_export.onnx_graph.graph import Net, answers
-from edge_export.onnx_graph.out_of_distribution import Novelty
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.out_of_distribution import OodDetector
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.minimise import slim
-from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
+from edge_export.onnx_graph.passes.minimise import minimise
+from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_temperature
 from edge_export.package.pack import VariantSource
@@ -44,7 +44,7 @@ LEARNED = "learned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Integers:
+class QuantizedStudent:
     """A student in integers, written for both types of activations.
 
     Attributes:
@@ -70,7 +70,7 @@ class Integers:
     in_float: Mapping[str, str] = field(default_factory=dict)
 
 
-def integers(
+def quantize_student(
     fp32: onnx.ModelProto,
     calibration: Float32,
     validation: Float32,
@@ -79,14 +79,14 @@ def integers(
     *,
     max_drop: float,
     learned: Mapping[str, onnx.ModelProto] | None = None,
-) -> Integers:
+) -> QuantizedStudent:
     """Quantise a float student in several ways and take the best.
 
     1. A way is one of the recipe's methods to find the ranges of activations, or training with the rounding.
     2. The best score on validation groups wins; of ways that score the same, the one whose answers are nearest to the
        float model's.
     3. Where it loses more than `max_drop` against float, and the recipe allows it, the best method's graph is written
-       with the most harmful layers in float. A graph with every layer in float is none: `Integers.graphs` is empty.
+       with the most harmful layers in float. With every layer in float, `QuantizedStudent.graphs` is empty.
 
     Args:
         fp32: answers windows with probabilities at temperature 1.
@@ -128,8 +128,8 @@ def integers(
         signed = write(prepared, ranges[best], replace(used, activations="int8"))
     net = Net(prepared)
     whole_float = {layer.name for layer in layers(net)} <= {one.layer for one in kept}
-    return Integers(
-        graphs={} if whole_float else {"uint8": clean(unsigned[best]), "int8": clean(signed)},
+    return QuantizedStudent(
+        graphs={} if whole_float else {"uint8": canonicalise(unsigned[best]), "int8": canonicalise(signed)},
         ranges=best,
         tried={way: score for way, (score, _) in merits.items()},
         float_score=float_score,
@@ -256,15 +256,15 @@ def candidates(
     fp32: onnx.ModelProto,
     quantised: Mapping[str, onnx.ModelProto],
     *,
-    novelty: Novelty | None = None,
+    detector: OodDetector | None = None,
     mixed: bool = False,
 ) -> Candidates:
     """Write every file that a student can become.
 
     Args:
         fp32: answers windows with probabilities at temperature 1.
-        quantised: the same in integers, by type of activations, see `Integers.graphs`.
-        novelty: shrinks the logits of unfamiliar windows in all of them; None leaves them as they are.
+        quantised: the same in integers, by type of activations, see `QuantizedStudent.graphs`.
+        detector: shrinks the logits of unfamiliar windows in all of them; None leaves them as they are.
         mixed: some of their layers are in float.
     """
     graphs: dict[str, onnx.ModelProto] = {}
@@ -274,8 +274,8 @@ def candidates(
         if graph is None:
             left_out[name] = "no layer could become integers within the limits"
             return
-        if novelty is not None:
-            graph = with_novelty(graph, novelty)
+        if detector is not None:
+            graph = with_ood_detector(graph, detector)
         try:
             _source(name, graph, mixed=mixed)
         except ConfigError as error:
@@ -296,7 +296,9 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph, compact=True) if tflite else slim(shield(as_conv2d(clean(graph)))).SerializeToString(),
+        model=convert(graph, compact=True)
+        if tflite
+        else minimise(shield(as_conv2d(canonicalise(graph)))).SerializeToString(),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

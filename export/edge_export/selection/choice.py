@@ -1,4 +1,4 @@
-"""What ships for each architecture: every candidate timed on this machine, judged on validation groups, and chosen."""
+"""Choice of the files for each architecture: candidates timed on this machine, evaluated on validation groups."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import TARGETS, Recipe
 from edge_export.selection.limits import Choice, choose
 from edge_export.selection.timing import answers, measure_candidates
-from edge_export.step_cache import Say, Steps
+from edge_export.step_cache import Say, StepCache
 from edge_runtime.tuning.timing import Measurement, Timing, this_machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What ships, and the figures that say so.
+    """Files chosen for each architecture, and the metrics they were chosen by.
 
     Attributes:
         targets: the choice for each architecture, in the recipe's order.
         timings: of all candidates on this machine.
-        judged: of all that ran, on validation groups.
+        judged: evaluations of all that ran, on validation groups.
     """
 
     targets: Mapping[str, Choice]
@@ -60,30 +60,30 @@ class Chosen:
             best.setdefault(source.format, source)
         return list(best.values())
 
-    def figures(self) -> dict[str, Any]:
-        """Their part of the report."""
+    def metrics(self) -> dict[str, Any]:
+        """Collect their part of the report."""
         return {
-            "validation": {judgement.name: asdict(judgement) for judgement in self.judged},
+            "validation": {evaluation.name: asdict(evaluation) for evaluation in self.judged},
             "choice": {
                 target: {"shipped": [source.name for source in own.shipped], "lost": dict(own.lost)}
                 for target, own in self.targets.items()
             },
-            "candidates": [asdict(each) for each in self._first.figures],
+            "candidates": [asdict(each) for each in self._first.metrics],
             "timings": [asdict(timing) for timing in self.timings],
         }
 
 
 def choose_files(
-    recipe: Recipe, sources: Sequence[VariantSource], validation: Windows, steps: Steps, say: Say
+    recipe: Recipe, sources: Sequence[VariantSource], validation: Windows, steps: StepCache, say: Say
 ) -> Chosen:
-    """Time and judge the candidates, and apply the recipe's limits for each of its architectures.
+    """Time and evaluate the candidates, and apply the recipe's limits for each of its architectures.
 
     Args:
         recipe: names targets and limits.
         sources: the candidates at temperature 1, the unquantised student among them.
-        validation: windows that choose.
-        steps: keep the times.
-        say: told what ships, and why the others do not.
+        validation: windows to choose by.
+        steps: cache of the measured times.
+        say: takes a line for each architecture: what ships, and why the others do not.
 
     Raises:
         ConfigError: nothing is within the limits.
@@ -102,7 +102,7 @@ def choose_files(
     return Chosen(targets=targets, timings=measured.timings, judged=judged)
 
 
-def _measured(sources: Sequence[VariantSource], windows: Float32, steps: Steps) -> Measurement:
+def _measured(sources: Sequence[VariantSource], windows: Float32, steps: StepCache) -> Measurement:
     """Measure the times, kept like any other step: a resumed build ships what it would have shipped."""
 
     def make(folder: Path) -> None:

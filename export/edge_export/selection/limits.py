@@ -1,7 +1,7 @@
-"""Which candidates ship: those that measurement leaves, never those that a rule of thumb prefers.
+"""Limits of a recipe, applied to what was measured: the candidates that ship, and why the others do not.
 
 int8 is often slower than float, and which format, engine and scheme is fastest flips from network to network. So every
-candidate is timed (`edge_export.selection.timing`) and judged (`edge_export.metrics`), the unquantised float
+candidate is timed (`edge_export.selection.timing`) and evaluated (`edge_export.metrics`), the unquantised float
 model among them, and `choose` applies the recipe's limits. What loses is kept too, with the reason in a sentence, for
 the report.
 """
@@ -27,8 +27,8 @@ that gains in bytes should not fall by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """One candidate as the report shows it.
+class CandidateMetrics:
+    """Metrics of one candidate, as ``report.json`` holds them.
 
     Attributes:
         name: of the candidate.
@@ -38,7 +38,7 @@ class Figures:
         size: bytes on disk.
         zlib_size: bytes after ``zlib`` at level 9, what a compressed transfer or file system needs.
         timing: None where it was not timed.
-        judged: None where it was not judged.
+        judged: None where it was not evaluated.
         on_front: no other candidate is at least as good in bytes, time and accuracy, and better in one.
         shipped: whether it ships.
         reason: why not, a sentence; empty where it ships.
@@ -59,17 +59,17 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What ships for one target, and what does not.
+    """Candidates chosen for one target, and the reason against each other one.
 
     Attributes:
         shipped: best first: the fastest, then the rest in order of time.
         lost: reason, a sentence, by name.
-        figures: of all candidates, in their order.
+        metrics: of all candidates, in their order.
     """
 
     shipped: tuple[VariantSource, ...]
     lost: dict[str, str]
-    figures: tuple[Figures, ...] = field(repr=False)
+    metrics: tuple[CandidateMetrics, ...] = field(repr=False)
 
 
 def choose(
@@ -84,7 +84,7 @@ def choose(
     A candidate loses by the first of these rules that applies:
 
     1. it is made for other architectures than the target;
-    2. it was not measured: it could not be timed, or its answers were not judged;
+    2. it was not measured: it could not be timed, or its answers were not evaluated;
     3. it is worse than the reference by more than the limit;
     4. it is slower than the reference;
     5. it is larger or slower than the limits say;
@@ -97,7 +97,7 @@ def choose(
     Args:
         candidates: the unquantised float model among them.
         measured: times of the candidates on one thread; the others are compared with its reference.
-        judged: of the candidates, on groups not trained on.
+        judged: evaluations of the candidates, on groups not trained on.
         limits: the recipe's.
         target: architecture as `platform.machine` names it.
 
@@ -120,8 +120,8 @@ def choose(
     return Choice(
         shipped=tuple(row.source for row in sorted(alive, key=_Row.order) if not reasons[row.name]),
         lost={name: reason for name, reason in reasons.items() if reason},
-        figures=tuple(
-            row.figures(on_front=row.complete and not any(o.beats(row) for o in complete), reason=reasons[name])
+        metrics=tuple(
+            row.metrics(on_front=row.complete and not any(o.beats(row) for o in complete), reason=reasons[name])
             for name, row in table.items()
         ),
     )
@@ -138,11 +138,13 @@ def _table(
     """Set candidates beside their figures, by name in their order; the reference among them has both figures."""
     names = [candidate.name for candidate in candidates]
     reference, times = measured.reference, measured.of(1)
-    scores = {judgement.name: judgement for judgement in judged}
+    scores = {evaluation.name: evaluation for evaluation in judged}
     if reference not in names or len(set(names)) != len(names):
         raise ConfigError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
     if reference not in times or reference not in scores:
-        raise ConfigError(f"'{reference}' was not timed on one thread or not judged; the others are compared with it")
+        raise ConfigError(
+            f"'{reference}' was not timed on one thread or not evaluated; the others are compared with it"
+        )
     return {
         candidate.name: _Row(candidate, times.get(candidate.name), scores.get(candidate.name), limits, timed_there)
         for candidate in candidates
@@ -213,8 +215,8 @@ class _Row:
         no_worse = self.size <= other.size and self.ratio <= other.ratio * SLOWER and self.drop <= other.drop
         return no_worse and (self.size < other.size or self.ratio * SLOWER < other.ratio or self.drop < other.drop)
 
-    def figures(self, *, on_front: bool, reason: str) -> Figures:
-        return Figures(
+    def metrics(self, *, on_front: bool, reason: str) -> CandidateMetrics:
+        return CandidateMetrics(
             name=self.name,
             format=self.source.format,
             precision=self.source.precision,
@@ -242,7 +244,7 @@ def _reason(row: _Row, reference: _Row, target: str, failed: Mapping[str, str]) 
     if name in failed:  # rule 2
         return f"it could not be timed: {failed[name]}"
     if row.timing is None or row.judged is None:
-        return "it was not timed" if row.timing is None else "its answers were not judged"
+        return "it was not timed" if row.timing is None else "its answers were not evaluated"
     return ("" if row is reference else _worse(row, row.timing, reference)) or _over_limits(row, row.timing)
 
 

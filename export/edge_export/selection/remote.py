@@ -1,4 +1,4 @@
-"""Candidates of a bundle timed on another machine over ssh, and the figures brought back into the bundle.
+"""Candidates of a bundle timed on another machine over ssh, and the times written into the bundle.
 
 One ssh command does it: the bundle goes in on its standard input, is kept in a private temporary folder for as long as
 it is measured, and one line of JSON comes back. The other machine needs Python and edge-runtime with an engine, and
@@ -153,7 +153,7 @@ def record(
                 f"{bundle.name} is signed, and new figures break the signature; give the key to sign with"
             )
         key = machine or measurement.machine.label
-        variants = tuple(_with_figures(variant, measurement, key) for variant in opened.manifest.variants)
+        variants = tuple(_with_metrics(variant, measurement, key) for variant in opened.manifest.variants)
         changed = dataclasses.replace(opened.manifest, variants=variants)
     target = bundle if out is None else Path(out)
     _write(target, archive.pack({**contents, MANIFEST: manifest.dump(changed)}), signer)
@@ -169,7 +169,7 @@ def _contents(bundle: Bundle) -> dict[str, bytes]:
     return contents
 
 
-def _with_figures(variant: Variant, measurement: Measurement, key: str) -> Variant:
+def _with_metrics(variant: Variant, measurement: Measurement, key: str) -> Variant:
     figures: dict[str, float] = {}
     for timing in measurement.timings:
         if timing.name != variant.name:

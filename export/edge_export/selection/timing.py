@@ -1,4 +1,4 @@
-"""Candidates timed and asked on the device's own engines.
+"""Timing of candidates, and their answers, on the device's own engines.
 
 The timing is that of a device (`edge_runtime.tuning.timing`): children try each candidate before anything else in this
 process touches it, so one that kills its process costs only itself.

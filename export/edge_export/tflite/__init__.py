@@ -1,4 +1,4 @@
-"""The TensorFlow Lite writer: `edge_export.tflite.convert` is its front door.
+"""TensorFlow Lite writer; `edge_export.tflite.convert` is its entry.
 
 One module per kind of operator (`convolutions`, `dense`, `pools`, `elementwise`, `reductions`, `moves`), on top of what
 the graph knows (`graph`, `values`, `watch`), what is rewritten before anything is written (`prepare`, `functions`,

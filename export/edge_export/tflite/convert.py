@@ -1,4 +1,4 @@
-"""From an ONNX graph, float or int8 with QuantizeLinear/DequantizeLinear pairs, to TensorFlow Lite.
+"""Conversion of an ONNX graph, float or int8 with QuantizeLinear/DequantizeLinear pairs, to TensorFlow Lite.
 
 The integers of the ONNX file are taken over as they are, so both files compute the same numbers up to the rounding
 of a requantisation (one step). Neither TensorFlow nor torch takes part.
@@ -124,7 +124,7 @@ def _exit(graph: Graph, name: str, io: Literal["float32", "int8"]) -> int:
 
 
 def _own(graph: Graph, name: str, index: int, taken: set[int]) -> int:
-    """A tensor that serves as nothing else: readers address inputs and outputs by it."""
+    """Copy a tensor that is taken already: readers address inputs and outputs by tensors of their own."""
     if index not in taken:
         return index
     copy = graph.file.like(index, name)

@@ -117,7 +117,7 @@ def conv_transpose(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _without_groups(stored: np.ndarray[Any, Any], groups: int) -> np.ndarray[Any, Any]:
-    """(inputs, outputs per group, ...) as (inputs, outputs, ...), zero where the groups do not meet."""
+    """Expand (inputs, outputs per group, ...) to (inputs, outputs, ...), zero where the groups do not meet."""
     if groups == 1:
         return stored
     inputs, each = stored.shape[0] // groups, stored.shape[1]

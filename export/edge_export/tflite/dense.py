@@ -98,7 +98,7 @@ def dense(graph: Graph, node: Watched) -> None:
 
 
 def _with_bias(graph: Graph, node: Watched) -> tuple[Watched, str]:
-    """A MatMul and the Add of a constant per output that alone reads it, as one dense layer."""
+    """Fuse a MatMul and the Add of a constant per output that alone reads it into one dense layer."""
     result = node.output[0]
     reader = graph.sole_reader(result)
     if reader is None or reader.op_type != "Add":

@@ -1,4 +1,4 @@
-"""The nodes that are to replace one: what a rule of `lower` writes into."""
+"""Draft of the nodes that replace one: the rules of `edge_export.tflite.lower` write into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class Draft:
-    """The nodes that are to replace one.
+    """Draft of the nodes that replace one.
 
     Args:
         node: the composite.
@@ -74,7 +74,7 @@ class Draft:
         return self._constants.get(name)
 
     def is_parameter(self, name: str) -> bool:
-        """Whether a tensor is fixed, as real numbers or as integers behind a DequantizeLinear."""
+        """Report that a tensor is fixed, as real numbers or as integers behind a DequantizeLinear."""
         return name in self._parameters
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -90,11 +90,11 @@ class Draft:
         return self._dtypes.get(name, np.dtype(np.float32))
 
     def number(self, value: float) -> str:
-        """A constant scalar of the type of the first input."""
+        """Add a constant scalar of the type of the first input."""
         return self.constant(np.array(value, self.dtype()))
 
     def constant(self, array: Array) -> str:
-        """A constant."""
+        """Add a constant."""
         name = f"{self.node.output[0] or self.node.name}:c{len(self.added)}"
         self.added[name] = np.asarray(array)
         return name
@@ -159,5 +159,5 @@ class Draft:
         return self.add("Reshape", source, self.constant(np.array(sizes, np.int64)))
 
     def refuse(self, why: str) -> UnsupportedNodeError:
-        """An error that names the node."""
+        """Make an error that names the node."""
         return UnsupportedNodeError(self.node, why)

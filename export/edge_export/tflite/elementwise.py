@@ -16,7 +16,7 @@ from edge_export.tflite.values import Fixed, Value, arranged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """How an ONNX operator is written.
+    """TensorFlow Lite form of an ONNX operator.
 
     Attributes:
         name: of the TensorFlow Lite operator.
@@ -78,7 +78,7 @@ the result stays within about one step."""
 
 
 def broadcast(graph: Graph, node: onnx.NodeProto) -> None:
-    """An operator on several operands that may differ in size where one is 1."""
+    """Write an operator on several operands that may differ in size where one is 1."""
     form = _BROADCAST[node.op_type]
     result, activation = graph.fused_activation(node) if form.fuses else (node.output[0], NO_ACTIVATION)
     write_broadcast(graph, node, list(node.input), form, result, activation)
@@ -171,7 +171,7 @@ def power(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def unary(graph: Graph, node: onnx.NodeProto) -> None:
-    """An operator on one operand without settings."""
+    """Write an operator on one operand without settings."""
     form = _UNARY[node.op_type]
     _write_unary(graph, node, form.name, options=form.options, int8=form.int8)
 
@@ -261,7 +261,7 @@ def saturating(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def is_fine(graph: Graph, result: str, step: Quantization) -> bool:
-    """Whether an operator with a fixed int8 step serves the step that the graph asks for."""
+    """Report that an operator with a fixed int8 step serves the step that the graph asks for."""
     reader = graph.sole_reader(result)
     if reader is None or reader.op_type != "QuantizeLinear":
         return False

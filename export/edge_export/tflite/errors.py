@@ -1,4 +1,4 @@
-"""What the writer says of a node that it cannot write."""
+"""Error for a node that the TensorFlow Lite writer cannot write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Node(Protocol):
 
 
 class UnsupportedNodeError(ConfigError):
-    """The graph holds a node that has no TensorFlow Lite form here.
+    """Refusal of a node that has no TensorFlow Lite form here.
 
     Attributes:
         node: name of the ONNX node, or of its first output where it has none.

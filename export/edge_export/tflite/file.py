@@ -1,4 +1,4 @@
-"""A TensorFlow Lite file as one writes it by hand: tensors, operators, one graph, bytes.
+"""TensorFlow Lite file under construction: tensors, operators, one graph, bytes.
 
 It knows the file format and no network. The classes that pack the flatbuffer come with LiteRT, so that neither
 TensorFlow nor a schema compiler is needed.
@@ -44,7 +44,7 @@ _SIGNATURE = "serving_default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """How stored integers stand for reals: real = scale * (stored - zero_point).
+    """Scale and zero point of stored integers: real = scale * (stored - zero_point).
 
     Attributes:
         scale: one step, or one per index of `axis`.
@@ -62,7 +62,7 @@ class Quantization:
         return cls(scale=np.array([scale], np.float32), zero_point=zero_point)
 
     def same(self, other: Quantization) -> bool:
-        """Whether integers can pass from one tensor to the other as they are."""
+        """Report that integers can pass from one tensor to the other as they are."""
         return self.zero_point == other.zero_point and np.array_equal(self.scale, other.scale)
 
 
@@ -86,7 +86,7 @@ class _Operator:
 
 
 class TfliteFile:
-    """Collects tensors and operators, and packs them."""
+    """Tensors and operators of a file, packed at the end."""
 
     def __init__(self) -> None:
         self._tensors: list[_Tensor] = []
@@ -138,7 +138,7 @@ class TfliteFile:
             ConfigError: there are no numbers in it.
         """
         if not data.size:
-            # Readers take a constant without content for a tensor that nobody fills.
+            # Readers take a constant without content for an input that is never filled.
             raise ConfigError(f"tensor {name!r} holds no numbers, and TensorFlow Lite has no such constants")
         content = np.ascontiguousarray(data).tobytes()
         step = None if quantization is None else (quantization.scale.tobytes(), quantization.zero_point)
@@ -191,11 +191,11 @@ class TfliteFile:
         )
 
     def open_axis(self, index: int, axis: int) -> None:
-        """Say in the file that a size of a tensor may be changed by whoever loads it."""
+        """Mark an axis of a tensor whose size the reader of the file may change."""
         self._tensors[index] = replace(self._tensors[index], open_axis=axis)
 
     def _names(self, fixed: Mapping[int, str], *, inner: bool) -> list[str]:
-        """A name of its own for every tensor, as tools like quantisers know them by it; or only for the fixed ones."""
+        """Give every tensor a name of its own, by which quantisers know it; or only the fixed ones."""
         if not inner:
             return [fixed.get(index, "") for index in range(len(self._tensors))]
         taken = set(fixed.values())
@@ -211,7 +211,7 @@ class TfliteFile:
         return names
 
     def pack(self, inputs: Mapping[str, int], outputs: Mapping[str, int], *, names: bool = True) -> bytes:
-        """The finished file.
+        """Write the finished file.
 
         Args:
             inputs: name to index of the tensors the caller fills, in order. Names go to the tensors and into the

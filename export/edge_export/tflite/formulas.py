@@ -13,7 +13,7 @@ Formula = Callable[[Draft, str], str]
 
 
 def of_one(formula: Formula) -> Callable[[Draft], bool]:
-    """A rule that replaces a node by a formula of its input, in float32."""
+    """Make a rule that replaces a node by a formula of its input, in float32."""
 
     def rule(draft: Draft) -> bool:
         if draft.dtype() != np.float32:
@@ -183,7 +183,7 @@ def cast_like(draft: Draft) -> bool:
 
 
 def power_of_integer(draft: Draft) -> bool:
-    """A power of floats by integers that are computed: the operator wants one type."""
+    """Cast the computed integer exponent of a float power: the operator wants one type."""
     if draft.dtype() != np.float32 or draft.fixed(draft.input(1)) is not None:
         return False
     if draft.dtype_of(draft.input(1)).kind != "i":

@@ -1,7 +1,7 @@
 """Operators that ONNX itself defines by others, replaced by that definition.
 
 Attention, GroupNormalization, RotaryEmbedding, losses and a few dozen more carry a function body in ONNX's schemas.
-What has neither a writer nor a rule of its own here is written as its body says.
+An operator with neither a writer nor a rule of its own here is replaced by its body.
 """
 
 from __future__ import annotations

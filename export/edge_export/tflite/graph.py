@@ -1,6 +1,6 @@
-"""What the TensorFlow Lite writers know of the ONNX graph they walk: constants, readers, layouts, and tensors made.
+"""ONNX graph as the TensorFlow Lite writers see it: constants, readers, layouts, and the tensors made so far.
 
-The writers hold the operators; this module answers their questions. The rules it keeps are listed in
+The writers hold the operators; this module holds what they ask of the graph. The rules it keeps are listed in
 `edge_export.tflite.convert`.
 """
 
@@ -86,7 +86,7 @@ class Graph:
         return dtype
 
     def sole_reader(self, name: str) -> onnx.NodeProto | None:
-        """The one node that reads a tensor; None where several do, or the caller of the model does."""
+        """Find the one node that reads a tensor; None where several do, or the caller of the model does."""
         readers = self._readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self._results else None
 
@@ -95,11 +95,11 @@ class Graph:
         return self._readers.get(name, [])
 
     def is_result(self, name: str) -> bool:
-        """Whether the model's caller reads a tensor."""
+        """Report that the model's caller reads a tensor."""
         return name in self._results
 
     def fixed(self, name: str) -> Fixed | None:
-        """A constant, dequantised where it is stored as integers; None for activations."""
+        """Look up a constant, dequantised where it is stored as integers; None for activations."""
         if name in self.constants:
             return Fixed(name=name, real=self.constants[name])
         producer = self.producers.get(name)
@@ -118,12 +118,12 @@ class Graph:
         return Fixed(name=name, real=real.reshape(stored.shape), stored=kept, quantization=quantization)
 
     def constant(self, name: str) -> Array | None:
-        """The real values of a constant; None for activations."""
+        """Look up the real values of a constant; None for activations."""
         fixed = self.fixed(name)
         return None if fixed is None else fixed.real
 
     def parameter(self, node: onnx.NodeProto, position: int, label: str) -> Array | None:
-        """A constant input that sizes or selects something; None where the node leaves it out.
+        """Read a constant input that sizes or selects something; None where the node leaves it out.
 
         Raises:
             UnsupportedNodeError: it is computed at run time.
@@ -219,7 +219,7 @@ class Graph:
         return value
 
     def plain_value(self, name: str, node: onnx.NodeProto) -> Value:
-        """An activation as plain numbers, with a DEQUANTIZE where only its integers exist so far."""
+        """Get an activation as plain numbers; write a DEQUANTIZE where only its integers exist so far."""
         if name not in self.values:
             stored = self.int8_value(name)
             if stored is None:
@@ -231,7 +231,7 @@ class Graph:
         return self.values[name]
 
     def int8_value(self, name: str) -> Value | None:
-        """The integers behind a tensor that comes straight out of DequantizeLinear."""
+        """Find the integers behind a tensor that comes straight out of DequantizeLinear."""
         producer = self.producers.get(name)
         if producer is None or producer.op_type != "DequantizeLinear":
             return None
@@ -240,7 +240,7 @@ class Graph:
     def operands(
         self, node: onnx.NodeProto, names: Iterable[str], results: Sequence[str], *, int8: bool = True
     ) -> tuple[list[Operand], bool]:
-        """What a node reads, and whether it becomes an int8 operator (rule 1).
+        """Collect a node's operands, and decide whether it becomes an int8 operator (rule 1).
 
         Args:
             node: for errors.
@@ -264,7 +264,7 @@ class Graph:
     def operand(
         self, node: onnx.NodeProto, position: int = 0, *, results: Sequence[str] = (), int8: bool = True
     ) -> tuple[Value, bool]:
-        """The one activation that a node works on, and whether it becomes an int8 operator."""
+        """Get the one activation that a node works on, and decide whether it becomes an int8 operator."""
         (value,), quantized = self.operands(
             node, [node.input[position]], results or [name for name in node.output if name], int8=int8
         )
@@ -286,7 +286,7 @@ class Graph:
         return self.new(reader.output[0], self.quantization(reader), of=name, channels_last=channels_last)
 
     def result_quantization(self, name: str) -> Quantization:
-        """How the QuantizeLinear that alone reads a result stores it."""
+        """Read scale and zero point of the QuantizeLinear that alone reads a result."""
         reader = self.sole_reader(name)
         assert reader is not None
         return self.quantization(reader)
@@ -302,7 +302,7 @@ class Graph:
         return reader.output[0], activation
 
     def activation(self, node: onnx.NodeProto) -> int:
-        """The TensorFlow Lite activation that a node is; none for all but Relu and some Clip."""
+        """Find the TensorFlow Lite activation that a node is; none for all but Relu and some Clip."""
         if node.op_type == "Relu":
             return RELU
         if node.op_type != "Clip":
@@ -317,7 +317,7 @@ class Graph:
     # ---- layouts ------------------------------------------------------------------------------------------
 
     def layout(self, values: Iterable[Value]) -> bool:
-        """The layout that moves the fewest numbers; channels last only where all have the same 3 or 4 axes."""
+        """Choose the layout that moves the fewest numbers; channels last only if all have the same 3 or 4 axes."""
         values = list(values)
         ranks = {len(value.shape) for value in values}
         if len(ranks) != 1 or not ranks <= {3, 4}:
@@ -328,7 +328,7 @@ class Graph:
         return costs[True] < costs[False]
 
     def tensor(self, value: Value, node: onnx.NodeProto, *, channels_last: bool) -> int:
-        """The tensor in a layout, transposed once where only the other one exists."""
+        """Get the tensor in a layout, transposed once where only the other one exists."""
         if channels_last in value.tensors:
             return value.tensors[channels_last]
         if channels_last in value.free:
@@ -342,7 +342,7 @@ class Graph:
         return made
 
     def plain(self, value: Value, node: onnx.NodeProto) -> int:
-        """The tensor in ONNX's axis order."""
+        """Get the tensor in ONNX's axis order."""
         return self.tensor(value, node, channels_last=False)
 
     def _relaid(self, value: Value, node: onnx.NodeProto, *, channels_last: bool) -> int:
@@ -357,7 +357,7 @@ class Graph:
     def rearranged(
         self, value: Value, node: onnx.NodeProto, order: Sequence[int], name: str, channels_last: bool
     ) -> int:
-        """A tensor with the axes of a value in a certain order, with as few steps as its layouts allow.
+        """Put the axes of a value into a certain order, with as few operators as its layouts allow.
 
         Args:
             value: the source.
@@ -408,7 +408,7 @@ class Graph:
         return _LAST_AXIS[rank][axis % rank] if channels_last else axis % rank
 
     def integers(self, numbers: Sequence[int], name: str) -> int:
-        """A constant int32 vector."""
+        """Add a constant int32 vector."""
         return self.file.constant(name, np.array(numbers, np.int32))
 
     def floats(self, name: str, array: npt.NDArray[np.float32]) -> int:
@@ -429,7 +429,7 @@ class Graph:
     def write_reshape(self, source: int, target: int, place: int | None) -> None:
         """Append a RESHAPE that leaves the axis at `place` open, so that the caller may resize the batch."""
         if not self.file.shape(target):
-            # A list of no sizes cannot be told from one that is missing.
+            # An empty list of sizes is stored like a missing one.
             self.file.operator("SQUEEZE", [source], [target], options="SqueezeOptions", squeezeDims=[])
             return
         sizes = [-1 if i == place else size for i, size in enumerate(self.file.shape(target))]
@@ -438,13 +438,13 @@ class Graph:
         )
 
     def reshaped(self, index: int, like: Value, name: str, sizes: Sequence[int], place: int | None) -> int:
-        """A tensor with the same numbers in other sizes."""
+        """Add a tensor with the same numbers in other sizes."""
         target = self.file.tensor(name, sizes, like.dtype, like.quantization)
         self.write_reshape(index, target, place)
         return target
 
     def requantized(self, index: int, value: Quantization, wanted: Quantization, name: str) -> int:
-        """An int8 tensor with another step."""
+        """Add an int8 tensor with another step."""
         if value.same(wanted):
             return index
         target = self.file.tensor(f"{name}:rescaled", self.file.shape(index), np.int8, wanted)
@@ -457,7 +457,7 @@ class Graph:
 
 
 def attributes(node: onnx.NodeProto | Watched) -> dict[str, Any]:
-    """A node's attributes as plain values."""
+    """Read a node's attributes as plain values."""
     if isinstance(node, Watched):
         return node.settings
     return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

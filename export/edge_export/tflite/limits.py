@@ -1,6 +1,6 @@
-"""What the operators' kernels compute, on LiteRT and on tflite-runtime 2.14 alike.
+"""Limits of the operators' kernels: what LiteRT and tflite-runtime 2.14 both compute.
 
-Beyond it a reader refuses the file in the best case. In others it ends its process (a comparison of int8 without a
+Beyond them a reader refuses the file in the best case. In others it ends its process (a comparison of int8 without a
 step, five axes broadcast by an old reader) or answers zeros (a product of int8 without a step). Such files are not
 written.
 
@@ -56,7 +56,7 @@ _MOST_AXES = {"BATCH_MATMUL": 5, "PAD": 5, "PADV2": 5, "STRIDED_SLICE": 5}
 
 
 class LimitError(ConfigError):
-    """No kernel of an operator computes what is asked."""
+    """Refusal of an operator whose kernels do not compute what is asked."""
 
 
 def check(

@@ -99,7 +99,7 @@ def _hard_sigmoid(draft: Draft) -> bool:
 
 
 def _chained(draft: Draft, op_type: str) -> bool:
-    """An operator over many as one over two, repeated."""
+    """Replace an operator over many inputs by a chain of the same over two."""
     names = draft.inputs()
     if draft.node.op_type == op_type and len(names) == 2:
         return False
@@ -120,7 +120,7 @@ def _average(draft: Draft) -> bool:
 
 
 def _reduce_axes(draft: Draft) -> list[int] | None:
-    """The axes of a reduction, counted from the front; None while the rank is not known."""
+    """Read the axes of a reduction, counted from the front; None while the rank is not known."""
     shape = draft.shape(draft.input(0))
     if shape is None:
         return None
@@ -155,7 +155,7 @@ def _composite_reduction(draft: Draft) -> bool:
 
 
 def _standardised(draft: Draft, x: str, axes: Sequence[int], epsilon: float) -> tuple[str, str, str]:
-    """The standardised numbers, their mean, and one over their standard deviation."""
+    """Compute the standardised numbers, their mean, and one over their standard deviation."""
     mean = draft.reduce("ReduceMean", x, axes)
     centred = draft.add("Sub", x, mean)
     variance = draft.reduce("ReduceMean", draft.add("Mul", centred, centred), axes)
@@ -191,7 +191,7 @@ def _rms_norm(draft: Draft) -> bool:
 
 
 def _per_channel(draft: Draft, name: str, rank: int) -> str | None:
-    """A constant of one number per channel, shaped to meet (N, C, ...)."""
+    """Reshape a constant of one number per channel to meet (N, C, ...)."""
     array = draft.fixed(name)
     return None if array is None else draft.constant(array.reshape(-1, *[1] * (rank - 2)))
 
@@ -264,7 +264,7 @@ def _log_softmax(draft: Draft) -> bool:
 
 
 def _gemm(draft: Draft) -> bool:
-    """A product of two activations; with constant weights it is a dense layer, which has an operator."""
+    """Multiply two activations; with constant weights it is a dense layer, which has an operator."""
     first, second = draft.input(0), draft.input(1)
     if draft.settings.get("alpha", 1.0) == 1 and draft.settings.get("beta", 1.0) == 1:
         dense = not draft.settings.get("transA", 0) and draft.is_parameter(second)
@@ -284,7 +284,7 @@ def _gemm(draft: Draft) -> bool:
 
 
 def _is_bias(draft: Draft, name: str) -> bool:
-    """Whether an addend is a constant per output, or one for all."""
+    """Report that an addend is a constant per output, or one for all."""
     shape = draft.shape(name)
     return draft.is_parameter(name) and shape is not None and all(size == 1 for size in shape[:-1])
 

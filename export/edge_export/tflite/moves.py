@@ -243,7 +243,7 @@ def split(graph: Graph, node: onnx.NodeProto) -> None:
     written, rescaled = [], []
     for name in names:
         if not graph.readers(name) and quantized:
-            # Nobody reads it; the operator still has to put it somewhere.
+            # No node reads it; the operator still has to put it somewhere.
             sizes = list(graph.file.shape(source))
             sizes[place] = graph.shape(name)[axis]
             written.append(graph.file.tensor(name, sizes, value.dtype, value.quantization))
@@ -292,7 +292,7 @@ def concat(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def constant(graph: Graph, name: str, real: Array, step: Quantization | None) -> int:
-    """A constant as it is, or as int8 with a given step."""
+    """Write a constant as it is, or as int8 with a given step."""
     if step is None:
         return graph.file.constant(name, real)
     stored = np.clip(np.rint(real / step.scale) + step.zero_point, -128, 127).astype(np.int8)
@@ -407,7 +407,7 @@ def pad(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _placed(graph: Graph, amounts: Array, rank: int, *, channels_last: bool) -> Array:
-    """Padding before and after each axis, in a layout."""
+    """Order the padding before and after each axis by a layout."""
     placed = np.zeros((4 if channels_last else rank, 2), np.int32)
     for axis in range(rank):
         placed[graph.axis(axis, rank, channels_last=channels_last)] = amounts[axis]

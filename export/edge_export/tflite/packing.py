@@ -1,4 +1,4 @@
-"""Packs a TensorFlow Lite file so that what is equal is stored once.
+"""Packing of a TensorFlow Lite file, with equal parts stored once.
 
 The format lets several places point to the same vector or table. In the file of a small network the tables around the
 numbers take as much as the numbers, and most of them are alike: sizes, zero points, options, whole tensors.
@@ -23,14 +23,14 @@ class Packing:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def numbers(self, array: npt.NDArray[Any]) -> int:
-        """A vector of numbers."""
+        """Write a vector of numbers."""
         content = np.ascontiguousarray(array).ravel()
         return self._once(
             ("numbers", content.dtype, content.tobytes()), lambda: self._builder.CreateNumpyVector(content)
         )
 
     def content(self, data: bytes, alignment: int) -> int:
-        """A vector of bytes whose first one lies at a multiple of `alignment` in the file."""
+        """Write a vector of bytes whose first one lies at a multiple of `alignment` in the file."""
 
         def write() -> int:
             self._builder.Prep(alignment, len(data))
@@ -39,11 +39,11 @@ class Packing:
         return self._once(("content", alignment, data), write)
 
     def text(self, text: str) -> int:
-        """A string."""
+        """Write a string."""
         return self._once(("text", text), lambda: self._builder.CreateString(text))
 
     def places(self, places: Sequence[int]) -> int:
-        """A vector of what was written before."""
+        """Write a vector of objects that were written before."""
 
         def write() -> int:
             self._builder.StartVector(4, len(places), 4)
@@ -54,7 +54,7 @@ class Packing:
         return self._once(("places", *places), write)
 
     def table(self, kind: str, **fields: int) -> int:
-        """A table.
+        """Write a table.
 
         Args:
             kind: as the schema names it, for example ``Tensor``.
@@ -70,7 +70,7 @@ class Packing:
         return self._once((kind, *fields.items()), write)
 
     def options(self, kind: str, settings: dict[str, Any]) -> int:
-        """An operator's options.
+        """Write an operator's options.
 
         Args:
             kind: as the schema names them, for example ``Conv2DOptions``.
@@ -87,7 +87,7 @@ class Packing:
         return self._once((kind, repr(sorted(settings.items()))), lambda: packed.Pack(self._builder))
 
     def finish(self, root: int) -> bytes:
-        """The file.
+        """Write the file.
 
         Args:
             root: place of its outermost table.

@@ -68,16 +68,16 @@ class _Lookup:
         return first if alike else None
 
     def mean(self, name: str) -> tuple[onnx.NodeProto, object] | None:
-        """The ReduceMean that makes a tensor, where it keeps the axes, and all that it is told beside its input."""
+        """Find the ReduceMean that makes a tensor and keeps its axes, and that node's axes and settings."""
         node = self.producers.get(name)
         if node is None or node.op_type != "ReduceMean":
             return None
-        told = {"keepdims": 1} | {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        settings = {"keepdims": 1} | {each.name: helper.get_attribute_value(each) for each in node.attribute}
         others = [self.constants[each].tolist() if each in self.constants else each for each in node.input[1:]]
-        return (node, (told, others)) if told["keepdims"] else None
+        return (node, (settings, others)) if settings["keepdims"] else None
 
     def only_reader(self, name: str, op_type: str) -> tuple[onnx.NodeProto, str] | None:
-        """The one node that reads a tensor, if it is of this type, and its other input."""
+        """Find the one node that reads a tensor, if it is of this type, and its other input."""
         readers = self.readers.get(name, [])
         if len(readers) != 1 or readers[0].op_type != op_type or len(readers[0].input) != 2:
             return None
@@ -152,7 +152,7 @@ def _variance(lookup: _Lookup, node: onnx.NodeProto) -> tuple[str, str, onnx.Nod
 
 
 def _gelu(lookup: _Lookup, erf: onnx.NodeProto) -> tuple[onnx.NodeProto, str] | None:
-    """The last node of the formula around an Erf, and the formula's x."""
+    """Find the last node of the formula around an Erf, and the formula's x."""
     x = lookup.scaled(erf.input[0], float(np.sqrt(0.5)))
     raised = lookup.only_reader(erf.output[0], "Add")
     if x is None or raised is None or not lookup.is_number(raised[1], 1):

@@ -59,7 +59,7 @@ def pool(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _extended(node: onnx.NodeProto, place: Window, shape: tuple[int, ...], wanted: tuple[int, int, int, int]) -> Window:
-    """The window with the padding that sizes rounded up need at the end, or that sizes rounded down leave unused."""
+    """Give the window the padding that sizes rounded up need at the end, or that sizes rounded down leave unused."""
     sizes = channels_last_shape(shape)[1:3]
     if any((wanted[1 + axis] - 1) * place.strides[axis] >= size + place.pads[axis] for axis, size in enumerate(sizes)):
         # onnx's shapes count such a window, onnxruntime and torch leave it out.

@@ -1,4 +1,4 @@
-"""Bring an ONNX graph to the form the writers expect: sizes known, constants folded, composite operators taken apart.
+"""Preparation of an ONNX graph for the writers: sizes known, constants folded, composite operators taken apart.
 
 It is done for two batch sizes. What differs between them tells which axis of each tensor grows with the batch, through
 every reshape and transposition, and whether the batch can stay open in the file at all.
@@ -158,13 +158,13 @@ def _settle(model: onnx.ModelProto, names: frozenset[str], batch: int, opset: in
 
 
 def _array(tensor: onnx.TensorProto) -> Array:
-    """A constant; 4-bit integers as bytes, since the int8 operators compute the same with them."""
+    """Read a constant; 4-bit integers as bytes, since the int8 operators compute the same with them."""
     array: Array = numpy_helper.to_array(tensor)
     return array.astype(np.int8) if tensor.data_type == onnx.TensorProto.INT4 else array
 
 
 def _sized(model: onnx.ModelProto, names: frozenset[str], batch: int) -> onnx.ModelProto:
-    """The model at one batch size, without what was noted for another."""
+    """Fix the model's batch size, and drop the shapes that were noted for another one."""
     sized = onnx.ModelProto()
     sized.CopyFrom(model)
     for info in sized.graph.input:
@@ -286,7 +286,7 @@ def _store(settled: _Settled) -> None:
 
 
 def _open_axes(one: _Settled, other: _Settled) -> dict[str, int]:
-    """The axis of each tensor that differs between two batches; empty where the batch cannot stay open."""
+    """Find the axis of each tensor that differs between two batches; empty where the batch cannot stay open."""
     axes: dict[str, int] = {}
     nodes = [(node.op_type, tuple(node.output)) for node in one.graph.node]
     if nodes != [(node.op_type, tuple(node.output)) for node in other.graph.node]:

@@ -222,7 +222,7 @@ def _activations(draft: Draft, directions: int, each: int) -> list[tuple[str, ..
 
 
 def _initial(draft: Draft, position: int, directions: int, batch: int, hidden: int) -> list[str | None]:
-    """The state before the first step, by direction; zeros need no computation, and leave the batch open."""
+    """Read the state before the first step, by direction; zeros need no computation, and leave the batch open."""
     name = draft.input(position)
     fixed = draft.fixed(name) if name else None
     if not name or (fixed is not None and not fixed.any()):

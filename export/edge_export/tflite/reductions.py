@@ -33,7 +33,7 @@ _SOFTMAX_STEP = Quantization.of(1 / 256, -128)
 
 
 def reduce(graph: Graph, node: onnx.NodeProto) -> None:
-    """A reduction over some axes, in the layout that the value has."""
+    """Write a reduction over some axes, in the layout that the value has."""
     name = _OPERATORS[node.op_type]
     value, quantized = graph.operand(node, results=node.output[:1], int8=name not in _NO_INT8)
     rank, settings = len(value.shape), attributes(node)

@@ -19,7 +19,7 @@ _CROP = b"tf_crop_and_resize"
 
 
 def resize(draft: Draft) -> bool:
-    """A selection where each new place is an old one (nearest neighbours, integer factors), else a product."""
+    """Select where each new place is an old one (nearest neighbours, integer factors), else multiply."""
     before, after = draft.shape(draft.input(0)), draft.shape(draft.node.output[0])
     if before is None or after is None:
         return False
@@ -49,7 +49,7 @@ def resize(draft: Draft) -> bool:
 
 
 def _applied(draft: Draft, source: str, matrix: Array, offset: Array, *, axis: int, rank: int) -> str:
-    """An axis through a matrix (new places, old places); a selection where it holds one 1 a row."""
+    """Multiply an axis by a matrix (new places, old places); select where it holds one 1 a row."""
     chosen = matrix.argmax(axis=1)
     if not offset.any() and np.array_equal(matrix, np.eye(matrix.shape[1])[chosen]):
         return draft.add("Gather", source, draft.constant(chosen), axis=axis)
@@ -64,7 +64,7 @@ def _applied(draft: Draft, source: str, matrix: Array, offset: Array, *, axis: i
 
 
 def _matrix(draft: Draft, size: int, wanted: int, scale: float | None, span: Array | None) -> tuple[Array, Array]:
-    """How much of each old place goes into each new one, and what goes there beside.
+    """Compute the share of each old place in each new one, and a constant to add.
 
     Args:
         draft: of the node.

@@ -34,7 +34,7 @@ def gather_elements(draft: Draft) -> bool:
 
 
 def gather_nd(draft: Draft) -> bool:
-    """Indices of several axes at once, behind axes that run along."""
+    """Gather by indices of several axes, flattened into one; batch axes run along."""
     data, places = draft.shape(draft.input(0)), draft.shape(draft.input(1))
     if data is None or places is None:
         return False
@@ -52,7 +52,7 @@ def gather_nd(draft: Draft) -> bool:
 
 
 def scatter_nd(draft: Draft) -> bool:
-    """Updates at constant indices of several axes: a selection from the data and the updates behind each other."""
+    """Put updates at constant indices of several axes: select from data and updates, concatenated."""
     data = draft.shape(draft.input(0))
     if data is None:
         return False
@@ -65,7 +65,7 @@ def scatter_nd(draft: Draft) -> bool:
 
 
 def scatter_elements(draft: Draft) -> bool:
-    """Updates at constant indices along one axis."""
+    """Put updates at constant indices along one axis."""
     data = draft.shape(draft.input(0))
     if data is None:
         return False
@@ -95,7 +95,7 @@ def _place(draft: Draft, linear: Array, rest: Sequence[int], rows: int, data: Se
 
 
 def one_hot(draft: Draft) -> bool:
-    """Marks of indices; those out of range mark nothing."""
+    """Mark indices by ones; those out of range mark nothing."""
     shape = draft.shape(draft.input(0))
     depth = draft.parameter(1, "depth")
     if shape is None or depth is None:
@@ -130,7 +130,7 @@ def _marks(draft: Draft, index: str, size: int, axis: int, rank: int) -> str:
 
 
 def top_k(draft: Draft) -> bool:
-    """The operator takes the largest along the last axis; others are moved there, or negated."""
+    """Move other axes last, and negate for the smallest: the operator takes the largest along the last axis."""
     shape = draft.shape(draft.input(0))
     count = draft.parameter(1, "k")
     if shape is None or count is None:
@@ -176,7 +176,7 @@ def last_extreme(draft: Draft) -> bool:
 
 
 def _steps(shape: Sequence[int]) -> list[int]:
-    """How far apart neighbours along each axis lie in a flat vector."""
+    """Compute the distance of neighbours along each axis in a flat vector."""
     return [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
 
 

@@ -47,7 +47,7 @@ def sign(graph: onnx.GraphProto, constants: Constants) -> None:
 
 
 def _is_unsigned(node: onnx.NodeProto, constants: Constants) -> bool:
-    """Whether its zero point is a constant uint8; left out, it is 0 and, for a QuantizeLinear, of that type."""
+    """Report that its zero point is a constant uint8; left out, it is 0 and, for a QuantizeLinear, uint8."""
     if len(node.input) < 3 or not node.input[2]:
         return not any(attribute.name == "output_dtype" for attribute in node.attribute)
     zero = constants.get(node.input[2])

@@ -76,7 +76,7 @@ def _basis(size: int, parts: int) -> Array:
 
 
 def _transformed(vectors: Array, length: int, *, inverse: bool, onesided: bool) -> Array:
-    """The transforms of (m, n, 1 or 2) vectors, (m, k, 1 or 2): real and imaginary parts along the last axis."""
+    """Transform (m, n, 1 or 2) vectors, (m, k, 1 or 2): real and imaginary parts along the last axis."""
     numbers = vectors[..., 0] + (1j * vectors[..., 1] if vectors.shape[-1] == 2 else 0)
     if inverse and onesided:
         return np.fft.irfft(numbers, length, axis=1)[..., None].astype(np.float32)

@@ -1,4 +1,4 @@
-"""What the writers pass around: activations, constants, parameters, and the two layouts of a value."""
+"""Values that the writers pass to each other: activations, constants, parameters, and their two layouts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Value:
 
     @property
     def straight(self) -> bool:
-        """Whether both layouts hold the numbers in the same order."""
+        """True where both layouts hold the numbers in the same order."""
         return len(self.shape) in (3, 4) and (self.shape[1] == 1 or int(np.prod(self.shape[2:])) == 1)
 
 
@@ -116,7 +116,7 @@ def channels_last_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 
 def arranged(array: Array, rank: int, *, channels_last: bool) -> Array:
-    """A constant operand in the layout of its partners; broadcasting counts axes from the back."""
+    """Put a constant operand into the layout of its partners; broadcasting counts axes from the back."""
     if not channels_last or array.ndim == 0:
         return array
     full = array.reshape((1,) * (rank - array.ndim) + array.shape)

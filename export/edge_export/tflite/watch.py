@@ -1,4 +1,4 @@
-"""A node that knows what was looked at, so that nothing it says can be ignored.
+"""Watched node: notes which inputs and attributes a writer reads, so that none is ignored.
 
 A writer that overlooks an attribute or an input still makes a file, and the file answers something else. So every node
 is handed out in a wrapper that notes what is read of it, and refused when something that matters was not.
@@ -94,7 +94,7 @@ class _Settings(dict[str, Any]):
 
 
 class Watched:
-    """Looks like an ``onnx.NodeProto``, and notes which inputs and attributes are read.
+    """View of an ``onnx.NodeProto`` that notes which inputs and attributes are read.
 
     Args:
         node: the node.
@@ -113,7 +113,7 @@ class Watched:
         self.settings: dict[str, Any] = _Settings(plain, self._seen_settings)
 
     def changed(self, *, added: Sequence[str] = (), output: str = "") -> Watched:
-        """The node with more inputs, or another name of its first output; what is read of it counts for this one.
+        """Copy the node with more inputs, or its first output renamed; what is read of the copy counts here.
 
         Args:
             added: names of inputs to append.

@@ -19,7 +19,7 @@ SAME, VALID = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """How a kernel slides; pairs are (height, width).
+    """Kernel, strides, dilations and padding of a sliding window; pairs are (height, width).
 
     Attributes:
         kernel: sizes.
@@ -74,7 +74,7 @@ def window(node: onnx.NodeProto, value: Value, kernel: Sequence[int]) -> Window:
 
 
 def is_same(value: Value, window: Window) -> bool:
-    """Whether padding is what TensorFlow's SAME comes to: as little as keeps ceil(size / stride) outputs."""
+    """Report that padding equals TensorFlow's SAME: as little as keeps ceil(size / stride) outputs."""
     for axis, size in enumerate(channels_last_shape(value.shape)[1:3]):
         total = _same_total(size, window, axis)
         if (window.pads[axis], window.pads[2 + axis]) != (total // 2, total - total // 2):
@@ -83,7 +83,7 @@ def is_same(value: Value, window: Window) -> bool:
 
 
 def padded(graph: Graph, value: Value, index: int, pads: Sequence[int], node: onnx.NodeProto, fill: float = 0) -> int:
-    """A channels-last tensor with places put around it.
+    """Pad a channels-last tensor.
 
     Args:
         graph: being written.

@@ -17,7 +17,7 @@ import orjson
 from google.protobuf.message import DecodeError
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.augment.corruptions import Disturbance, Disturbed
+from edge_export.augment.corruptions import CorruptedSampler, Corruption
 from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
@@ -25,12 +25,12 @@ from edge_export.features.modules import build_front_end
 from edge_export.metrics import evaluate
 from edge_export.networks import Calibrated, build_network
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
 from edge_export.recipe.network_spec import Family
 from edge_export.recipe.recipe import Recipe
-from edge_export.step_cache import Say, Steps
+from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
 from edge_export.training.loop import answer, fit_labels, start
@@ -76,8 +76,8 @@ class Task:
             balance=recipe.balance,
             seed=seed,
         )
-        disturbed = disturbance(recipe)
-        return places if disturbed == Disturbance() else Disturbed(places, disturbed, seed=seed)
+        applied = corruption(recipe)
+        return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,8 @@ class Student:
     blank: Callable[[], nn.Module]
 
 
-class Lessons:
-    """What the teacher says of training windows, asked when somebody first wants to know.
+class SoftLabels:
+    """The teacher's answers to training windows, computed at their first use.
 
     Args:
         task: draws the windows.
@@ -176,11 +176,11 @@ def variation(recipe: Recipe) -> Variation:
     )
 
 
-def disturbance(recipe: Recipe) -> Disturbance:
-    """Convert the part of the recipe's augmentation that disturbs any window, whatever was recorded."""
+def corruption(recipe: Recipe) -> Corruption:
+    """Convert the part of the recipe's augmentation that corrupts any window, whatever was recorded."""
     augmentation = recipe.augmentation
     least_and_greatest = augmentation.noise_db
-    return Disturbance(
+    return Corruption(
         noise_db=(least_and_greatest[0], least_and_greatest[1]) if least_and_greatest else (),
         equaliser_db=augmentation.equaliser_db,
         time_masks=augmentation.time_masks,
@@ -226,7 +226,7 @@ def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
     build_network(recipe.student.network, student, channels=channels, samples=contract.window, classes=task.classes)
 
 
-def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
+def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teacher:
     """Train the recipe's candidates, and the members of ensembles of the best one; take the smallest that is as good.
 
     As good is what lacks at most ``within`` of the best of all, an ensemble being larger than any single network.
@@ -284,7 +284,7 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
     answers = OnnxTeacher(model=content, output=output, classes=task.classes, cache=cache)
     answers.answer(task.validation.contexts[:1])
     answers.check_alone(task.validation.contexts[spread(len(task.validation), NEIGHBOURS)])
-    ended = clean(model if output == "probabilities" else with_softmax(model))
+    ended = canonicalise(model if output == "probabilities" else with_softmax(model))
     return Teacher(
         answers=answers,
         # Probabilities that come from elsewhere than a softmax (an ensemble's mean) stay as they are.
@@ -310,7 +310,7 @@ def score(probabilities: Float32, y: Int64, metric: str) -> float:
 
 
 def _train_members(
-    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: Steps, say: Say
+    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: StepCache, say: Say
 ) -> tuple[nn.Module, ...]:
     """Train networks of these families and seeds, each in a process of its own where there are cores for it.
 
@@ -335,11 +335,11 @@ def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]
     """Leave one network among the finished steps; what would have been said."""
     task, front, family, seed, folder, versions = job
     lines: list[str] = []
-    _teacher_member(task, front, family, seed, Steps(folder, versions, lines.append, SystemClock()))
+    _teacher_member(task, front, family, seed, StepCache(folder, versions, lines.append, SystemClock()))
     return lines
 
 
-def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: Steps) -> nn.Module:
+def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: StepCache) -> nn.Module:
     recipe, contract = task.recipe, task.contract
     channels, samples = len(contract.channels), contract.history
 
@@ -363,7 +363,7 @@ def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> di
     return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
 
 
-def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:
+def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: SoftLabels, steps: StepCache) -> Student:
     """Train the device's network, behind its own front end, on the teacher's answers and the labels."""
     recipe, contract = task.recipe, task.contract
     student = recipe.student
@@ -374,9 +374,9 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons,
         )
 
     def make(folder: Path) -> None:
-        pool = lessons.pool
+        pool = soft_labels.pool
         start(recipe.seed)
-        trained = distil(network(), pool, lessons.distillation, student.training, seed=recipe.seed)
+        trained = distil(network(), pool, soft_labels.distillation, student.training, seed=recipe.seed)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {

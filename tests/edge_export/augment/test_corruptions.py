@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from edge_export.augment.corruptions import ArraySampler, Disturbance, Disturbed, class_weights, disturb, mix
+from edge_export.augment.corruptions import ArraySampler, CorruptedSampler, Corruption, class_weights, corrupt, mix
 
 from edge_runtime.errors import ConfigError
 
@@ -23,18 +23,18 @@ def generator() -> np.random.Generator:
 def test_the_default_disturbs_nothing_and_the_input_is_never_written() -> None:
     x = windows()
     before = x.copy()
-    np.testing.assert_array_equal(disturb(x, Disturbance(), generator()), x)
-    everything = Disturbance(shift=50, gain_db=6, noise_db=(5, 20), equaliser_db=6, time_masks=2, band_masks=2)
-    changed = disturb(x, everything, generator())
+    np.testing.assert_array_equal(corrupt(x, Corruption(), generator()), x)
+    everything = Corruption(shift=50, gain_db=6, noise_db=(5, 20), equaliser_db=6, time_masks=2, band_masks=2)
+    changed = corrupt(x, everything, generator())
     np.testing.assert_array_equal(x, before)
     assert changed.shape == x.shape
     assert changed.dtype == np.float32
-    np.testing.assert_array_equal(changed, disturb(x, everything, generator()))
+    np.testing.assert_array_equal(changed, corrupt(x, everything, generator()))
 
 
 def test_a_shift_moves_all_channels_together_and_zeros_move_in() -> None:
     x = windows()
-    y = disturb(x, Disturbance(shift=30), generator())
+    y = corrupt(x, Corruption(shift=30), generator())
     seen = set()
     for before, after in zip(x, y, strict=True):
         by = next(
@@ -51,14 +51,14 @@ def test_a_shift_moves_all_channels_together_and_zeros_move_in() -> None:
 
 def test_noise_has_the_stated_ratio_to_the_signal() -> None:
     x = windows() * np.array([[10.0], [0.1]], np.float32)
-    added = disturb(x, Disturbance(noise_db=(20, 20)), generator()) - x
+    added = corrupt(x, Corruption(noise_db=(20, 20)), generator()) - x
     ratio = 20 * np.log10(x.std(axis=2) / added.std(axis=2))
     np.testing.assert_allclose(ratio.mean(axis=0), 20, atol=0.2)
 
 
 def test_an_equaliser_changes_frequencies_smoothly_within_its_bounds_and_all_channels_alike() -> None:
     x = windows()
-    y = disturb(x, Disturbance(equaliser_db=6, equaliser_bands=5), generator())
+    y = corrupt(x, Corruption(equaliser_db=6, equaliser_bands=5), generator())
     before, after = np.fft.rfft(x, axis=2), np.fft.rfft(y, axis=2)
     # float32 samples leave little of a bin that happens to be near nothing.
     clear = np.abs(before) > 1.0
@@ -72,7 +72,7 @@ def test_an_equaliser_changes_frequencies_smoothly_within_its_bounds_and_all_cha
 
 def test_gain_is_one_factor_per_window_within_its_bounds() -> None:
     x = windows()
-    gain = disturb(x, Disturbance(gain_db=6), generator()) / x
+    gain = corrupt(x, Corruption(gain_db=6), generator()) / x
     np.testing.assert_allclose(gain, np.broadcast_to(gain[:, :1, :1], gain.shape), rtol=1e-5)
     decibels = 20 * np.log10(gain[:, 0, 0])
     assert -6.001 < decibels.min() < -5
@@ -81,7 +81,7 @@ def test_gain_is_one_factor_per_window_within_its_bounds() -> None:
 
 def test_a_time_mask_puts_the_mean_in_place_of_one_run() -> None:
     x = windows()
-    y = disturb(x, Disturbance(time_masks=1, time_mask=0.25), generator())
+    y = corrupt(x, Corruption(time_masks=1, time_mask=0.25), generator())
     lengths = []
     for before, after in zip(x, y, strict=True):
         changed = np.flatnonzero((before != after).any(axis=0))
@@ -95,7 +95,7 @@ def test_a_time_mask_puts_the_mean_in_place_of_one_run() -> None:
 
 def test_a_band_mask_takes_one_band_out_and_leaves_the_rest_and_the_mean() -> None:
     x = windows()
-    y = disturb(x, Disturbance(band_masks=1, band_mask=0.25), generator())
+    y = corrupt(x, Corruption(band_masks=1, band_mask=0.25), generator())
     before, after = np.abs(np.fft.rfft(x, axis=2)), np.abs(np.fft.rfft(y, axis=2))
     lengths = []
     for b, a in zip(before, after, strict=True):
@@ -123,7 +123,8 @@ def test_a_sampler_balances_classes_and_repeats_with_its_seed() -> None:
     root = np.sqrt([0.9, 0.09, 0.01])
     np.testing.assert_allclose(shares("root"), root / root.sum(), atol=0.015)
     one, two = (
-        Disturbed(ArraySampler(x, y, seed=5), Disturbance(gain_db=3), seed=6).draw(50)[0].ravel() for _ in range(2)
+        CorruptedSampler(ArraySampler(x, y, seed=5), Corruption(gain_db=3), seed=6).draw(50)[0].ravel()
+        for _ in range(2)
     )
     np.testing.assert_array_equal(one, two)
 
@@ -153,9 +154,9 @@ def test_rare_classes_weigh_more_and_the_mean_weight_of_a_window_is_one(method: 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Disturbance(shift=-1), "at least 0"),
-        (lambda: Disturbance(time_mask=1.5), "above 0 and up to 1"),
-        (lambda: Disturbance(noise_db=(20, 5)), "the least ratio, then the greatest"),
+        (lambda: Corruption(shift=-1), "at least 0"),
+        (lambda: Corruption(time_mask=1.5), "above 0 and up to 1"),
+        (lambda: Corruption(noise_db=(20, 5)), "the least ratio, then the greatest"),
         (lambda: ArraySampler(windows(3), np.zeros(2, np.int64)), "3 windows and 2 labels"),
         (lambda: class_weights(np.array([0, 2]), 3), "class 1 has no training window"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from edge_export.data.dataset import Dataset, Windows, cut_windows, load_recordings
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RESERVED_PEOPLE
-from edge_export.evaluation.calibration import gate_figures
+from edge_export.evaluation.calibration import gate_metrics
 
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.load import load_engine
@@ -92,7 +92,7 @@ def test_device_and_cloud_together_do_what_the_figures_say(
     device = answers(watch_bundle, "tflite-int8", windows.x)
     cloud = answers(teacher_bundle, "onnx-fp32", windows.contexts)
     spec = watch_bundle.manifest.gate
-    found = gate_figures(device, cloud, windows.y, threshold=spec.threshold, score=spec.score)
+    found = gate_metrics(device, cloud, windows.y, threshold=spec.threshold, score=spec.score)
     stated = figures["demo"]["gate"]
     assert found.combined_accuracy == pytest.approx(stated["combined_accuracy"], abs=0.01)
     assert found.forwarded == pytest.approx(stated["forwarded"], abs=0.02)

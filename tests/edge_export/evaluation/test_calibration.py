@@ -13,7 +13,7 @@ from edge_export.evaluation.calibration import (
     design_effect,
     fit_temperature,
     gate_curve,
-    gate_figures,
+    gate_metrics,
     negative_log_likelihood,
     scores,
     threshold_for_risk,
@@ -102,7 +102,7 @@ def test_combined_answers_are_the_device_s_above_the_threshold_and_the_cloud_s_b
     device = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.55, 0.45]], np.float32)
     cloud = np.array([[0.1, 0.9], [0.1, 0.9], [0.1, 0.9], [0.9, 0.1]], np.float32)
     y = np.array([0, 1, 1, 1])
-    figures = gate_figures(device, cloud, y, threshold=0.7)
+    figures = gate_metrics(device, cloud, y, threshold=0.7)
     assert figures.forwarded == 0.5
     assert figures.local_accuracy == 1.0
     assert figures.device_accuracy == 0.5

@@ -43,7 +43,7 @@ def test_no_more_is_forwarded_than_was_allowed() -> None:
     assert gate.spec.expected["forwarded"] == pytest.approx(hard.mean(), abs=1e-4)
     assert gate.spec.expected["local_error"] == pytest.approx(wrong.sum() / (~hard).sum(), abs=1e-4)
     assert gate.spec.expected["combined_error"] == pytest.approx(wrong.mean(), abs=1e-4)
-    assert gate.figures()["promise"]["validation"]["forwarded"] == pytest.approx(hard.mean())
+    assert gate.metrics()["promise"]["validation"]["forwarded"] == pytest.approx(hard.mean())
 
 
 def test_a_promise_about_errors_holds_with_its_bound() -> None:

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.evaluation.calibration import at_temperature
-from edge_export.onnx_graph.out_of_distribution import Novelty, distance, fit_novelty, statistics
-from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
+from edge_export.onnx_graph.out_of_distribution import OodDetector, distance, fit_ood_detector, statistics
+from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
 from edge_export.selection.timing import answers
@@ -26,9 +26,9 @@ from tests.edge_export.graphs import onnx_answers
 CHANNELS, SAMPLES, CLASSES = 2, 48, 3
 
 
-def excess(windows: Float32, novelty: Novelty) -> npt.NDArray[np.float64]:
+def excess(windows: Float32, detector: OodDetector) -> npt.NDArray[np.float64]:
     """(n,) distance to the nearest class, over the limit: above 1 is unfamiliar. What the graph computes."""
-    return distance(statistics(windows, novelty.floor), novelty) / novelty.limit
+    return distance(statistics(windows, detector.floor), detector) / detector.limit
 
 
 def waves(seed: int, count: int = 240) -> tuple[Float32, Int64]:
@@ -77,7 +77,7 @@ def people(seed: int, groups: int, loudness: float = 0.0) -> Windows:
     return Windows(contexts=x, samples=SAMPLES, y=y, group=group, recording=number, start=number)
 
 
-FIT = fit_novelty(people(0, 3), people(1, 2))
+FIT = fit_ood_detector(people(0, 3), people(1, 2))
 
 
 @settings(max_examples=50)
@@ -86,7 +86,7 @@ FIT = fit_novelty(people(0, 3), people(1, 2))
 )
 def test_the_graph_divides_logits_by_the_excess(seed: int, gain: float, offset: float) -> None:
     x = waves(seed, 12)[0] * np.float32(gain) + np.float32(offset)
-    plain, doubted = onnx_answers(net(), x), onnx_answers(with_novelty(net(), FIT), x)
+    plain, doubted = onnx_answers(net(), x), onnx_answers(with_ood_detector(net(), FIT), x)
     divisor = np.maximum(excess(x, FIT), 1)
     expected = np.stack([at_temperature(row[None], d)[0] for row, d in zip(plain, divisor, strict=True)])
     # at_temperature starts from probabilities, of which the least are lost to float32.
@@ -99,12 +99,12 @@ def test_familiar_windows_are_answered_as_before() -> None:
     x, _ = waves(2)
     familiar = excess(x, FIT) <= 1
     assert 0.95 < familiar.mean() <= 1
-    plain, doubted = onnx_answers(net(), x), onnx_answers(with_novelty(net(), FIT), x)
+    plain, doubted = onnx_answers(net(), x), onnx_answers(with_ood_detector(net(), FIT), x)
     np.testing.assert_array_equal(doubted[familiar], plain[familiar])
 
 
 def test_a_new_person_who_differs_as_people_do_is_familiar() -> None:
-    alike, varied = fit_novelty(people(0, 1), people(1, 1)), fit_novelty(people(0, 4, 0.2), people(1, 1))
+    alike, varied = fit_ood_detector(people(0, 1), people(1, 1)), fit_ood_detector(people(0, 4, 0.2), people(1, 1))
     louder = people(2, 5, 0.2).x[-48:]
     assert (excess(louder, alike) > 1).mean() > 0.5
     assert (excess(louder, varied) > 1).mean() < 0.2
@@ -127,7 +127,7 @@ def test_what_no_class_looks_like_is_doubted(kind: str) -> None:
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
 def test_a_quantised_graph_and_its_tflite_file_doubt_the_same(activations: str) -> None:
     x, _ = waves(6)
-    graph = with_novelty(quantize(net(), x, Scheme(activations=activations)), FIT)  # type: ignore[arg-type]
+    graph = with_ood_detector(quantize(net(), x, Scheme(activations=activations)), FIT)  # type: ignore[arg-type]
     onnx.checker.check_model(graph, full_check=True)
     strange = np.concatenate([x[:20], 4 * x[:20], np.repeat(x[:20, :, :1], SAMPLES, axis=2), np.zeros_like(x[:1])])
     given = answers(VariantSource(name="o", model=graph.SerializeToString(), format="onnx", precision="int8"), strange)
@@ -142,7 +142,7 @@ def test_a_quantised_graph_and_its_tflite_file_doubt_the_same(activations: str) 
 def test_absurd_values_give_probabilities_still(level: float) -> None:
     x = waves(7, 4)[0]
     x[:, 0, ::2] = level
-    given = onnx_answers(with_novelty(net(), FIT), x)
+    given = onnx_answers(with_ood_detector(net(), FIT), x)
     assert np.isfinite(given).all()
     np.testing.assert_allclose(given.sum(axis=1), 1, atol=1e-5)
 
@@ -152,8 +152,8 @@ def test_a_class_without_windows_and_a_graph_of_other_channels_are_refused() -> 
     kept = np.flatnonzero(whole.y != 1)
     fewer = replace(whole, contexts=whole.contexts[kept], y=whole.y[kept], group=whole.group[kept])
     with pytest.raises(ConfigError, match="class number 1 has no training window"):
-        fit_novelty(fewer, whole)
+        fit_ood_detector(fewer, whole)
     wider = replace(whole, contexts=np.concatenate([whole.contexts, whole.contexts[:, :1]], axis=1))
-    other = fit_novelty(wider, wider)
+    other = fit_ood_detector(wider, wider)
     with pytest.raises(ConfigError, match="not \\(batch, 3, samples\\)"):
-        with_novelty(net(), other)
+        with_ood_detector(net(), other)

@@ -11,7 +11,7 @@ from edge_export.data.dataset import Float32
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.recipe.recipe import QuantiseRecipe
-from edge_export.selection.candidates import LEARNED, candidates, integers
+from edge_export.selection.candidates import LEARNED, candidates, quantize_student
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.edge_export.graphs import device_net, onnx_answers, windows
@@ -67,7 +67,9 @@ def agreement(model: onnx.ModelProto, x: Float32) -> np.ndarray:
 def test_the_way_that_scores_best_wins_and_all_are_told() -> None:
     net, calibration, validation = device_net(), windows(32, 3, 40), windows(64, 3, 40, seed=2)
     y = agreement(net, validation)
-    found = integers(net, calibration, validation, lambda p: float((p.argmax(1) == y).mean()), RECIPE, max_drop=0.5)
+    found = quantize_student(
+        net, calibration, validation, lambda p: float((p.argmax(1) == y).mean()), RECIPE, max_drop=0.5
+    )
     assert found.tried.keys() == {"minmax", "mse"}
     assert found.score == max(found.tried.values())
     assert found.float_score == 1.0
@@ -84,7 +86,7 @@ def test_what_was_trained_with_its_rounding_is_one_more_way() -> None:
     def nearest(probabilities: Float32) -> float:
         return -float(np.abs(probabilities - wanted).max())
 
-    found = integers(net, calibration, validation, nearest, RECIPE, max_drop=9.0, learned=learned)
+    found = quantize_student(net, calibration, validation, nearest, RECIPE, max_drop=9.0, learned=learned)
     assert LEARNED in found.tried
     assert found.score == max(found.tried.values())
 
@@ -98,7 +100,7 @@ def test_a_spectrum_in_front_stays_in_float_where_that_keeps_the_answers(mixed: 
         return 1 - float(np.abs(probabilities - expected).mean())
 
     recipe = QuantiseRecipe(ranges=("minmax",), calibration_windows=16, mixed=mixed)
-    found = integers(net, calibration, validation, nearness, recipe, max_drop=0.02)
+    found = quantize_student(net, calibration, validation, nearness, recipe, max_drop=0.02)
     score = nearness(onnx_answers(found.graphs["int8"], validation))
     assert found.score < 0.97
     if not mixed:
@@ -136,7 +138,7 @@ def test_what_stays_in_float_is_stored_in_halves_where_that_costs_nothing(
     if not harmless:
         monkeypatch.setattr("edge_export.selection.candidates.round_to_halves", spoilt)
     recipe = QuantiseRecipe(ranges=("minmax",), calibration_windows=16)
-    found = integers(net, calibration, validation, nearness, recipe, max_drop=0.02)
+    found = quantize_student(net, calibration, validation, nearness, recipe, max_drop=0.02)
     stored = {
         tensor.data_type
         for source in candidates(net, found.graphs, mixed=True).sources(1.0)

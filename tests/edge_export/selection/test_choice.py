@@ -14,7 +14,7 @@ from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, parse
 from edge_export.selection.choice import Chosen, choose_files
 from edge_export.selection.limits import Choice
-from edge_export.step_cache import Steps
+from edge_export.step_cache import StepCache
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
@@ -47,7 +47,7 @@ def asked(n: int = 48) -> Windows:
 
 
 def chosen(folder: Path, said: list[str], which: Recipe | None = None) -> Chosen:
-    steps = Steps(folder, {}, said.append, SimulatedClock())
+    steps = StepCache(folder, {}, said.append, SimulatedClock())
     return choose_files(which or recipe(), SOURCES, asked(), steps, said.append)
 
 
@@ -63,13 +63,13 @@ def test_times_are_taken_once_and_kept(measured: tuple[Path, Chosen, list[str]])
     again_said: list[str] = []
     again = chosen(folder, again_said)
     assert first_said[0].startswith("measure: done")
-    assert again_said == ["measure: as before", *first_said[1:]]
-    assert again.figures() == first.figures()
+    assert again_said == ["measure: found in the cache", *first_said[1:]]
+    assert again.metrics() == first.metrics()
 
 
 def test_the_figures_say_what_was_chosen_for_which_architecture(measured: tuple[Path, Chosen, list[str]]) -> None:
     _, first, said = measured
-    figures = first.figures()
+    figures = first.metrics()
     assert list(first.targets) == list(figures["choice"]) == ["x86_64", "aarch64"]
     assert {each["name"] for each in figures["timings"]} == {"tflite-fp32", "onnx-fp32"}
     assert {each["name"] for each in figures["candidates"]} == {"tflite-fp32", "onnx-fp32"}
@@ -88,7 +88,7 @@ def test_a_bundle_holds_the_best_of_each_format_where_times_were_taken() -> None
         dataclasses.replace(models.variant(kind), name=name)
         for name, kind in (("a", "onnx-fp32"), ("b", "tflite-fp32"), ("c", "onnx-int8"), ("d", "tflite-int8"))
     )
-    choice = Choice(shipped=sources, lost={}, figures=())
+    choice = Choice(shipped=sources, lost={}, metrics=())
     both = Chosen(targets={platform.machine(): choice, "elsewhere": choice}, timings=(), judged=())
 
     def names(packed: list[VariantSource]) -> str:

@@ -50,7 +50,7 @@ class Bench:
         if ratio is not None:
             self.timings.append(timing(name, ratio, threads))
         if accuracy is not None:
-            self.judged.append(judgement(name, accuracy, accuracy if f1 is None else f1))
+            self.judged.append(evaluation(name, accuracy, accuracy if f1 is None else f1))
         return self
 
     def choose(
@@ -75,7 +75,7 @@ def timing(name: str, ratio: float, threads: int = 1) -> Timing:
     )  # fmt: skip
 
 
-def judgement(name: str, accuracy: float, f1: float) -> Evaluation:
+def evaluation(name: str, accuracy: float, f1: float) -> Evaluation:
     return Evaluation(
         name=name, windows=1000, groups=10, accuracy=accuracy, low=accuracy, high=accuracy, macro_f1=f1, f1_low=f1,
         f1_high=f1, drop=0.9 - accuracy, drop_low=0, drop_high=0, f1_drop=0.9 - f1, flips=0,
@@ -156,7 +156,7 @@ def test_what_was_not_measured_does_not_ship() -> None:
     choice = bench.choose(failed={"c": "it ended a child process of SIGABRT"})
     assert choice.lost == {
         "a": "it was not timed",
-        "b": "its answers were not judged",
+        "b": "its answers were not evaluated",
         "c": "it could not be timed: it ended a child process of SIGABRT",
     }
 
@@ -186,7 +186,7 @@ def test_times_within_noise_are_the_same_time() -> None:
 
 def test_figures_tell_all_for_the_report() -> None:
     choice = Bench().add("onnx-int8", accuracy=0.5, ratio=0.1).add("untimed", ratio=None).choose()
-    by_name = {row.name: row for row in choice.figures}
+    by_name = {row.name: row for row in choice.metrics}
     assert by_name["onnx-fp32"].shipped
     assert by_name["onnx-fp32"].reason == ""
     assert by_name["onnx-int8"].on_front

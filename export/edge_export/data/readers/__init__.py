@@ -1,4 +1,4 @@
-"""Reads other people's recordings: NPZ, CSV, Parquet and WAV files as they lie in a folder, and the demo's package."""
+"""Readers of recordings: NPZ, CSV, Parquet and WAV files as they lie in a folder, and the demo's package."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def arrays_of(path: Path, name: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def rows_of_csv(path: Path, name: str) -> list[list[str]]:
-    """The header of a CSV file and its rows, without empty lines; the delimiter is the header's most frequent.
+    """Read the header of a CSV file and its rows, without empty lines; the delimiter is the header's most frequent.
 
     Raises:
         ConfigError: it cannot be read.
@@ -66,7 +66,7 @@ def columns_of_parquet(path: Path, name: str) -> Mapping[str, Sequence[Any]]:
 
 @contextmanager
 def pcm_of(path: Path, name: str) -> Iterator[wave.Wave_read]:
-    """A WAV file of 16-bit samples, open for reading.
+    """Open a WAV file of 16-bit samples.
 
     Raises:
         ConfigError: it is something else, or damaged.

@@ -1,4 +1,4 @@
-"""What stands in files, as the model means it: numbers in units, labels as classes, parts of paths."""
+"""Values of files in the model's terms: numbers in its units, labels as classes, parts of paths."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edge_runtime.errors import ConfigError
 
 
 def find_in(pattern: str, name: str, what: str) -> str:
-    """What a pattern's first group, or all of it, finds in a path.
+    """Find the first group of a pattern in a path; without groups, the whole pattern.
 
     Args:
         pattern: regular expression.
         name: path of the file within its folder.
-        what: is looked for, for the message.
+        what: name of the thing looked for, for the message.
 
     Raises:
         ConfigError: it finds nothing.
@@ -31,7 +31,7 @@ def find_in(pattern: str, name: str, what: str) -> str:
 
 
 def named(label: str, names: Mapping[str, str]) -> str | None:
-    """The class that stands for a label; None where the names leave it out."""
+    """Look up the class that stands for a label; None where the names leave it out."""
     return names.get(label) if names else label
 
 

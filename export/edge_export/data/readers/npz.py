@@ -23,7 +23,7 @@ from edge_runtime.errors import ConfigError
 def read_npz(
     reader: NpzReader, path: Path, name: str, channels: Sequence[Channel], classes: Sequence[str], rate_hz: float
 ) -> Iterator[Recording]:
-    """Recordings of one file.
+    """Read the recordings of one file.
 
     Args:
         reader: what stands where.

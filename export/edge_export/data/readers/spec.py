@@ -1,7 +1,7 @@
-"""What a recipe says of files: where values, stamps, labels and groups stand.
+"""Readers of a recipe: the places of values, stamps, labels and groups in its files.
 
 A reader is a frozen table of a recipe. The folder it reads is named on the command line by the reader's key (``--data
-har=FOLDER``), so a recipe holds no path of anybody's machine.
+har=FOLDER``), so a recipe holds no path of one machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge_runtime.codecs.numbers import TimeUnit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where data comes from; stands in the bundle's provenance and in the report."""
+    """Origin of data, as the bundle's provenance and the report name it."""
 
     name: str
     source: str

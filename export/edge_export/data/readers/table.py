@@ -24,7 +24,7 @@ BACK_S = 1.0
 def read_table(
     reader: TableReader, path: Path, name: str, channels: Sequence[Channel], classes: Sequence[str]
 ) -> Iterator[Recording]:
-    """Recordings of one file: one, or one for each group that follows another.
+    """Read the recordings of one file: one, or one for each group that follows another.
 
     Args:
         reader: what stands where.

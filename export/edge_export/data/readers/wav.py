@@ -15,7 +15,7 @@ from edge_runtime.errors import ConfigError
 
 
 def read_wav(reader: WavReader, path: Path, name: str, classes: Sequence[str], rate_hz: float) -> Recording | None:
-    """The recording of one file, all its channels averaged; None where the reader leaves its label out.
+    """Read the recording of one file, all its channels averaged; None where the reader leaves its label out.
 
     Args:
         reader: what stands where.

@@ -51,7 +51,7 @@ class Canonicalise(ir.passes.InPlacePass):
             raise InvalidModelError(f"not a valid ONNX model: {str(error).splitlines()[0]}") from error
 
 
-def clean(model: onnx.ModelProto) -> onnx.ModelProto:
+def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:
     """Bring a model to its canonical form (`Canonicalise`).
 
     Args:

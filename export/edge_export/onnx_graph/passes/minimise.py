@@ -65,7 +65,7 @@ class Minimise(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=True)
 
 
-def slim(model: onnx.ModelProto) -> onnx.ModelProto:
+def minimise(model: onnx.ModelProto) -> onnx.ModelProto:
     """Leave out what a reader restores by the definition of ONNX (`Minimise`).
 
     Args:

@@ -15,12 +15,10 @@ from edge_export.evaluation.calibration import fit_temperature
 from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.graph import Net
 from edge_export.onnx_graph.out_of_distribution import fit_novelty
 from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
-from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.recipe import Recipe
@@ -125,7 +123,7 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
     rounded = _rounded(task, student, lessons, calibration, steps)
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
     if recipe.student.weights == "float16":
-        fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
+        fp32 = round_to_halves(fp32)
     quantised = integers(
         fp32,
         calibration,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.graph import Net
+from edge_export.onnx_graph.model import from_proto, name_of, only_input, shapes_of, sizes_of
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.out_of_distribution import Novelty
 from edge_export.onnx_graph.passes.canonicalise import clean
@@ -55,7 +55,7 @@ def _from_bundle(bundle: str, variant: str) -> onnx.ModelProto:
 def _in_integers(model: onnx.ModelProto, scheme: Scheme, steps: WeightSteps | None = None) -> onnx.ModelProto:
     """Quantise by ranges that are given."""
     prepared = prepare(model)
-    return write(prepared, dict.fromkeys(Net(prepared).infos(), (-3.0, 5.0)), scheme, steps=steps)
+    return write(prepared, dict.fromkeys(shapes_of(from_proto(prepared)), (-3.0, 5.0)), scheme, steps=steps)
 
 
 def _device_net_in_integers(*exclude: str) -> onnx.ModelProto:
@@ -63,18 +63,18 @@ def _device_net_in_integers(*exclude: str) -> onnx.ModelProto:
 
 
 def _layer_names(model: onnx.ModelProto) -> tuple[str, ...]:
-    return tuple(layer.name for layer in layers(Net(prepare(model))))
+    return tuple(layer.name for layer in layers(from_proto(prepare(model)).graph))
 
 
 def _by_given_steps(model: onnx.ModelProto) -> onnx.ModelProto:
     """Quantise as after AdaRound or training with the rounding, one step for all outputs of a layer."""
-    steps = {layer.weight: np.array(0.01, np.float32) for layer in layers(Net(prepare(model)))}
+    steps = {name_of(layer.weight): np.array(0.01, np.float32) for layer in layers(from_proto(prepare(model)).graph)}
     return _in_integers(model, Scheme(activations="uint8"), steps)
 
 
 def _first_layer_in_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     first = _layer_names(model)[:1]
-    return _in_integers(round_to_halves(prepare(model), first), Scheme(activations="int8", exclude=first))
+    return clean(_in_integers(round_to_halves(prepare(model), first), Scheme(activations="int8", exclude=first)))
 
 
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
@@ -93,7 +93,7 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def _unfamiliar(model: onnx.ModelProto) -> onnx.ModelProto:
-    channels = Net(model).source.type.tensor_type.shape.dim[1].dim_value
+    channels = sizes_of(only_input(from_proto(model)))[1] or 0
     random = np.random.default_rng(3)
     return with_novelty(
         model,
@@ -113,7 +113,7 @@ def _stateful(model: onnx.ModelProto) -> onnx.ModelProto:
 
 QUANTISERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "prepare": prepare,
-    "equalise": lambda model: equalize(prepare(model)).model,
+    "equalise": lambda model: clean(equalize(prepare(model)).model),
     "int8": lambda model: _in_integers(model, Scheme(activations="int8")),
     "int8, symmetric, one step a layer": lambda model: _in_integers(
         model, Scheme(activations="int8", symmetric=True, per_channel=False)

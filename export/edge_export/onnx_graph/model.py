@@ -1,7 +1,7 @@
 """The one graph type, `onnx_ir.Model`: reading, transforming and writing ONNX models by it.
 
-Nodes and values know each other there (`Value.producer`, `Value.uses`), so that no pass keeps tables of names. `write`
-gives the bytes that the protobuf classes would: only the info of initializers, which repeats them, is left out.
+Nodes and values know each other there (`Value.producer`, `Value.uses`), so that no pass keeps tables of names.
+`to_proto` gives the bytes that the protobuf classes would, less the info of initializers, which repeats them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.Model
     Raises:
         ConfigError: a pass does not take the model (`UnsuitableModelError`), or the model cannot be read.
     """
-    graph, modified = read(model), False
+    graph, modified = from_proto(model), False
     for each in passes:
         result = each(graph)
         graph, modified = result.model, modified or result.modified
-    return write(graph) if modified else model
+    return to_proto(graph) if modified else model
 
 
-def read(model: onnx.ModelProto) -> ir.Model:
+def from_proto(model: onnx.ModelProto) -> ir.Model:
     """Read a model as a graph that shares nothing with it. Sparse tensors become dense ones.
 
     Raises:
@@ -86,7 +86,7 @@ def _put_right(graph: onnx.GraphProto) -> None:
             attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
 
 
-def write(model: ir.Model) -> onnx.ModelProto:
+def to_proto(model: ir.Model) -> onnx.ModelProto:
     """Write a graph as the ONNX model that was read, less the info of initializers and outputs that repeats them."""
     written = ir.to_proto(model)
     for field in ("producer_name", "producer_version", "domain"):
@@ -133,6 +133,24 @@ def constant(value: ir.Value | None) -> Array | None:
     return value.const_value.numpy()
 
 
+def numbers(value: ir.Value) -> Array:
+    """Return the numbers of a value that is known to be an initializer, not to be written into."""
+    array = constant(value)
+    assert array is not None
+    return array
+
+
+def change(value: ir.Value, array: Array) -> None:
+    """Give an initializer other numbers, which are stored in its type."""
+    stored = np.asarray(array, numbers(value).dtype, order="C")
+    value.const_value = ir.tensor(stored, name=value.name)
+
+
+def name_of(named: ir.Value | ir.Node) -> str:
+    """Return a name, empty where there is none."""
+    return named.name or ""
+
+
 def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     """Add an initializer, under a number behind its name where that is taken."""
     values = itertools.chain(graph.inputs, graph.initializers.values(), *(node.outputs for node in graph))
@@ -168,15 +186,18 @@ def sizes_of(value: ir.Value) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in value.shape or ()]
 
 
-def ranks_of(model: ir.Model) -> dict[str, int]:
-    """Return numbers of axes, by the name of every value that shape inference understands."""
+def shapes_of(model: ir.Model) -> dict[str, list[int | None]]:
+    """Return sizes by axis, None where open, by the name of every value that shape inference understands."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(write(model)).graph
+        inferred = onnx.shape_inference.infer_shapes(to_proto(model)).graph
     except onnx.shape_inference.InferenceError:
         return {}  # an invalid model; ONNX's checker, behind the passes, says why
-    infos = (*inferred.input, *inferred.value_info, *inferred.output)
-    known = [info for info in infos if info.type.tensor_type.HasField("shape")]
-    return {info.name: len(info.type.tensor_type.shape.dim) for info in known}
+    types = {info.name: info.type.tensor_type for info in (*inferred.input, *inferred.value_info, *inferred.output)}
+    return {
+        name: [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+        for name, kind in types.items()
+        if kind.HasField("shape")
+    }
 
 
 def forget_shapes(graph: ir.Graph) -> None:

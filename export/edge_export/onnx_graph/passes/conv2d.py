@@ -24,7 +24,7 @@ from edge_export.onnx_graph.model import (
     drop_unread_constants,
     forget_shapes,
     has_subgraphs,
-    ranks_of,
+    shapes_of,
     transform,
 )
 
@@ -110,7 +110,7 @@ class _Rewriter:
         self._replaced: list[ir.Node] = []
         self._lists: dict[tuple[int, ...], ir.Value] = {}
         self._taken = {value.name for node in model.graph for value in (*node.inputs, *node.outputs) if value}
-        self._ranks = ranks_of(model)
+        self._ranks = {name: len(sizes) for name, sizes in shapes_of(model).items()}
         self._axes_as_input = model.opset_imports.get(STANDARD, 0) >= 13
 
     def is_conv1d(self, node: ir.Node) -> bool:

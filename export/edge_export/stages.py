@@ -165,7 +165,7 @@ def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
 def _rounded(
     task: Task, student: Student, lessons: Lessons, calibration: Float32, steps: Steps
 ) -> Mapping[str, onnx.ModelProto] | None:
-    """The student trained with its rounding, by type of activations; None where the recipe asks for none."""
+    """Train the student with its rounding, by type of activations; None where the recipe asks for none."""
     recipe = task.recipe.quantise
     if recipe.training is None:
         return None

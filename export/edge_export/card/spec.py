@@ -84,7 +84,7 @@ class CardInput:
         self.contract()
 
     def contract(self) -> InputContract:
-        """The bundle's input contract."""
+        """Return the bundle's input contract."""
         return InputContract(
             channels=tuple(manifest.Channel(name=each.name, unit=each.unit) for each in self.channels),
             rate_hz=self.rate_hz,
@@ -131,7 +131,7 @@ class CardOutput:
             raise ValueError("temperature is for logits; probabilities come out as they are")
 
     def contract(self) -> OutputContract:
-        """The bundle's output contract."""
+        """Return the bundle's output contract."""
         return OutputContract(labels=self.labels)
 
     @property

@@ -15,7 +15,7 @@ _WORTH = 256
 
 
 def narrowed(weights: npt.NDArray[Any]) -> npt.NDArray[np.int8] | npt.NDArray[np.float16] | None:
-    """The same numbers in a narrower type.
+    """Return the same numbers in a narrower type.
 
     Args:
         weights: any shape.

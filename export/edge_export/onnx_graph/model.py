@@ -112,7 +112,7 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    """The tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
+    """Fill a tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     made = np.zeros(tuple(sparse.dims), values.dtype)
     places = np.ravel_multi_index(tuple(indices.T), made.shape) if indices.ndim == 2 else indices
@@ -170,7 +170,7 @@ def apply(kind: str, inputs: list[ir.Value | None], result: str, *, name: str = 
 
 
 def only_input(model: ir.Model) -> ir.Value:
-    """The one input that is no constant.
+    """Return the one input that is no constant.
 
     Raises:
         UnsuitableModelError: there is none, or more than one.
@@ -233,13 +233,13 @@ def rename(graph: ir.Graph, names: Mapping[ir.Value, str]) -> None:
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:
-    """The only node that reads a value, once; None where there are more, or the caller reads it too."""
+    """Return the only node that reads a value, once; None where there are more, or the caller reads it too."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def final_softmax(model: ir.Model) -> ir.Node:
-    """The Softmax that computes the first output.
+    """Return the Softmax that computes the first output.
 
     Raises:
         UnsuitableModelError: something else computes it.

@@ -292,7 +292,7 @@ def _groups(graph: Any, network: nn.Module, scores: Scores, kept: list[nn.Module
 
 
 def _answering_layer(network: nn.Module, window: torch.Tensor) -> nn.Module:
-    """The last convolution or dense layer that runs."""
+    """Find the last convolution or dense layer that runs."""
     seen: list[nn.Module] = []
     kinds = (nn.Conv1d, nn.Conv2d, nn.Linear)
     hooks = [

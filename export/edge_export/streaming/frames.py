@@ -39,11 +39,11 @@ class Frames:
     end: int
 
     def moved(self, *, axis: int, batch: int) -> Frames:
-        """The same frames of a tensor with other axes."""
+        """Return the same frames of a tensor with other axes."""
         return replace(self, axis=axis, batch=batch)
 
     def fixed(self) -> Frames:
-        """The same tensor with every frame new in every window."""
+        """Return the same tensor with every frame new in every window."""
         return replace(self, begin=self.length, end=self.length)
 
 
@@ -66,7 +66,7 @@ class Reach:
         return run[0] * self.stride - self.before, (run[1] - 1) * self.stride - self.before + self.size
 
     def after(self, frames: Frames, length: int) -> Frames:
-        """The time axis of the result, with `length` frames."""
+        """Return the time axis of the result, with `length` frames."""
         begin = ALWAYS if frames.begin == ALWAYS else -(-(frames.begin + self.before) // self.stride)
         end = (frames.end - self.size + self.before) // self.stride + 1
         result = replace(

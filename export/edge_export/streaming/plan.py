@@ -190,7 +190,7 @@ def _add_step(plan: Plan, position: int, node: onnx.NodeProto, step: Step) -> No
 
 
 def _joint(step: Step, results: list[Frames]) -> Frames:
-    """The time axis of a result of several inputs: frames that each gives; all are new where the strides differ."""
+    """Join the time axes of several inputs: frames that each gives; all are new where the strides differ."""
     joint = replace(
         results[0],
         axis=step.axis,
@@ -256,7 +256,7 @@ def _ask_step(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str
 
 
 def _with_input(plan: Plan, step: Step, sources: list[str], run: Interval) -> Interval:
-    """The run, longer by frames that see a sample where it lies in padding altogether."""
+    """Lengthen a run by frames that see a sample where it lies in padding altogether."""
     while True:
         seen = [plan.clipped(name, step.reach.read_by(run)) for name in sources]
         if all(start < stop for start, stop in seen):
@@ -284,7 +284,7 @@ def _ask_cell(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str
 
 
 def _delay(plan: Plan) -> int:
-    """Samples by which the stream must be ahead, so that every frame that is read exists."""
+    """Count the samples by which the stream must be ahead, so that every frame that is read exists."""
     lags, strides = [0], [1]
     nodes = plan.graph.model.graph.node
     readers = [(-1, info.name) for info in plan.graph.model.graph.output]

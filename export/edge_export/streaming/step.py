@@ -78,7 +78,7 @@ sees the whole window."""
 
 
 def copied(writer: Writer, node: onnx.NodeProto, inputs: list[str], _: Run) -> list[str]:
-    """The node as it is, on fewer frames."""
+    """Repeat the node as it is, on fewer frames."""
     return writer.copy(node, inputs)
 
 

@@ -75,7 +75,7 @@ def clean(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _messages(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """The model and every message inside it, at any depth."""
+    """Yield the model and every message inside it, at any depth."""
     waiting = [model]
     while waiting:
         message = waiting.pop()

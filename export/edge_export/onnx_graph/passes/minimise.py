@@ -104,7 +104,7 @@ def _plain_biases(graph: ir.Graph) -> None:
 
 
 def _real_bias(node: ir.Node, source: ir.Node) -> Array | None:
-    """What a bias without zero points stands for, if window, weights and bias have constant steps."""
+    """Compute the reals of a bias without zero points, if window, weights and bias have constant steps."""
     steps = [step for step in map(_step, node.inputs) if step is not None]
     stored = constant(source.inputs[0])
     if stored is None or len(steps) < 3 or len(source.inputs) > 2:
@@ -113,13 +113,13 @@ def _real_bias(node: ir.Node, source: ir.Node) -> Array | None:
 
 
 def _step(value: ir.Value | None) -> Array | None:
-    """The constant step of what a DequantizeLinear computes; None for anything else."""
+    """Return the constant step of what a DequantizeLinear computes; None for anything else."""
     source = value.producer() if value is not None else None
     return constant(source.inputs[1]) if source is not None and source.op_type == "DequantizeLinear" else None
 
 
 def _same_integers(stored: Array, window: Array, weights: Array, own: Array) -> Array | None:
-    """The reals of a bias, if a reader that divides them by the steps of window and weights finds its integers."""
+    """Return the reals of a bias, if dividing them by the steps of window and weights gives its integers."""
     if stored.dtype != np.int32:
         return None
     real: Array = stored.astype(np.float32) * own
@@ -129,7 +129,7 @@ def _same_integers(stored: Array, window: Array, weights: Array, own: Array) -> 
 
 
 def _drop_defaults(node: ir.Node, opset: int) -> None:
-    """Settings that say what they would be anyway."""
+    """Drop settings that say what they would be anyway."""
     defaults = {}
     if node.domain == STANDARD:
         schema = onnx.defs.get_schema(node.op_type, opset)
@@ -199,7 +199,7 @@ def _shorten_names(graph: ir.Graph) -> None:
 
 
 def _names() -> Iterator[str]:
-    """a, b, ..., Z, aa, ab, ..."""
+    """Yield a, b, ..., Z, aa, ab, ..."""
     for length in itertools.count(1):
         for letters in itertools.product(string.ascii_letters, repeat=length):
             yield "".join(letters)

@@ -28,7 +28,7 @@ class DivideByTemperature(ir.passes.InPlacePass):
         self._temperature = temperature
 
     def requires(self, model: ir.Model) -> None:
-        """The first output is that of a Softmax."""
+        """Check that the first output is that of a Softmax."""
         final_softmax(model)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -58,7 +58,7 @@ class AppendSoftmax(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=True)
 
     def ensures(self, model: ir.Model) -> None:
-        """The first output is that of a Softmax."""
+        """Check that the first output is that of a Softmax."""
         final_softmax(model)
 
 

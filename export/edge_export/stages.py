@@ -48,7 +48,7 @@ FRONT_END_WINDOWS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """What training has left, before anything was chosen by measurement.
+    """Trained models and candidates, before anything was chosen by measurement.
 
     Attributes:
         teacher: the cloud's model.

@@ -51,7 +51,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What was packed.
+    """Result of packing.
 
     Attributes:
         manifest: of the bundle.

@@ -188,7 +188,7 @@ def _refuse(graph: _Graph, file: str) -> None:
         raise ConfigError(f"{file}: needs operators that are no part of LiteRT: {listed}")
     if state := sorted(names & set(_STATE)):
         raise ConfigError(
-            f"{file}: keeps state between calls ({', '.join(state)}); a bundle's model answers each window by itself; "
+            f"{file}: keeps state between calls ({', '.join(state)}); a bundle's model answers each window alone; "
             "give a version of the model that takes its whole window"
         )
     for what, ends in (("input", graph.graph.inputs), ("output", graph.graph.outputs)):

@@ -121,7 +121,7 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
 
 
 def has_subgraphs(graph: ir.Graph) -> bool:
-    """Whether any node holds a graph of its own: a choice or a loop."""
+    """Say whether any node holds a graph of its own: a choice or a loop."""
     kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
     return any(attribute.type in kinds for node in graph for attribute in node.attributes.values())
 

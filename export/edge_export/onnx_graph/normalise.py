@@ -86,7 +86,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
-    """Whether a node holds a graph of its own: a choice or a loop."""
+    """Say whether a node holds a graph of its own: a choice or a loop."""
     return any(True for _ in _subgraphs(node))
 
 

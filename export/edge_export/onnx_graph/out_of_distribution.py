@@ -32,7 +32,7 @@ FAR = 1e3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Novelty:
-    """What familiar windows are like.
+    """Statistics of familiar windows, and the distance from them at which a window is unfamiliar.
 
     Attributes:
         floor: (n_channels,) in the units of the channels, added to deviation and change before the logarithm.

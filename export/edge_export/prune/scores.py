@@ -1,4 +1,4 @@
-"""How much each number of a network matters, by three criteria."""
+"""Importance scores of each number of a network, by three criteria."""
 
 from __future__ import annotations
 

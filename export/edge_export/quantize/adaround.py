@@ -1,4 +1,4 @@
-"""AdaRound: round each weight up or down so that its layer's answers change least, not each weight by itself.
+"""AdaRound: round each weight up or down so that its layer's answers change least, not each weight alone.
 
 Source: Nagel et al. 2020, "Up or Down? Adaptive Rounding for Post-Training Quantization" (arXiv:2004.10568). Here as
 their section 3.2 derives it, layer by layer on the answers before the activation, with the inputs that the rounded
@@ -37,7 +37,7 @@ _FREE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """How to search.
+    """Settings of the search for a rounding.
 
     Attributes:
         bits: of the stored weights; None takes the scheme's.
@@ -65,7 +65,7 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerError:
-    """What rounding did to one layer's answers.
+    """Error of one layer's answers after rounding.
 
     Attributes:
         layer: name of its node.

@@ -1,4 +1,4 @@
-"""What must hold before calibration: an hour of search on windows that cannot set ranges is an hour lost."""
+"""Checks before calibration: an hour of search on windows that cannot set ranges is an hour lost."""
 
 from __future__ import annotations
 

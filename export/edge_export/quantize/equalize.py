@@ -119,7 +119,7 @@ def _next(layer: Layer, shapes: _Shapes) -> ir.Node | None:
 
 
 def _keeps_channels(node: ir.Node, shapes: _Shapes) -> bool:
-    """Whether axis 1 stays the channels, or becomes (channels x the rest) with the channels outermost."""
+    """Say whether axis 1 stays the channels, or becomes (channels x the rest) with the channels outermost."""
     old, new = (shapes.get(name_of(value), [])[1:] for value in (node.inputs[0], node.outputs[0]) if value is not None)
     if not old or not new or any(size is None for size in (*old, *new)):
         return False

@@ -1,4 +1,4 @@
-"""Which layers stay in float: the fewest that keep the accuracy.
+"""Mixed precision: the fewest layers in float that keep the accuracy.
 
 A few layers usually do most of the damage. Each is quantised alone to see what it costs; then the worst are put back
 into float one by one until the promise holds, and those that turn out not to be needed are quantised again.
@@ -29,7 +29,7 @@ Evaluate = Callable[[onnx.ModelProto], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What one layer costs.
+    """Cost of one layer in integers.
 
     Attributes:
         layer: name of its node.

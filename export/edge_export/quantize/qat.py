@@ -48,7 +48,7 @@ _SAME_STEP = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedLayer:
-    """What one layer learned.
+    """Weights, steps and input range that one layer learned.
 
     Attributes:
         name: of the module.

@@ -50,7 +50,7 @@ def _enclosed(node: ir.Node, chosen: Mapping[str, ir.Node]) -> bool:
 
 
 def _computed(value: ir.Value | None, chosen: Mapping[str, ir.Node]) -> bool:
-    """Whether a quantised node computes a tensor, maybe behind others that move its numbers."""
+    """Say whether a quantised node computes a tensor, maybe behind others that move its numbers."""
     producer = value.producer() if value is not None else None
     if producer is None or name_of(producer) not in chosen:
         return False

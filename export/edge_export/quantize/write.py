@@ -182,7 +182,7 @@ def _weights(graph: ir.Graph, scheme: Scheme, steps: WeightSteps) -> dict[str, l
 
 
 def _limits_clip(graph: ir.Graph, ranges: Ranges) -> bool:
-    """Whether the integers' limits do what every Relu and Clip does, within half a step."""
+    """Say whether the integers' limits do what every Relu and Clip does, within half a step."""
     for node in graph:
         result = name_of(node.outputs[0])
         if node.op_type not in {"Relu", "Clip"} or result not in ranges:

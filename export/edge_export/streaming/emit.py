@@ -96,7 +96,7 @@ class GraphWriter:
         return self._model()
 
     def made(self, name: str) -> tuple[str, ...]:
-        """Tensors that hold what an update computes anew of a tensor of the windowed network; none if it is not read.
+        """Tensors that hold what an update computes of a tensor of the windowed network; none if it is not read.
 
         To be asked after `write`.
         """
@@ -187,7 +187,7 @@ class GraphWriter:
         producer.output[0] = state.output
 
     def _nothing(self, name: str) -> int:
-        """How a tensor holds the number zero: its zero point, if it holds integers."""
+        """Return a tensor's number for zero: its zero point, if it holds integers."""
         while name in self.graph.producers:
             node = self.graph.producers[name]
             if node.op_type == "QuantizeLinear":

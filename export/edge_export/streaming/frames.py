@@ -1,4 +1,4 @@
-"""How tensors move along their time axis from one window to the next, and which of their frames an update needs.
+"""Frames of tensors along time: their move from one window to the next, and those that an update needs.
 
 A tensor with a time axis is a row of frames, numbered as the windowed network numbers them: frame 0 is the first of
 the window. Between two windows ``hop`` samples apart, a tensor whose frames stand ``stride`` samples apart moves by
@@ -49,7 +49,7 @@ class Frames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What one output frame reads: input frames from ``j * stride - before`` on, ``size`` of them.
+    """Receptive field of one output frame: input frames from ``j * stride - before`` on, ``size`` of them.
 
     Attributes:
         stride: input frames from one output frame to the next.

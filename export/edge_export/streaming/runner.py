@@ -118,7 +118,7 @@ def session(model: onnx.ModelProto, *, threads: int = 1) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """How far two networks differ along a stream.
+    """Differences between two networks along a stream.
 
     Attributes:
         max_abs_diff: largest difference of an output.

@@ -55,7 +55,7 @@ Build = Callable[[Writer, onnx.NodeProto, list[str], Run], list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """How an operator goes frame by frame.
+    """An operator that goes frame by frame.
 
     Attributes:
         reach: what an output frame reads of every input that has time.

@@ -114,7 +114,7 @@ class _Rewriter:
         self._axes_as_input = model.opset_imports.get(STANDARD, 0) >= 13
 
     def is_conv1d(self, node: ir.Node) -> bool:
-        """Whether rule 1 applies."""
+        """Say whether rule 1 applies."""
         return node.domain == STANDARD and node.op_type in {"Conv", "ConvTranspose"} and self._rank(node.inputs[1]) == 3
 
     def rewrite(self, node: ir.Node) -> None:

@@ -80,6 +80,6 @@ def with_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def ends_in_softmax(model: onnx.ModelProto) -> bool:
-    """Whether the first output is that of a Softmax."""
+    """Say whether the first output is that of a Softmax."""
     output = model.graph.output[0].name
     return any(output in node.output and node.op_type == "Softmax" for node in model.graph.node)

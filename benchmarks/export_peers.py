@@ -26,8 +26,8 @@ import numpy as np
 import onnx
 import orjson
 from edge_export.metrics import Judged, judge
-from edge_export.onnx_graph.passes.canonicalise import clean
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct
@@ -84,16 +84,16 @@ class Entry:
 
 def ours(model: onnx.ModelProto, calibration: Array) -> Iterator[Entry]:
     """What our toolchain makes of a float model: every format and scheme that this machine could want."""
-    fp32 = prepare(clean(model))
+    fp32 = prepare(canonicalise(model))
     yield Entry(name="onnx-fp32", model=_onnx(model), format="onnx", ours=True)
-    yield Entry(name="tflite-fp32", model=convert(clean(model), compact=True), format="tflite", ours=True)
+    yield Entry(name="tflite-fp32", model=convert(canonicalise(model), compact=True), format="tflite", ours=True)
     ranges = calibrate(fp32, calibration, "minmax")
     for per_channel in (True, False):
         mark = "" if per_channel else "-tensor"
         # TensorFlow Lite's kernels widen before they add: 8 bits are exact there on every processor.
         scheme = Scheme(activations="int8", weight_bits=8, per_channel=per_channel)
         quantized = write(correct(fp32, ranges, scheme, calibration), ranges, scheme)
-        integers = convert(clean(quantized), compact=True)
+        integers = convert(canonicalise(quantized), compact=True)
         yield Entry(name=f"tflite-int8{mark}", model=integers, format="tflite", ours=True)
         bits: Literal[7, 8] = 7 if _saturates() else 8
         scheme = replace(scheme, activations="uint8", weight_bits=bits)
@@ -108,7 +108,7 @@ def _saturates() -> bool:
 
 
 def _onnx(model: onnx.ModelProto) -> bytes:
-    return bytes(slim(clean(model)).SerializeToString(deterministic=True))
+    return bytes(minimise(canonicalise(model)).SerializeToString(deterministic=True))
 
 
 def theirs(model: onnx.ModelProto, calibration: Array, folder: Path) -> Iterator[Entry | str]:

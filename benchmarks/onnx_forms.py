@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.write import prepare
@@ -59,10 +59,10 @@ def onnx_forms(quick: bool) -> Iterator[Report]:
         model = make()
         shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim][1:]
         windows = np.random.default_rng(1).standard_normal((64, *shape)).astype(np.float32)
-        before = clean(model)
+        before = canonicalise(model)
         sessions = {
             "Conv1d": _session(before),
-            "Conv2d": _session(clean(as_conv2d(before))),
+            "Conv2d": _session(canonicalise(as_conv2d(before))),
             "ours": _session(quantize(before, windows, Scheme(activations="uint8"))),
             "own": _session(_its_own(before, windows)),
         }

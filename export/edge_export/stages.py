@@ -16,7 +16,7 @@ from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.out_of_distribution import fit_novelty
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize.mixed import round_to_halves
@@ -158,7 +158,7 @@ def _teacher(task: Task, front: FrontEnd, steps: Steps, say: Say, given: Path | 
 
 
 def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
-    model = clean(as_conv2d(teacher.at(temperature))).SerializeToString()
+    model = canonicalise(as_conv2d(teacher.at(temperature))).SerializeToString()
     return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
 
 

@@ -20,9 +20,9 @@ import onnx
 from edge_export.onnx_graph.model import from_proto, name_of, only_input, shapes_of, sizes_of
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.out_of_distribution import Novelty
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_softmax, with_temperature
@@ -59,7 +59,7 @@ def _in_integers(model: onnx.ModelProto, scheme: Scheme, steps: WeightSteps | No
 
 
 def _device_net_in_integers(*exclude: str) -> onnx.ModelProto:
-    return _in_integers(clean(device_net()), Scheme(activations="int8", exclude=exclude))
+    return _in_integers(canonicalise(device_net()), Scheme(activations="int8", exclude=exclude))
 
 
 def _layer_names(model: onnx.ModelProto) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def _by_given_steps(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _first_layer_in_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     first = _layer_names(model)[:1]
-    return clean(_in_integers(round_to_halves(prepare(model), first), Scheme(activations="int8", exclude=first)))
+    return canonicalise(_in_integers(round_to_halves(prepare(model), first), Scheme(activations="int8", exclude=first)))
 
 
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
@@ -113,7 +113,7 @@ def _stateful(model: onnx.ModelProto) -> onnx.ModelProto:
 
 QUANTISERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "prepare": prepare,
-    "equalise": lambda model: clean(equalize(prepare(model)).model),
+    "equalise": lambda model: canonicalise(equalize(prepare(model)).model),
     "int8": lambda model: _in_integers(model, Scheme(activations="int8")),
     "int8, symmetric, one step a layer": lambda model: _in_integers(
         model, Scheme(activations="int8", symmetric=True, per_channel=False)
@@ -127,18 +127,20 @@ QUANTISED = ("device net", "valid student", "gru", "demo student")
 
 TOOLS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto | bytes]] = {
     **QUANTISERS,
-    "canonicalise": clean,
+    "canonicalise": canonicalise,
     "normalise": normalise,
     "conv2d": as_conv2d,
-    "softmax": lambda model: with_softmax(clean(model)),
-    "temperature": lambda model: with_temperature(clean(model), 1.75),
-    "out of distribution": lambda model: _unfamiliar(clean(model)),
-    "minimise": slim,
-    "shield": lambda model: shield(clean(model)),
-    "shipped": lambda model: slim(shield(as_conv2d(clean(_unfamiliar(with_temperature(clean(model), 1.75)))))),
+    "softmax": lambda model: with_softmax(canonicalise(model)),
+    "temperature": lambda model: with_temperature(canonicalise(model), 1.75),
+    "out of distribution": lambda model: _unfamiliar(canonicalise(model)),
+    "minimise": minimise,
+    "shield": lambda model: shield(canonicalise(model)),
+    "shipped": lambda model: minimise(
+        shield(as_conv2d(canonicalise(_unfamiliar(with_temperature(canonicalise(model), 1.75)))))
+    ),
     "streaming": _stateful,
     "tflite": convert,
-    "tflite, compact": lambda model: convert(clean(model), compact=True),
+    "tflite, compact": lambda model: convert(canonicalise(model), compact=True),
 }
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_export.card.spec import Card, Layout, check_numbers, layout_of
 from edge_export.onnx_graph.normalise import normalise
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_runtime.errors import ConfigError
 
 _FLOATS: dict[int, type[np.floating[Any]]] = {
@@ -123,7 +123,7 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
     labels = len(card.output.labels)
     graph.output.append(helper.make_tensor_value_info(last, TensorProto.FLOAT, [batch, labels]))
     try:
-        fitted = clean(model)
+        fitted = canonicalise(model)
     except ConfigError as error:
         # The file itself passed the checker: what does not hold follows from the card's sizes.
         reason = str(error).removeprefix("not a valid ONNX model: ")

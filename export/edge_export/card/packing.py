@@ -14,7 +14,7 @@ import onnx
 from edge_export.card.onnx_edges import Fitted, fit_onnx
 from edge_export.card.spec import NO_CLASSES, Card
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource, pack
 from edge_export.selection.timing import answers, arrange
@@ -216,7 +216,7 @@ def _with_conv2d(source: VariantSource) -> VariantSource:
     changed = as_conv2d(model)
     if changed is model:
         return source
-    return replace(source, model=clean(changed).SerializeToString(deterministic=True))
+    return replace(source, model=canonicalise(changed).SerializeToString(deterministic=True))
 
 
 def _check(source: VariantSource, windows: Float32, card: Card) -> None:

@@ -17,7 +17,7 @@ from edge_export.augment.windows import Augmentation, WindowSampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, cut_windows, leave_one_group_out, spread
 from edge_export.networks import Calibrated, ContextNet, DeviceNet
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme, quantize
@@ -123,7 +123,9 @@ def device_int8(
     model: onnx.ModelProto, cascade: Cascade, plan: CascadePlan, activations: Literal["uint8", "int8"]
 ) -> onnx.ModelProto:
     """Quantise the device's float model, calibrated on people trained on."""
-    return clean(quantize(model, cascade.calibration, Scheme(activations=activations, weight_bits=plan.weight_bits)))
+    return canonicalise(
+        quantize(model, cascade.calibration, Scheme(activations=activations, weight_bits=plan.weight_bits))
+    )
 
 
 def onnx_source(name: str, model: onnx.ModelProto) -> VariantSource:
@@ -132,7 +134,7 @@ def onnx_source(name: str, model: onnx.ModelProto) -> VariantSource:
     scheme = "".join(rest)
     return VariantSource(
         name=name,
-        model=clean(as_conv2d(model)).SerializeToString(),
+        model=canonicalise(as_conv2d(model)).SerializeToString(),
         format="onnx",
         precision="int8" if precision == "int8" else "fp32",
         scheme=scheme,

@@ -14,7 +14,7 @@ import onnx
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 
 OPSET = 20
 """Read by onnxruntime since 1.17; the exporter silently raises anything below 18."""
@@ -56,4 +56,4 @@ def to_onnx(network: nn.Module, *, channels: int, samples: int) -> onnx.ModelPro
         finally:
             logger.setLevel(logger_level)
         model = onnx.load(str(path))
-    return clean(model)
+    return canonicalise(model)

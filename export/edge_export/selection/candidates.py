@@ -12,9 +12,9 @@ import onnx_ir as ir
 from edge_export.data.dataset import Float32
 from edge_export.onnx_graph.model import from_proto, name_of
 from edge_export.onnx_graph.out_of_distribution import Novelty
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.onnx_graph.passes.out_of_distribution import with_novelty
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_temperature
@@ -131,7 +131,7 @@ def integers(
     graph = from_proto(prepared).graph
     whole_float = {layer.name for layer in layers(graph)} <= {one.layer for one in kept}
     return Integers(
-        graphs={} if whole_float else {"uint8": clean(unsigned[best]), "int8": clean(signed)},
+        graphs={} if whole_float else {"uint8": canonicalise(unsigned[best]), "int8": canonicalise(signed)},
         ranges=best,
         tried={way: score for way, (score, _) in merits.items()},
         float_score=float_score,
@@ -299,7 +299,9 @@ def _source(name: str, graph: onnx.ModelProto, *, mixed: bool) -> VariantSource:
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(graph, compact=True) if tflite else slim(shield(as_conv2d(clean(graph)))).SerializeToString(),
+        model=convert(graph, compact=True)
+        if tflite
+        else minimise(shield(as_conv2d(canonicalise(graph)))).SerializeToString(),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

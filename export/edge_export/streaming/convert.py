@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.streaming.aggregate import frames_reduced_first
 from edge_export.streaming.emit import GraphWriter, activate_before_squeeze
 from edge_export.streaming.model import StreamingModel
@@ -43,7 +43,7 @@ def to_streaming(
     stateful = writer.write()
     activate_before_squeeze(stateful)
     converted = StreamingModel(
-        model=clean(stateful),
+        model=canonicalise(stateful),
         states=tuple(writer.states),
         hop=hop,
         window=plan.graph.samples,

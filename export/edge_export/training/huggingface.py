@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.training.teachers import OnnxTeacher
 from edge_runtime.errors import ConfigError
 
@@ -152,7 +152,7 @@ def _checkpoint(name: str, model: onnx.ModelProto, facts: dict[str, Any], *, cha
         functions=list(model.functions),
     )
     return Checkpoint(
-        model=clean(whole),
+        model=canonicalise(whole),
         architecture=facts["architecture"],
         labels=tuple(str(label) for label in facts["labels"]),
         rate_hz=float(known.get("sampling_rate", 0.0)),

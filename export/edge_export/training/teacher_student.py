@@ -25,7 +25,7 @@ from edge_export.features.modules import build_front_end
 from edge_export.metrics import judge
 from edge_export.networks import Calibrated, build_network
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
 from edge_export.recipe.network_spec import Family
@@ -284,7 +284,7 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
     answers = OnnxTeacher(model=content, output=output, classes=task.classes, cache=cache)
     answers.answer(task.validation.contexts[:1])
     answers.check_alone(task.validation.contexts[spread(len(task.validation), NEIGHBOURS)])
-    ended = clean(model if output == "probabilities" else with_softmax(model))
+    ended = canonicalise(model if output == "probabilities" else with_softmax(model))
     return Teacher(
         answers=answers,
         # Probabilities that come from elsewhere than a softmax (an ensemble's mean) stay as they are.

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from edge_export.onnx_graph.exact_downcast import narrowed
-from edge_export.onnx_graph.passes.canonicalise import clean
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.exact_downcast import exact_downcast
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from hypothesis import given
@@ -23,7 +23,7 @@ from tests.edge_export.graphs import GraphBuilder, onnx_answers, onnx_operators,
 
 @given(arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(width=32, allow_nan=False)))
 def test_nothing_is_stored_that_is_not_the_same_number(array: np.ndarray) -> None:
-    stored = narrowed(array)
+    stored = exact_downcast(array)
     if stored is not None:
         np.testing.assert_array_equal(stored.astype(np.float32), array)
 
@@ -31,7 +31,7 @@ def test_nothing_is_stored_that_is_not_the_same_number(array: np.ndarray) -> Non
 def test_the_narrowest_type_is_taken() -> None:
     whole = np.resize(np.arange(-127, 128), (16, 32)).astype(np.float32)
     for array, kind in ((whole, np.int8), (whole / 2, np.float16), (whole * 256, np.float16)):
-        stored = narrowed(array)
+        stored = exact_downcast(array)
         assert stored is not None
         assert stored.dtype == kind
 
@@ -51,7 +51,7 @@ def test_the_narrowest_type_is_taken() -> None:
     ids=["third", "million", "nan", "infinite", "integers", "double", "few", "none"],
 )
 def test_all_else_stays(array: np.ndarray) -> None:
-    assert narrowed(array) is None
+    assert exact_downcast(array) is None
 
 
 def spectrum(factor: float, *, channels: int = 2) -> onnx.ModelProto:
@@ -76,8 +76,8 @@ def spectrum(factor: float, *, channels: int = 2) -> onnx.ModelProto:
 def test_an_onnx_file_holds_them_so_and_runs_the_same_operators(
     factor: float, kind: type[np.generic], tmp_path: Path
 ) -> None:
-    model, x = clean(spectrum(factor)), windows(8, 2, 200)
-    smaller = slim(model)
+    model, x = canonicalise(spectrum(factor)), windows(8, 2, 200)
+    smaller = minimise(model)
     stored = [numpy_helper.to_array(tensor) for tensor in smaller.graph.initializer]
     assert sum(array.dtype == kind for array in stored) == (4 if kind == np.int8 else 2)
     assert len(smaller.SerializeToString()) < 0.85 * len(model.SerializeToString())
@@ -92,7 +92,7 @@ def test_an_onnx_file_holds_them_so_and_runs_the_same_operators(
     "resolver", [OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, OpResolverType.BUILTIN_REF]
 )
 def test_a_tensorflow_lite_file_holds_them_so(factor: float, resolver: OpResolverType) -> None:
-    model, x = clean(spectrum(factor)), windows(8, 2, 200)
+    model, x = canonicalise(spectrum(factor)), windows(8, 2, 200)
     wide, narrow = convert(model), convert(model, compact=True)
     assert len(narrow) < 0.85 * len(wide)
     assert operators(wide).count("DEQUANTIZE") == 0
@@ -113,18 +113,18 @@ def test_a_table_read_twice_is_widened_once() -> None:
     b = GraphBuilder(1, 100)
     table = b.constant(np.resize(np.arange(100, dtype=np.float32), (8, 1, 16)))
     t = b.node("Add", b.node("Conv", "window", table), b.node("Conv", b.node("Relu", "window"), table))
-    model, x = clean(b.model(t)), windows(2, 1, 100)
+    model, x = canonicalise(b.model(t)), windows(2, 1, 100)
     assert operators(convert(model, compact=True)).count("DEQUANTIZE") == 1
-    smaller = slim(model)
+    smaller = minimise(model)
     assert [node.op_type for node in smaller.graph.node].count("Cast") == 1
     np.testing.assert_array_equal(onnx_answers(smaller, x), onnx_answers(model, x))
 
 
 def test_a_graph_of_integers_behind_a_table_is_the_same_from_either_file() -> None:
     x = windows(32, 2, 200)
-    plain = clean(spectrum(1.0))
+    plain = canonicalise(spectrum(1.0))
     front = tuple(node.name for node in plain.graph.node[:3])
-    model = clean(quantize(plain, x, Scheme(activations="int8", exclude=front)))
-    np.testing.assert_array_equal(onnx_answers(slim(model), x), onnx_answers(model, x))
-    assert convert(slim(model), compact=True) == convert(model, compact=True)
+    model = canonicalise(quantize(plain, x, Scheme(activations="int8", exclude=front)))
+    np.testing.assert_array_equal(onnx_answers(minimise(model), x), onnx_answers(model, x))
+    assert convert(minimise(model), compact=True) == convert(model, compact=True)
     np.testing.assert_array_equal(tflite_answers(convert(model, compact=True), x), tflite_answers(convert(model), x))

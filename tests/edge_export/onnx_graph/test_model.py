@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from edge_export.onnx_graph.model import UnsuitableModelError, add_constant, from_proto, rename, to_proto, transform
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.shield import ShieldFloatLayers
 from edge_export.onnx_graph.passes.temperature import AppendSoftmax, DivideByTemperature
 from onnx import TensorProto, helper, numpy_helper
@@ -34,7 +34,7 @@ def sparse_net(indices: np.ndarray) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-@pytest.mark.parametrize("model", [clean(device_net()), clean(plain())], ids=["device net", "logits"])
+@pytest.mark.parametrize("model", [canonicalise(device_net()), canonicalise(plain())], ids=["device net", "logits"])
 def test_a_canonical_model_is_written_as_it_was_read(model: onnx.ModelProto) -> None:
     assert to_proto(from_proto(model)).SerializeToString() == model.SerializeToString()
 
@@ -76,7 +76,7 @@ def test_a_constant_gets_a_number_where_its_name_is_taken() -> None:
 
 
 def test_a_model_that_no_pass_changes_is_the_given_one() -> None:
-    model = clean(device_net())
+    model = canonicalise(device_net())
     assert transform(model, ShieldFloatLayers(), DivideByTemperature(1.0)) is model
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from edge_export.onnx_graph.model import change, from_proto, name_of, to_proto
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.run import answers, observe
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounding, adaround
@@ -28,7 +28,7 @@ U8 = Scheme(activations="uint8", weight_bits=8)
 
 @pytest.fixture(scope="module", params=[0, 1])
 def net(request: pytest.FixtureRequest) -> onnx.ModelProto:
-    return prepare(clean(device_net(seed=request.param)))
+    return prepare(canonicalise(device_net(seed=request.param)))
 
 
 def nearest(model: onnx.ModelProto, largest: int) -> onnx.ModelProto:

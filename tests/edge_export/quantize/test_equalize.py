@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.equalize import equalize
@@ -24,7 +24,7 @@ PER_LAYER = Scheme(activations="uint8", weight_bits=8, per_channel=False)
 def badly_scaled(seed: int = 0) -> onnx.ModelProto:
     """A separable net whose channels were scaled by up to 300 and back: the same function, hard to round."""
     random = np.random.default_rng(seed)
-    model = prepare(clean(device_net(seed=seed)))
+    model = prepare(canonicalise(device_net(seed=seed)))
     arrays = {tensor.name: numpy_helper.to_array(tensor).copy() for tensor in model.graph.initializer}
     convs = [node for node in model.graph.node if node.op_type == "Conv"]
     for one, other in itertools.pairwise(convs):
@@ -57,7 +57,7 @@ def test_a_badly_scaled_depthwise_net_is_rescued(seed: int, with_windows: bool) 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_well_scaled_net_loses_nothing_that_matters(seed: int) -> None:
-    model, x = prepare(clean(device_net(seed=seed))), windows(128, 3, 40)
+    model, x = prepare(canonicalise(device_net(seed=seed))), windows(128, 3, 40)
     equalized = equalize(model, x).model
     before, after = (
         sqnr_db(answers(model, x), answers(write(m, calibrate(m, x), PER_LAYER), x)) for m in (model, equalized)
@@ -118,7 +118,7 @@ def test_what_does_not_commute_ends_a_pair(between: str) -> None:
 
 
 def test_dead_channels_stay_dead() -> None:
-    model = prepare(clean(device_net()))
+    model = prepare(canonicalise(device_net()))
     conv = next(node for node in model.graph.node if node.op_type == "Conv")
     for tensor in model.graph.initializer:
         if tensor.name in conv.input[1:3]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.mixed import fit_mixed, round_to_halves, sensitivities, sqnr_db
@@ -26,7 +26,7 @@ def fragile() -> onnx.ModelProto:
 
     With one step for the whole layer, no other weight keeps more than a bit.
     """
-    model = prepare(clean(device_net()))
+    model = prepare(canonicalise(device_net()))
     conv = next(node for node in model.graph.node if node.name == "Conv_5")
     for tensor in model.graph.initializer:
         if tensor.name in conv.input[1:3]:
@@ -67,7 +67,7 @@ def test_sensitivities_rank_the_fragile_layer_worst() -> None:
 
 
 def test_nothing_is_kept_where_nothing_is_lost() -> None:
-    model, x = prepare(clean(device_net())), windows(100, 3, 40)
+    model, x = prepare(canonicalise(device_net())), windows(100, 3, 40)
     ranges, asked = calibrate(model, x), []
 
     def evaluate(candidate: onnx.ModelProto) -> float:
@@ -81,7 +81,7 @@ def test_nothing_is_kept_where_nothing_is_lost() -> None:
 
 
 def test_a_promise_that_no_integer_model_holds_leaves_the_float_one() -> None:
-    model, x = prepare(clean(device_net())), windows(60, 3, 40)
+    model, x = prepare(canonicalise(device_net())), windows(60, 3, 40)
     whole = model.SerializeToString()
     found = fit_mixed(model, calibrate(model, x), U8, x, lambda m: float(m.SerializeToString() == whole), max_drop=0.1)
     assert found.model.SerializeToString() == whole
@@ -103,7 +103,7 @@ def test_layers_that_turn_out_not_to_be_needed_are_quantised_again() -> None:
 
 
 def test_bad_limits_and_scores_are_refused() -> None:
-    model, x = prepare(clean(device_net())), windows(20, 3, 40)
+    model, x = prepare(canonicalise(device_net())), windows(20, 3, 40)
     ranges = calibrate(model, x)
     with pytest.raises(ConfigError, match="must not be negative"):
         fit_mixed(model, ranges, U8, x, lambda _: 1.0, max_drop=-0.1)
@@ -118,7 +118,7 @@ def test_sqnr_is_decibels_of_power() -> None:
 
 
 def test_only_the_layers_named_are_rounded_to_halves_and_only_within_their_range() -> None:
-    model = prepare(clean(device_net()))
+    model = prepare(canonicalise(device_net()))
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
     first, second, third = (node.input[1] for node in convolutions)
     for tensor in model.graph.initializer:

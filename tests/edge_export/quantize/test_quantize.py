@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.quantize import Scheme, quantize
 from onnx import numpy_helper
 
@@ -21,7 +21,7 @@ def test_answers_stay_close_to_the_float_model(
     activations: Literal["uint8", "int8"], calibration: Literal["minmax", "percentile"]
 ) -> None:
     x, unseen = windows(256, 3, 40, seed=1), windows(256, 3, 40, seed=2)
-    model = clean(device_net())
+    model = canonicalise(device_net())
     quantized = quantize(model, x, Scheme(activations=activations, calibration=calibration))
     before, after = onnx_answers(model, unseen), onnx_answers(quantized, unseen)
     assert np.abs(after - before).mean() < 0.02
@@ -32,7 +32,7 @@ def test_answers_stay_close_to_the_float_model(
 def test_both_activation_types_are_the_same_numbers() -> None:
     x = windows(128, 3, 40)
     answers = [
-        onnx_answers(quantize(clean(device_net()), x, Scheme(activations=a)), x, optimize=False)
+        onnx_answers(quantize(canonicalise(device_net()), x, Scheme(activations=a)), x, optimize=False)
         for a in ("uint8", "int8")
     ]
     np.testing.assert_array_equal(answers[0], answers[1])
@@ -40,7 +40,7 @@ def test_both_activation_types_are_the_same_numbers() -> None:
 
 @pytest.mark.parametrize(("bits", "largest"), [(7, 64), (8, 127)])
 def test_weights_have_the_bits_asked_for(bits: Literal[7, 8], largest: int) -> None:
-    model = quantize(clean(device_net()), windows(64, 3, 40), Scheme(activations="uint8", weight_bits=bits))
+    model = quantize(canonicalise(device_net()), windows(64, 3, 40), Scheme(activations="uint8", weight_bits=bits))
     arrays = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
     weights = [a for a in arrays if a.dtype == np.int8 and a.ndim >= 2]
     assert len(weights) == 4
@@ -61,7 +61,7 @@ def test_seven_bits_are_exact_on_this_processor_whatever_it_is(activations: Lite
 
 
 def test_scaling_and_softmax_stay_float() -> None:
-    model = quantize(clean(device_net()), windows(64, 3, 40), Scheme(activations="int8"))
+    model = quantize(canonicalise(device_net()), windows(64, 3, 40), Scheme(activations="int8"))
     names = [node.op_type for node in model.graph.node if not node.op_type.startswith("Dequantize")]
     assert names[:2] == ["Mul", "QuantizeLinear"]
     assert names[-2:] == ["Mul", "Softmax"]
@@ -74,5 +74,5 @@ def test_calibration_needs_finite_windows(x: np.ndarray) -> None:
 
 
 def test_logging_works_as_before_afterwards() -> None:
-    quantize(clean(device_net()), windows(8, 3, 40), Scheme(activations="int8"))
+    quantize(canonicalise(device_net()), windows(8, 3, 40), Scheme(activations="int8"))
     assert logging.root.manager.disable == logging.NOTSET

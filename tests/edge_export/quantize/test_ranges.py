@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.quantize import Method
 from edge_export.quantize.histogram import BINS, Histogram
 from edge_export.quantize.ranges import affine, calibrate, choose, collect
@@ -89,7 +89,7 @@ def ort_minmax(model: onnx.ModelProto, x: np.ndarray, folder: Path) -> dict[str,
 
 
 def test_minmax_is_what_onnxruntime_s_calibrator_finds(tmp_path: Path) -> None:
-    model, x = prepare(clean(device_net())), windows(150, 3, 40)
+    model, x = prepare(canonicalise(device_net())), windows(150, 3, 40)
     found, theirs = calibrate(model, x), ort_minmax(model, x, tmp_path)
     assert len(found) >= 9
     for name, (low, high) in found.items():
@@ -163,7 +163,7 @@ def test_an_activation_that_is_not_finite_is_named() -> None:
 
 
 def test_a_large_model_runs_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = prepare(clean(device_net())), windows(20, 3, 40)
+    model, x = prepare(canonicalise(device_net())), windows(20, 3, 40)
     expected = dict(calibrate(model, x))
     monkeypatch.setattr("edge_export.quantize.ranges._LARGEST_RUN", 1)
     assert dict(calibrate(model, x)) == expected

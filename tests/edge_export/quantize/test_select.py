@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from edge_export.onnx_graph.model import from_proto
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.mixed import sqnr_db
@@ -61,7 +61,7 @@ def chosen(model: onnx.ModelProto, *exclude: str) -> list[str]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_stands_between_layers_computes_in_integers(form: Callable[[GraphBuilder, str], str]) -> None:
-    model = prepare(clean(net(form)))
+    model = prepare(canonicalise(net(form)))
     assert chosen(model)
     written = write(model, calibrate(model, windows(64, 3, 40)), U8)
     kinds = {name: node.op_type for node in written.graph.node for name in node.output}
@@ -81,14 +81,14 @@ def test_functions_that_onnxruntime_writes_out_get_names_of_their_own() -> None:
     t = b.node("HardSwish", b.conv("window", 3, 8, 5))
     for _ in range(3):
         t = b.node("HardSigmoid", b.node("HardSwish", b.conv(t, 8, 8, 3)))
-    model = prepare(clean(b.model(b.conv(t, 8, 4, 1))))
+    model = prepare(canonicalise(b.model(b.conv(t, 8, 4, 1))))
     names = [node.name for node in model.graph.node]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_both_formats_answer_alike(form: Callable[[GraphBuilder, str], str]) -> None:
-    written = clean(quantize(net(form), windows(64, 3, 40), replace(U8, activations="int8")))
+    written = canonicalise(quantize(net(form), windows(64, 3, 40), replace(U8, activations="int8")))
     x = windows(32, 3, 40, seed=4)
     assert np.abs(tflite_answers(convert(written), x) - onnx_answers(written, x)).max() < 0.05
 
@@ -105,7 +105,7 @@ def test_scaling_temperature_and_squares_stay_in_float() -> None:
 
 
 def test_a_neighbour_in_float_takes_what_leans_on_it_along() -> None:
-    model = prepare(clean(net(swish)))
+    model = prepare(canonicalise(net(swish)))
     assert sorted(chosen(model)) == ["Mul", "Sigmoid"]
     first, second, *_ = (node.name for node in model.graph.node if node.op_type == "Conv")
     assert chosen(model, first) == []
@@ -113,7 +113,7 @@ def test_a_neighbour_in_float_takes_what_leans_on_it_along() -> None:
 
 
 def test_every_tensor_that_is_written_has_a_range() -> None:
-    model = prepare(clean(net(squeeze_and_excite)))
+    model = prepare(canonicalise(net(squeeze_and_excite)))
     written = write(model, calibrate(model, windows(16, 3, 40)), U8)
     known = set(activations(model))
     quantising = {node.input[0] for node in written.graph.node if node.op_type == "QuantizeLinear"}

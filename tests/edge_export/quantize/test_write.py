@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from edge_export.onnx_graph.model import from_proto, name_of
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Method, Scheme
 from edge_export.quantize.layers import layers
@@ -28,7 +28,7 @@ S8 = Scheme(activations="int8", weight_bits=8)
 
 @pytest.fixture(scope="module")
 def net() -> onnx.ModelProto:
-    return prepare(clean(device_net()))
+    return prepare(canonicalise(device_net()))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_weight_steps_are_taken_as_given(net: onnx.ModelProto, x: np.ndarray) ->
 
 def test_the_int8_form_converts_to_tflite_bit_by_bit(net: onnx.ModelProto, x: np.ndarray) -> None:
     ranges = choose(collect(net, x), "mse")
-    written = clean(write(net, ranges, Scheme(activations="int8")))
+    written = canonicalise(write(net, ranges, Scheme(activations="int8")))
     unseen = windows(32, 3, 40, seed=4)
     difference = np.abs(tflite_answers(convert(written), unseen) - onnx_answers(written, unseen))
     assert difference.max() < 0.02

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from edge_export.tflite.errors import UnsupportedNodeError
@@ -23,7 +23,7 @@ from tests.edge_export.tflite.compare import Net, same
 
 
 def int8(model: onnx.ModelProto, x: np.ndarray, **scheme: Any) -> onnx.ModelProto:
-    return clean(quantize(clean(model), x, Scheme(activations="int8", **scheme)))
+    return canonicalise(quantize(canonicalise(model), x, Scheme(activations="int8", **scheme)))
 
 
 def same_float(model: onnx.ModelProto, x: np.ndarray) -> bytes:
@@ -249,9 +249,9 @@ def test_what_has_no_form_is_refused_and_named(make: Any) -> None:
 
 def test_unsigned_activations_become_signed_ones() -> None:
     x = windows(32, 3, 40)
-    unsigned = clean(quantize(device_net(), x, Scheme(activations="uint8")))
+    unsigned = canonicalise(quantize(device_net(), x, Scheme(activations="uint8")))
     written = convert(unsigned)
-    signed = operators(convert(clean(quantize(device_net(), x, Scheme(activations="int8")))))
+    signed = operators(convert(canonicalise(quantize(device_net(), x, Scheme(activations="int8")))))
     assert operators(written) == signed
     np.testing.assert_allclose(tflite_answers(written, x), onnx_answers(unsigned, x), atol=0.02)
 

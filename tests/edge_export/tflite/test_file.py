@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from edge_export.tflite.file import Quantization, TfliteFile
@@ -118,9 +118,9 @@ def test_numbers_lie_where_a_reader_may_take_them_in_place(kind: type[np.generic
 @pytest.mark.parametrize("quantised", [False, True])
 def test_answers_do_not_depend_on_names(quantised: bool) -> None:
     x = windows(64, 3, 40)
-    model = clean(device_net())
+    model = canonicalise(device_net())
     if quantised:
-        model = clean(quantize(model, x, Scheme(activations="int8")))
+        model = canonicalise(quantize(model, x, Scheme(activations="int8")))
     named, bare = convert(model), convert(model, compact=True)
     assert len(bare) < 0.97 * len(named)
     np.testing.assert_array_equal(tflite_answers(bare, x), tflite_answers(named, x))

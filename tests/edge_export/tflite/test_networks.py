@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="networks are built with torch, whic
 
 from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
-from edge_export.onnx_graph.passes.canonicalise import clean  # noqa: E402
+from edge_export.onnx_graph.passes.canonicalise import canonicalise  # noqa: E402
 from edge_export.quantize import Scheme, quantize  # noqa: E402
 from edge_export.tflite.convert import convert  # noqa: E402
 from torch import nn  # noqa: E402, TID251
@@ -209,7 +209,7 @@ def test_a_quantised_network_answers_as_the_exact_int8_graph_does(
     name: str, exported: dict[str, onnx.ModelProto]
 ) -> None:
     model, x = network(name, exported)
-    small = clean(quantize(model, x, Scheme(activations="int8", weight_bits=8)))
+    small = canonicalise(quantize(model, x, Scheme(activations="int8", weight_bits=8)))
     written = convert(small)
     exact, answered = on_onnx(small, {"window": x})[0], on_tflite(written, {"window": x}, len(x))[0]
     assert np.abs(answered - exact).max() < 0.03

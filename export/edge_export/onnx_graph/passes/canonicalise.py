@@ -52,14 +52,14 @@ class Canonicalise(ir.passes.InPlacePass):
             raise InvalidModelError(f"not a valid ONNX model: {str(error).splitlines()[0]}") from error
 
 
-def clean(model: onnx.ModelProto) -> onnx.ModelProto:
+def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:
     """Bring a model to its canonical form (`Canonicalise`).
 
     Args:
         model: any ONNX model with its data inside.
 
     Returns:
-        A new model that computes the same; cleaning it again changes nothing.
+        A new model that computes the same; doing so again changes nothing.
 
     Raises:
         ConfigError: the model does not pass ONNX's checker.

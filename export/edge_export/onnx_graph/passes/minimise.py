@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edge_export.onnx_graph.exact_downcast import narrowed
+from edge_export.onnx_graph.exact_downcast import exact_downcast
 from edge_export.onnx_graph.model import (
     STANDARD,
     Array,
@@ -57,7 +57,7 @@ class Minimise(ir.passes.InPlacePass):
         for node in graph:
             _drop_defaults(node, model.opset_imports.get(STANDARD, 0))
         _share_constants(graph)
-        _narrow_weights(graph)
+        _downcast_weights(graph)
         drop_unread_constants(graph)
         for value in graph.initializers.values():
             _pack(value)
@@ -65,7 +65,7 @@ class Minimise(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=True)
 
 
-def slim(model: onnx.ModelProto) -> onnx.ModelProto:
+def minimise(model: onnx.ModelProto) -> onnx.ModelProto:
     """Leave out what a reader restores by the definition of ONNX (`Minimise`).
 
     Args:
@@ -161,7 +161,7 @@ def _share_constants(graph: ir.Graph) -> None:
             ir.convenience.replace_all_uses_with(value, kept)
 
 
-def _narrow_weights(graph: ir.Graph) -> None:
+def _downcast_weights(graph: ir.Graph) -> None:
     """Weights in fewer bits where those hold them exactly; every reader folds the cast of a constant when it loads."""
     casts: dict[ir.Value, ir.Node] = {}
     for node in list(graph):
@@ -169,7 +169,7 @@ def _narrow_weights(graph: ir.Graph) -> None:
             continue
         value = node.inputs[1]
         assert value is not None  # it is a constant
-        if value not in casts and (narrow := narrowed(weights)) is not None:
+        if value not in casts and (narrow := exact_downcast(weights)) is not None:
             stored = add_constant(graph, f"{value.name}_narrow", narrow)
             casts[value] = apply("Cast", [stored], f"{value.name}_wide", to=ir.DataType.FLOAT.value)
         if value in casts:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError
@@ -40,13 +40,13 @@ def talkative(model: onnx.ModelProto) -> onnx.ModelProto:
 def test_no_trace_of_the_maker_is_left() -> None:
     model = talkative(device_net())
     assert SECRET.encode() in model.SerializeToString()
-    assert SECRET.encode() not in clean(model).SerializeToString()
+    assert SECRET.encode() not in canonicalise(model).SerializeToString()
 
 
 def test_the_answers_stay_and_the_argument_too() -> None:
     model, x = talkative(device_net()), windows(8, 3, 40)
     before = model.SerializeToString()
-    np.testing.assert_allclose(onnx_answers(clean(model), x), onnx_answers(model, x), atol=1e-6)
+    np.testing.assert_allclose(onnx_answers(canonicalise(model), x), onnx_answers(model, x), atol=1e-6)
     assert model.SerializeToString() == before
 
 
@@ -58,9 +58,9 @@ def test_names_do_not_depend_on_the_exporter_and_cleaning_twice_changes_nothing(
     for tensor in renamed.graph.initializer:
         tensor.name = f"long_{tensor.name}"
     del renamed.graph.value_info[:]
-    once = clean(device_net())
-    assert clean(renamed).SerializeToString() == once.SerializeToString()
-    assert clean(once).SerializeToString() == once.SerializeToString()
+    once = canonicalise(device_net())
+    assert canonicalise(renamed).SerializeToString() == once.SerializeToString()
+    assert canonicalise(once).SerializeToString() == once.SerializeToString()
 
 
 @pytest.mark.parametrize(("sizes", "axes"), [((20,), [-1]), ((20,), [2]), ((6, 5), [2, 3]), ((6, 5), [-1, -2])])
@@ -68,7 +68,7 @@ def test_names_do_not_depend_on_the_exporter_and_cleaning_twice_changes_nothing(
 def test_means_over_time_and_space_become_global_pools(sizes: tuple[int, ...], axes: list[int], keepdims: int) -> None:
     b = GraphBuilder(3, *sizes)
     model = b.model(b.node("ReduceMean", "window", b.constant(np.array(axes)), keepdims=keepdims))
-    cleaned, x = clean(model), windows(4, 3, *sizes)
+    cleaned, x = canonicalise(model), windows(4, 3, *sizes)
     assert cleaned.graph.node[0].op_type == "GlobalAveragePool"
     np.testing.assert_allclose(onnx_answers(cleaned, x), onnx_answers(model, x), atol=1e-6)
 
@@ -76,14 +76,14 @@ def test_means_over_time_and_space_become_global_pools(sizes: tuple[int, ...], a
 def test_other_means_stay_as_they_are() -> None:
     b = GraphBuilder(3, 6, 5)
     model = b.model(b.node("ReduceMean", "window", b.constant(np.array([3]))))
-    assert [node.op_type for node in clean(model).graph.node] == ["ReduceMean"]
+    assert [node.op_type for node in canonicalise(model).graph.node] == ["ReduceMean"]
 
 
 def test_what_nothing_reads_is_dropped() -> None:
     b = GraphBuilder(3, 6)
     b.node("Exp", "window")
     b.weights(100, 100)
-    cleaned = clean(b.model(b.node("Relu", "window")))
+    cleaned = canonicalise(b.model(b.node("Relu", "window")))
     assert [node.op_type for node in cleaned.graph.node] == ["Relu"]
     assert not cleaned.graph.initializer
 
@@ -91,7 +91,7 @@ def test_what_nothing_reads_is_dropped() -> None:
 def test_operator_sets_that_no_node_uses_are_dropped() -> None:
     model = device_net()
     model.opset_import.append(helper.make_opsetid("com.example.unused", 1))
-    assert [(entry.domain, entry.version) for entry in clean(model).opset_import] == [("", 20)]
+    assert [(entry.domain, entry.version) for entry in canonicalise(model).opset_import] == [("", 20)]
 
 
 def test_what_a_branch_reads_from_outside_is_kept() -> None:
@@ -104,14 +104,14 @@ def test_what_a_branch_reads_from_outside_is_kept() -> None:
     b.shape[0] = 1
     model = b.model(b.node("If", flag, then_branch=then, else_branch=other))
     x = np.full((1, 1, 1), 3, np.float32)
-    np.testing.assert_array_equal(onnx_answers(clean(model), x), x * 2)
+    np.testing.assert_array_equal(onnx_answers(canonicalise(model), x), x * 2)
 
 
 def test_a_broken_graph_is_refused() -> None:
     model = device_net()
     model.graph.node[0].input[0] = "nothing"
     with pytest.raises(ConfigError, match="not a valid ONNX model"):
-        clean(model)
+        canonicalise(model)
 
 
 def _repeat_node(model: onnx.ModelProto) -> None:
@@ -150,4 +150,4 @@ def test_a_damaged_model_is_an_error_of_the_user(damage: Callable[[onnx.ModelPro
     model = device_net()
     damage(model)
     with pytest.raises(ConfigError, match=r"not a valid ONNX model|cannot be read: .*redeclared"):
-        clean(model)
+        canonicalise(model)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.quantize import Scheme, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,8 +179,8 @@ def test_any_network_answers_as_before_for_any_batch(data: st.DataObject) -> Non
         signal = step(signal, data)
     model = finished(signal, data.draw(st.sampled_from(ENDS)))
     if data.draw(st.booleans()):
-        model = slim(clean(model))  # equal constants become one
-    changed = clean(as_conv2d(model))
+        model = minimise(canonicalise(model))  # equal constants become one
+    changed = canonicalise(as_conv2d(model))
     assert not any(len(t.dims) == 3 and t.name in weights_of(changed) for t in changed.graph.initializer)
     for batch in (1, 3):
         x = windows(batch, CHANNELS, SAMPLES)
@@ -213,7 +213,7 @@ def test_a_constant_that_serves_several_inputs_changes_in_one_of_them() -> None:
 
 
 def test_axes_are_added_once_and_taken_away_by_the_pool() -> None:
-    kinds = [node.op_type for node in as_conv2d(clean(device_net())).graph.node]
+    kinds = [node.op_type for node in as_conv2d(canonicalise(device_net())).graph.node]
     assert kinds.count("Unsqueeze") == 1
     assert kinds == [
         "Mul",
@@ -268,7 +268,7 @@ def test_weights_that_a_node_computes_get_the_axis_there() -> None:
 def test_what_has_nothing_to_gain_stays_as_it_is() -> None:
     b = GraphBuilder(CHANNELS, SAMPLES)
     dense = b.model(b.dense(b.node("Flatten", "window"), CHANNELS * SAMPLES, 3))
-    net = clean(device_net())
+    net = canonicalise(device_net())
     integers = quantize(net, windows(16, 3, 40), Scheme(activations="uint8"))
     for model in (dense, integers, as_conv2d(net)):
         assert as_conv2d(model) is model

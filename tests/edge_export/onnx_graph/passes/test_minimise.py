@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, onn
 
 
 def quantised(**scheme: Any) -> onnx.ModelProto:
-    return clean(quantize(clean(device_net()), windows(64, 3, 40), Scheme(**scheme)))
+    return canonicalise(quantize(canonicalise(device_net()), windows(64, 3, 40), Scheme(**scheme)))
 
 
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
@@ -28,7 +28,7 @@ def quantised(**scheme: Any) -> onnx.ModelProto:
 @pytest.mark.parametrize("optimize", [True, False])
 def test_integers_give_the_same_bits(activations: Literal["uint8", "int8"], per_channel: bool, optimize: bool) -> None:
     model, x = quantised(activations=activations, per_channel=per_channel), windows(32, 3, 40, seed=5)
-    smaller = slim(model)
+    smaller = minimise(model)
     onnx.checker.check_model(smaller, full_check=True)
     np.testing.assert_array_equal(
         onnx_answers(smaller, x, optimize=optimize), onnx_answers(model, x, optimize=optimize)
@@ -41,14 +41,14 @@ def test_onnxruntime_still_runs_integer_kernels(
     activations: Literal["uint8", "int8"], per_channel: bool, tmp_path: Path
 ) -> None:
     model = quantised(activations=activations, per_channel=per_channel)
-    found = onnx_operators(slim(model), tmp_path)
+    found = onnx_operators(minimise(model), tmp_path)
     assert found == onnx_operators(model, tmp_path)
     assert found["QLinearConv"] == 3
 
 
 def test_floats_give_the_same_bits() -> None:
-    model, x = clean(device_net()), windows(32, 3, 40)
-    np.testing.assert_array_equal(onnx_answers(slim(model), x), onnx_answers(model, x))
+    model, x = canonicalise(device_net()), windows(32, 3, 40)
+    np.testing.assert_array_equal(onnx_answers(minimise(model), x), onnx_answers(model, x))
 
 
 @given(st.data())
@@ -63,7 +63,7 @@ def test_settings_other_than_the_defaults_stay(data: st.DataObject) -> None:
     )
     t = b.node("MaxPool", t, kernel_shape=[2], strides=[pick(st.integers(1, 2), label="pool")])
     model, x = b.model(b.node("Softmax", t, axis=pick(st.sampled_from([-1, 1]), label="axis"))), windows(2, 4, 20)
-    smaller = slim(model)
+    smaller = minimise(model)
     np.testing.assert_array_equal(onnx_answers(smaller, x), onnx_answers(model, x))
     kept = {attribute.name for attribute in smaller.graph.node[0].attribute}
     assert ("group" in kept, "strides" in kept, "pads" in kept) == (group != 1, strides != 1, any(pads))
@@ -71,7 +71,7 @@ def test_settings_other_than_the_defaults_stay(data: st.DataObject) -> None:
 
 
 def test_the_caller_s_names_stay_and_the_others_are_short_and_unlike() -> None:
-    model = slim(quantised(activations="uint8"))
+    model = minimise(quantised(activations="uint8"))
     graph = model.graph
     assert [info.name for info in (*graph.input, *graph.output)] == ["window", device_net().graph.output[0].name]
     made = [name for node in graph.node for name in node.output] + [tensor.name for tensor in graph.initializer]
@@ -87,25 +87,25 @@ def test_an_inner_name_never_takes_that_of_an_output() -> None:
         names[:] = ["a" if name == model.graph.output[0].name else name for name in names]
     model.graph.output[0].name = "a"
     x = windows(1, 2, 4)
-    np.testing.assert_array_equal(onnx_answers(slim(model), x), np.maximum(x, 0))
+    np.testing.assert_array_equal(onnx_answers(minimise(model), x), np.maximum(x, 0))
 
 
 def test_slimming_twice_changes_nothing_and_the_argument_stays() -> None:
     model = quantised(activations="int8")
     before = model.SerializeToString()
-    once = slim(model)
-    assert slim(once).SerializeToString() == once.SerializeToString()
+    once = minimise(model)
+    assert minimise(once).SerializeToString() == once.SerializeToString()
     assert model.SerializeToString() == before
 
 
 def test_an_integer_file_loses_a_third() -> None:
     model = quantised(activations="uint8")
-    assert len(slim(model).SerializeToString()) < 0.67 * len(model.SerializeToString())
+    assert len(minimise(model).SerializeToString()) < 0.67 * len(model.SerializeToString())
 
 
 def test_the_tensorflow_lite_file_is_the_same() -> None:
     model = quantised(activations="int8")
-    assert convert(slim(model), compact=True) == convert(model, compact=True)
+    assert convert(minimise(model), compact=True) == convert(model, compact=True)
 
 
 def test_equal_constants_are_stored_once_however_they_were_written() -> None:
@@ -116,7 +116,7 @@ def test_equal_constants_are_stored_once_however_they_were_written() -> None:
     other = b.constant(numbers.reshape(1, 3, 1))
     t = b.node("Add", b.node("Sub", b.node("Mul", "window", one), two), "typed")
     model = b.model(b.node("Mul", t, other))
-    smaller, x = slim(model), windows(2, 3, 8)
+    smaller, x = minimise(model), windows(2, 3, 8)
     assert [list(tensor.dims) for tensor in smaller.graph.initializer] == [[3, 1], [1, 3, 1]]
     np.testing.assert_array_equal(onnx_answers(smaller, x), onnx_answers(model, x))
 
@@ -137,7 +137,7 @@ def _convolution(bias: np.ndarray, readers: int = 1) -> onnx.ModelProto:
 
 
 def test_a_bias_is_stored_as_plain_numbers_where_the_integers_come_back() -> None:
-    model = slim(_convolution(np.array([3, -70000])))
+    model = minimise(_convolution(np.array([3, -70000])))
     plain = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if list(tensor.dims) == [2]]
     np.testing.assert_array_equal(plain, [np.array([0.75, -17500], np.float32)])
 
@@ -147,7 +147,7 @@ def test_a_bias_is_stored_as_plain_numbers_where_the_integers_come_back() -> Non
 )
 def test_other_biases_stay_integers(bias: list[int], readers: int) -> None:
     model = _convolution(np.array(bias), readers)
-    smaller, x = slim(model), windows(2, 1, 6)
+    smaller, x = minimise(model), windows(2, 1, 6)
     kept = [
         numpy_helper.to_array(tensor) for tensor in smaller.graph.initializer if tensor.data_type == TensorProto.INT32
     ]
@@ -170,4 +170,4 @@ def test_a_graph_with_graphs_inside_is_left_as_it_is() -> None:
         [numpy_helper.from_array(np.array(True), "yes")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    assert slim(model).SerializeToString() == model.SerializeToString()
+    assert minimise(model).SerializeToString() == model.SerializeToString()

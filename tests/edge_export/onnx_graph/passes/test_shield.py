@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from edge_export.onnx_graph.passes.canonicalise import clean
-from edge_export.onnx_graph.passes.minimise import slim
+from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.quantize import Scheme, quantize
 
@@ -21,8 +21,8 @@ def test_onnxruntime_computes_a_float_layer_in_float(
     kept: str, activations: Literal["uint8", "int8"], tmp_path: Path
 ) -> None:
     x = windows(64, 3, 40)
-    model = clean(quantize(clean(device_net()), x, Scheme(activations=activations, exclude=(kept,))))
-    shielded = slim(shield(model))
+    model = canonicalise(quantize(canonicalise(device_net()), x, Scheme(activations=activations, exclude=(kept,))))
+    shielded = minimise(shield(model))
     found = onnx_operators(shielded, tmp_path)
     assert (found["QLinearConv"], found["Conv"] + found["FusedConv"]) == (2, 1)
     exact = onnx_answers(model, x, optimize=False)
@@ -36,7 +36,7 @@ def test_a_float_product_stays_one(tmp_path: Path) -> None:
     t = b.node("Relu", b.node("Add", b.node("MatMul", t, b.weights(12, 8)), b.weights(8)))
     model, x = b.model(b.node("MatMul", t, b.weights(8, 5))), windows(32, 6, 8)
     middle = model.graph.node[1].name
-    quantised = clean(quantize(clean(model), x, Scheme(activations="int8", exclude=(middle,))))
+    quantised = canonicalise(quantize(canonicalise(model), x, Scheme(activations="int8", exclude=(middle,))))
     shielded = shield(quantised)
     exact = onnx_answers(quantised, x, optimize=False)
     np.testing.assert_array_equal(onnx_answers(shielded, x, optimize=False), exact)
@@ -45,10 +45,12 @@ def test_a_float_product_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exclude", [(), ("Conv_1",)], ids=["all in integers", "no integers in front"])
 def test_nothing_is_added_where_nothing_is_in_danger(exclude: tuple[str, ...]) -> None:
-    model = clean(quantize(clean(device_net()), windows(64, 3, 40), Scheme(activations="int8", exclude=exclude)))
+    model = canonicalise(
+        quantize(canonicalise(device_net()), windows(64, 3, 40), Scheme(activations="int8", exclude=exclude))
+    )
     assert shield(model).SerializeToString() == model.SerializeToString()
 
 
 def test_a_float_model_stays_as_it_is() -> None:
-    model = clean(device_net())
+    model = canonicalise(device_net())
     assert shield(model).SerializeToString() == model.SerializeToString()

@@ -8,6 +8,7 @@ Source: Xiao et al. 2022, "SmoothQuant" (arXiv:2211.10438), eq. 4, folded into t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,29 +54,10 @@ def smooth(model: onnx.ModelProto, windows: Float32, *, alpha: float = 0.5) -> S
         raise ConfigError(f"alpha must lie within 0 and 1, not at {alpha}")
     check_windows(windows)
     copy = from_proto(model)
-    by_node = {layer.node: layer for layer in layers(copy.graph) if layer.operator != "Conv"}
-    found: list[tuple[ir.Node, list[Layer]]] = []
-    for node in copy.graph:
-        if node.op_type != "LayerNormalization" or node.attributes.get_int("axis", -1) != -1:
-            continue
-        result = node.outputs[0]
-        own = [value for value in node.inputs[1:3] if value is not None]
-        alone = all(constant(value) is not None and sole_reader(value) is not None for value in own)
-        readers = [use.node for use in result.uses()]
-        products = [by_node[reader] for reader in readers if reader in by_node and reader.inputs[0] is result]
-        if alone and readers and len(products) == len(readers) and not result.is_graph_output():
-            found.append((node, products))
-    loudest: dict[str, Float64] = {}
-    for values in observe(model, [name_of(node.outputs[0]) for node, _ in found], windows) if found else ():
-        for name, array in values.items():
-            peak = np.abs(array.astype(np.float64)).reshape(-1, array.shape[-1]).max(axis=0)
-            loudest[name] = np.maximum(loudest.get(name, peak), peak)
+    found = _smoothable(copy.graph)
+    loudest = _loudest(model, [name_of(node.outputs[0]) for node, _ in found], windows) if found else {}
     for node, products in found:
-        reach = np.max([np.abs(product.matrix()[0]).max(axis=0) for product in products], 0)
-        activation = loudest[name_of(node.outputs[0])]
-        alive = (activation > 0) & (reach > 0)
-        factors = np.ones(len(reach))
-        factors[alive] = activation[alive] ** alpha / reach[alive].astype(np.float64) ** (1 - alpha)
+        factors = _factors(loudest[name_of(node.outputs[0])], products, alpha)
         for value in filter(None, node.inputs[1:3]):
             change(value, numbers(value) / factors)
         for product in products:
@@ -84,3 +66,44 @@ def smooth(model: onnx.ModelProto, windows: Float32, *, alpha: float = 0.5) -> S
         model=to_proto(copy) if found else model,
         normalisations=tuple((name_of(node), tuple(product.name for product in products)) for node, products in found),
     )
+
+
+def _smoothable(graph: ir.Graph) -> list[tuple[ir.Node, list[Layer]]]:
+    """Find normalisations over the last axis that only products read, with their products."""
+    by_node = {layer.node: layer for layer in layers(graph) if layer.operator != "Conv"}
+    usual = [node for node in graph if node.op_type == "LayerNormalization" and _can_scale(node)]
+    found = [(node, _products(node.outputs[0], by_node)) for node in usual]
+    return [(node, products) for node, products in found if products]
+
+
+def _can_scale(node: ir.Node) -> bool:
+    """Say whether a normalisation is over the last axis, by constants that nothing else reads."""
+    own = [value for value in node.inputs[1:3] if value is not None]
+    alone = all(constant(value) is not None and sole_reader(value) is not None for value in own)
+    return alone and node.attributes.get_int("axis", -1) == -1
+
+
+def _products(value: ir.Value, by_node: Mapping[ir.Node, Layer]) -> list[Layer]:
+    """List the products that read a value; none where anything else reads it, too."""
+    readers = [use.node for use in value.uses()]
+    products = [by_node[reader] for reader in readers if reader in by_node and reader.inputs[0] is value]
+    return products if len(products) == len(readers) and not value.is_graph_output() else []
+
+
+def _loudest(model: onnx.ModelProto, names: Iterable[str], windows: Float32) -> Mapping[str, Float64]:
+    """Measure the largest value of each channel of some tensors, (channels,) by name."""
+    loudest: dict[str, Float64] = {}
+    for values in observe(model, names, windows):
+        for name, array in values.items():
+            peak = np.abs(array.astype(np.float64)).reshape(-1, array.shape[-1]).max(axis=0)
+            loudest[name] = np.maximum(loudest.get(name, peak), peak)
+    return loudest
+
+
+def _factors(activation: Float64, products: Iterable[Layer], alpha: float) -> Float64:
+    """Divide the difficulty of each channel between what a normalisation writes and the weights behind it (eq. 4)."""
+    reach = np.max([np.abs(product.matrix()[0]).max(axis=0) for product in products], 0)
+    alive = (activation > 0) & (reach > 0)
+    factors = np.ones(len(reach))
+    factors[alive] = activation[alive] ** alpha / reach[alive].astype(np.float64) ** (1 - alpha)
+    return factors

@@ -15,12 +15,10 @@ from edge_export.evaluation.calibration import fit_temperature
 from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.graph import Net
 from edge_export.onnx_graph.out_of_distribution import fit_ood_detector
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
-from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.recipe import Recipe
@@ -50,7 +48,7 @@ FRONT_END_WINDOWS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """What training has left, before anything was chosen by measurement.
+    """Trained models and candidates, before anything was chosen by measurement.
 
     Attributes:
         teacher: the cloud's model.
@@ -125,7 +123,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     rounded = _rounded(task, student, soft_labels, calibration, steps)
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
     if recipe.student.weights == "float16":
-        fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
+        fp32 = round_to_halves(fp32)
     quantised = quantize_student(
         fp32,
         calibration,
@@ -167,7 +165,7 @@ def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
 def _rounded(
     task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: StepCache
 ) -> Mapping[str, onnx.ModelProto] | None:
-    """The student trained with its rounding, by type of activations; None where the recipe asks for none."""
+    """Train the student with its rounding, by type of activations; None where the recipe asks for none."""
     recipe = task.recipe.quantise
     if recipe.training is None:
         return None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.graph import Net
+from edge_export.onnx_graph.model import from_proto, name_of, only_input, shapes_of, sizes_of
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.out_of_distribution import OodDetector
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
@@ -26,8 +26,11 @@ from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_softmax, with_temperature
+from edge_export.quantize.equalize import equalize
+from edge_export.quantize.layers import layers
+from edge_export.quantize.mixed import round_to_halves
 from edge_export.quantize.scheme import Scheme
-from edge_export.quantize.write import prepare, write
+from edge_export.quantize.write import WeightSteps, prepare, write
 from edge_export.streaming.convert import to_streaming
 from edge_export.tflite.convert import convert
 
@@ -49,17 +52,35 @@ def _from_bundle(bundle: str, variant: str) -> onnx.ModelProto:
         return onnx.load_model_from_string(opened.read_variant(variant))
 
 
-def _in_integers(*exclude: str) -> onnx.ModelProto:
-    """`device_net` in integers, by ranges that are given; nodes of `exclude` stay in float."""
-    prepared = prepare(canonicalise(device_net()))
-    ranges = dict.fromkeys(Net(prepared).infos(), (-3.0, 5.0))
-    return write(prepared, ranges, Scheme(activations="int8", exclude=exclude))
+def _in_integers(model: onnx.ModelProto, scheme: Scheme, steps: WeightSteps | None = None) -> onnx.ModelProto:
+    """Quantise by ranges that are given."""
+    prepared = prepare(model)
+    return write(prepared, dict.fromkeys(shapes_of(from_proto(prepared)), (-3.0, 5.0)), scheme, steps=steps)
+
+
+def _device_net_in_integers(*exclude: str) -> onnx.ModelProto:
+    return _in_integers(canonicalise(device_net()), Scheme(activations="int8", exclude=exclude))
+
+
+def _layer_names(model: onnx.ModelProto) -> tuple[str, ...]:
+    return tuple(layer.name for layer in layers(from_proto(prepare(model)).graph))
+
+
+def _by_given_steps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Quantise as after AdaRound or training with the rounding, one step for all outputs of a layer."""
+    steps = {name_of(layer.weight): np.array(0.01, np.float32) for layer in layers(from_proto(prepare(model)).graph)}
+    return _in_integers(model, Scheme(activations="uint8"), steps)
+
+
+def _first_layer_in_halves(model: onnx.ModelProto) -> onnx.ModelProto:
+    first = _layer_names(model)[:1]
+    return canonicalise(_in_integers(round_to_halves(prepare(model), first), Scheme(activations="int8", exclude=first)))
 
 
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "device net": device_net,
-    "device net in integers": _in_integers,
-    "device net with a float layer": lambda: _in_integers("Conv_3"),
+    "device net in integers": _device_net_in_integers,
+    "device net with a float layer": lambda: _device_net_in_integers("Conv_3"),
     "logits": plain,
     "samples first": samples_first,
     "valid student": valid_student,
@@ -72,7 +93,7 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def _unfamiliar(model: onnx.ModelProto) -> onnx.ModelProto:
-    channels = Net(model).source.type.tensor_type.shape.dim[1].dim_value
+    channels = sizes_of(only_input(from_proto(model)))[1] or 0
     random = np.random.default_rng(3)
     return with_ood_detector(
         model,
@@ -90,7 +111,22 @@ def _stateful(model: onnx.ModelProto) -> onnx.ModelProto:
     return to_streaming(model, hop=_HOP, mode="stream", max_work=1e9).model
 
 
+QUANTISERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+    "prepare": prepare,
+    "equalise": lambda model: canonicalise(equalize(prepare(model)).model),
+    "int8": lambda model: _in_integers(model, Scheme(activations="int8")),
+    "int8, symmetric, one step a layer": lambda model: _in_integers(
+        model, Scheme(activations="int8", symmetric=True, per_channel=False)
+    ),
+    "int8, one layer in halves": _first_layer_in_halves,
+    "uint8, integer operators": lambda model: _in_integers(model, Scheme(activations="uint8", form="qoperator")),
+    "uint8, given steps": _by_given_steps,
+}
+QUANTISED = ("device net", "valid student", "gru", "demo student")
+"""Models that quantisers are tried on: float ones of students."""
+
 TOOLS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto | bytes]] = {
+    **QUANTISERS,
     "canonicalise": canonicalise,
     "normalise": normalise,
     "conv2d": as_conv2d,
@@ -114,6 +150,11 @@ def model(name: str) -> onnx.ModelProto:
     return MODELS[name]()
 
 
+def models_for(tool: str) -> tuple[str, ...]:
+    """Names of the models that a tool is tried on."""
+    return QUANTISED if tool in QUANTISERS else tuple(MODELS)
+
+
 def digest(tool: str, name: str) -> str:
     """SHA-256 of what a tool writes for a model; the message where it refuses the model."""
     try:
@@ -131,7 +172,7 @@ def versions() -> dict[str, str]:
 
 def _digests() -> Iterator[tuple[str, dict[str, str]]]:
     for tool in TOOLS:
-        yield tool, {name: digest(tool, name) for name in MODELS}
+        yield tool, {name: digest(tool, name) for name in models_for(tool)}
 
 
 def main() -> None:

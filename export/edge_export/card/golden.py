@@ -53,7 +53,7 @@ def recorded_windows(card: Card, files: Sequence[Path], layout: RecordingLayout 
 
 
 def _check_units(card: Card, windows: Float32) -> None:
-    """A recording in another unit than the card's shows in its range."""
+    """Refuse a recording in another unit than the card's, which shows in its range."""
     for index, channel in enumerate(card.input.channels):
         if channel.low is None or channel.high is None:
             continue
@@ -100,7 +100,7 @@ def seeded_windows(card: Card) -> Float32:
 
 
 def _walk(steps: np.ndarray) -> np.ndarray:
-    """A random walk from the lower end of the range to the upper one."""
+    """Walk at random from the lower end of the range to the upper one."""
     walk = np.cumsum(steps, axis=1)
     low, high = walk.min(axis=1, keepdims=True), walk.max(axis=1, keepdims=True)
     return np.asarray((walk - low) / np.maximum(high - low, 1e-12))

@@ -139,7 +139,7 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
 
 
 def several_ends(file: str, what: str, names: Sequence[str]) -> str:
-    """What to say of a model with other than one input or output."""
+    """Say what to do about a model with other than one input or output."""
     return (
         f"{file}: has {len(names)} {what}s ({', '.join(names)}); a bundle's model has one input and one output, and no "
         "state that is carried from call to call"

@@ -51,7 +51,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What was packed.
+    """Result of packing.
 
     Attributes:
         manifest: of the bundle.
@@ -194,7 +194,7 @@ def _fitted(file: Path, data: bytes, card: Card) -> tuple[VariantSource, Fitted]
 
 
 def _written_tflite(sources: Mapping[str, VariantSource]) -> tuple[VariantSource | None, dict[str, str]]:
-    """A TensorFlow Lite file from the ONNX one, which is often the faster of the two; or why there is none, by name."""
+    """Make a TensorFlow Lite file from the ONNX one, often the faster of the two; or say why there is none, by name."""
     if [source.format for source in sources.values()] != ["onnx"]:
         raise ConfigError("--tflite writes a TensorFlow Lite file from an ONNX one; give an ONNX file, and no other")
     from edge_export.tflite.convert import convert  # noqa: PLC0415 - needs LiteRT's schema
@@ -209,7 +209,7 @@ def _written_tflite(sources: Mapping[str, VariantSource]) -> tuple[VariantSource
 
 
 def _with_conv2d(source: VariantSource) -> VariantSource:
-    """The same file in the form that onnxruntime computes faster; the source itself where there is none."""
+    """Make the file in the form that onnxruntime computes faster; the source itself where there is none."""
     if source.format != "onnx":
         return source
     model = onnx.load_model_from_string(source.model)
@@ -286,7 +286,7 @@ def _first_bad(answers_: Float32) -> int:
 
 
 def _text(card: Card, changes: dict[str, tuple[str, ...]]) -> str:
-    """The model card of the bundle, for people."""
+    """Write the model card of the bundle, for people."""
     origin, contract = card.origin, card.input.contract()
     lines = [
         f"# {card.name}",

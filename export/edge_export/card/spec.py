@@ -52,7 +52,7 @@ class CardChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardInput:
-    """What the model eats.
+    """The model's input.
 
     Attributes:
         channels: in the order of the model's axis.
@@ -84,7 +84,7 @@ class CardInput:
         self.contract()
 
     def contract(self) -> InputContract:
-        """The bundle's input contract."""
+        """Return the bundle's input contract."""
         return InputContract(
             channels=tuple(manifest.Channel(name=each.name, unit=each.unit) for each in self.channels),
             rate_hz=self.rate_hz,
@@ -98,13 +98,13 @@ class CardInput:
 
     @property
     def scaled(self) -> bool:
-        """Whether the model wants other numbers than the physical ones."""
+        """Say whether the model takes other numbers than the physical ones."""
         return any(channel.offset or channel.scale != 1 for channel in self.channels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardOutput:
-    """What comes out.
+    """The model's output.
 
     Attributes:
         labels: in the order of the model's outputs.
@@ -131,12 +131,12 @@ class CardOutput:
             raise ValueError("temperature is for logits; probabilities come out as they are")
 
     def contract(self) -> OutputContract:
-        """The bundle's output contract."""
+        """Return the bundle's output contract."""
         return OutputContract(labels=self.labels)
 
     @property
     def numbers(self) -> int:
-        """How many numbers the file answers with."""
+        """Count the numbers that the file answers with."""
         return 1 if self.values in ("probability", "logit") else len(self.labels)
 
 

@@ -68,7 +68,7 @@ class _Graph:
         return [int(size) if int(size) < 0 and place else shape[place] for place, size in enumerate(stated)]
 
     def tensor(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike, *, quantized_as: int | None = None) -> int:
-        """A tensor that an operator or the caller fills."""
+        """Add a tensor that an operator or the caller fills."""
         made = schema.TensorT()
         made.name, made.shape, made.buffer = name, [int(size) for size in shape], 0
         made.type = _NUMBERS[np.dtype(dtype)]
@@ -78,7 +78,7 @@ class _Graph:
         return len(self.graph.tensors) - 1
 
     def constant(self, name: str, value: npt.NDArray[Any]) -> int:
-        """A tensor with fixed content."""
+        """Add a tensor with fixed content."""
         index = self.tensor(name, value.shape, value.dtype)
         buffer = schema.BufferT()
         buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
@@ -89,7 +89,7 @@ class _Graph:
     def operator(
         self, to: list[Any], name: str, inputs: Sequence[int], output: int, *, options: str = "", **settings: Any
     ) -> int:
-        """An operator with one result; returns it."""
+        """Add an operator with one result, and return that."""
         tensors = self.graph.tensors
         dtypes = [_TYPES.get(tensors[i].type, np.dtype(np.int32)) for i in inputs]
         shapes = [tuple(int(size) for size in tensors[i].shape) for i in inputs]
@@ -188,7 +188,7 @@ def _refuse(graph: _Graph, file: str) -> None:
         raise ConfigError(f"{file}: needs operators that are no part of LiteRT: {listed}")
     if state := sorted(names & set(_STATE)):
         raise ConfigError(
-            f"{file}: keeps state between calls ({', '.join(state)}); a bundle's model answers each window by itself; "
+            f"{file}: keeps state between calls ({', '.join(state)}); a bundle's model answers each window alone; "
             "give a version of the model that takes its whole window"
         )
     for what, ends in (("input", graph.graph.inputs), ("output", graph.graph.outputs)):

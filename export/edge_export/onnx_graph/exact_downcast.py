@@ -14,8 +14,8 @@ _WORTH = 256
 """Bytes that must be saved; widening a constant takes an operator and a tensor of its own, up to 100 bytes."""
 
 
-def narrowed(weights: npt.NDArray[Any]) -> npt.NDArray[np.int8] | npt.NDArray[np.float16] | None:
-    """The same numbers in a narrower type.
+def exact_downcast(weights: npt.NDArray[Any]) -> npt.NDArray[np.int8] | npt.NDArray[np.float16] | None:
+    """Return the same numbers in a narrower type.
 
     Args:
         weights: any shape.

@@ -1,7 +1,7 @@
 """The one graph type, `onnx_ir.Model`: reading, transforming and writing ONNX models by it.
 
-Nodes and values know each other there (`Value.producer`, `Value.uses`), so that no pass keeps tables of names. `write`
-gives the bytes that the protobuf classes would: only the info of initializers, which repeats them, is left out.
+Nodes and values know each other there (`Value.producer`, `Value.uses`), so that no pass keeps tables of names.
+`to_proto` gives the bytes that the protobuf classes would, less the info of initializers, which repeats them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.Model
     Raises:
         ConfigError: a pass does not take the model (`UnsuitableModelError`), or the model cannot be read.
     """
-    graph, modified = read(model), False
+    graph, modified = from_proto(model), False
     for each in passes:
         result = each(graph)
         graph, modified = result.model, modified or result.modified
-    return write(graph) if modified else model
+    return to_proto(graph) if modified else model
 
 
-def read(model: onnx.ModelProto) -> ir.Model:
+def from_proto(model: onnx.ModelProto) -> ir.Model:
     """Read a model as a graph that shares nothing with it. Sparse tensors become dense ones.
 
     Raises:
@@ -86,7 +86,7 @@ def _put_right(graph: onnx.GraphProto) -> None:
             attribute.CopyFrom(helper.make_attribute("value", _dense(attribute.sparse_tensor)))
 
 
-def write(model: ir.Model) -> onnx.ModelProto:
+def to_proto(model: ir.Model) -> onnx.ModelProto:
     """Write a graph as the ONNX model that was read, less the info of initializers and outputs that repeats them."""
     written = ir.to_proto(model)
     for field in ("producer_name", "producer_version", "domain"):
@@ -112,7 +112,7 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    """The tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
+    """Fill a tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     made = np.zeros(tuple(sparse.dims), values.dtype)
     places = np.ravel_multi_index(tuple(indices.T), made.shape) if indices.ndim == 2 else indices
@@ -121,7 +121,7 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
 
 
 def has_subgraphs(graph: ir.Graph) -> bool:
-    """Whether any node holds a graph of its own: a choice or a loop."""
+    """Say whether any node holds a graph of its own: a choice or a loop."""
     kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
     return any(attribute.type in kinds for node in graph for attribute in node.attributes.values())
 
@@ -131,6 +131,24 @@ def constant(value: ir.Value | None) -> Array | None:
     if value is None or not value.is_initializer() or value.const_value is None:
         return None
     return value.const_value.numpy()
+
+
+def numbers(value: ir.Value) -> Array:
+    """Return the numbers of a value that is known to be an initializer, not to be written into."""
+    array = constant(value)
+    assert array is not None
+    return array
+
+
+def change(value: ir.Value, array: Array) -> None:
+    """Give an initializer other numbers, which are stored in its type."""
+    stored = np.asarray(array, numbers(value).dtype, order="C")
+    value.const_value = ir.tensor(stored, name=value.name)
+
+
+def name_of(named: ir.Value | ir.Node) -> str:
+    """Return a name, empty where there is none."""
+    return named.name or ""
 
 
 def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
@@ -152,7 +170,7 @@ def apply(kind: str, inputs: list[ir.Value | None], result: str, *, name: str = 
 
 
 def only_input(model: ir.Model) -> ir.Value:
-    """The one input that is no constant.
+    """Return the one input that is no constant.
 
     Raises:
         UnsuitableModelError: there is none, or more than one.
@@ -168,15 +186,18 @@ def sizes_of(value: ir.Value) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in value.shape or ()]
 
 
-def ranks_of(model: ir.Model) -> dict[str, int]:
-    """Return numbers of axes, by the name of every value that shape inference understands."""
+def shapes_of(model: ir.Model) -> dict[str, list[int | None]]:
+    """Return sizes by axis, None where open, by the name of every value that shape inference understands."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(write(model)).graph
+        inferred = onnx.shape_inference.infer_shapes(to_proto(model)).graph
     except onnx.shape_inference.InferenceError:
         return {}  # an invalid model; ONNX's checker, behind the passes, says why
-    infos = (*inferred.input, *inferred.value_info, *inferred.output)
-    known = [info for info in infos if info.type.tensor_type.HasField("shape")]
-    return {info.name: len(info.type.tensor_type.shape.dim) for info in known}
+    types = {info.name: info.type.tensor_type for info in (*inferred.input, *inferred.value_info, *inferred.output)}
+    return {
+        name: [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+        for name, kind in types.items()
+        if kind.HasField("shape")
+    }
 
 
 def forget_shapes(graph: ir.Graph) -> None:
@@ -212,13 +233,13 @@ def rename(graph: ir.Graph, names: Mapping[ir.Value, str]) -> None:
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:
-    """The only node that reads a value, once; None where there are more, or the caller reads it too."""
+    """Return the only node that reads a value, once; None where there are more, or the caller reads it too."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def final_softmax(model: ir.Model) -> ir.Node:
-    """The Softmax that computes the first output.
+    """Return the Softmax that computes the first output.
 
     Raises:
         UnsuitableModelError: something else computes it.

@@ -86,7 +86,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:
-    """Whether a node holds a graph of its own: a choice or a loop."""
+    """Say whether a node holds a graph of its own: a choice or a loop."""
     return any(True for _ in _subgraphs(node))
 
 
@@ -157,7 +157,7 @@ def decide(graph: onnx.GraphProto, constants: Mapping[str, Array]) -> bool:
 def _written_out(
     graph: onnx.GraphProto, node: onnx.NodeProto, branch: onnx.GraphProto, taken: set[str]
 ) -> Iterator[onnx.NodeProto]:
-    """A branch's nodes under names that nothing else has; its results under those of the choice."""
+    """Give a branch's nodes names that nothing else has, its results those of the choice."""
     body = onnx.GraphProto()
     body.CopyFrom(branch)
     inside = {tensor.name for tensor in body.initializer} | {name for each in body.node for name in each.output}
@@ -304,7 +304,7 @@ def _size(
 
 
 def _listed(node: onnx.NodeProto, shapes: Mapping[str, list[int | None]]) -> list[int | None] | None:
-    """What a Shape node says."""
+    """Compute what a Shape node says."""
     if (sizes := shapes.get(node.input[0])) is None:
         return None
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
@@ -312,7 +312,7 @@ def _listed(node: onnx.NodeProto, shapes: Mapping[str, list[int | None]]) -> lis
 
 
 def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in `OLDEST_OPSET`."""
+    """Raise the model to `OLDEST_OPSET`."""
     old = opset_of(model)
     # The converter works on one graph; nodes inside a choice or a loop would be left as they are.
     inside = next((node for node in model.graph.node if has_subgraph(node)), None)

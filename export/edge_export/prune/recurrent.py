@@ -33,7 +33,7 @@ class RecurrentPart:
 
 
 def recurrent_part(network: nn.Module) -> RecurrentPart | None:
-    """The network's layers if it is one GRU layer between a convolution and a dense layer, else None."""
+    """Find the layers of a network that is one GRU layer between a convolution and a dense layer, else None."""
     if not isinstance(network, Classifier) or not isinstance(network.body, nn.Sequential) or len(network.body) != 2:
         return None
     stem, holder = network.body

@@ -1,4 +1,4 @@
-"""How much each number of a network matters, by three criteria."""
+"""Importance scores of each number of a network, by three criteria."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Evidence:
 
 
 def parameter_scores(network: nn.Module, criterion: Criterion, evidence: Evidence | None) -> Scores:
-    """A score per number, in the shape of each parameter.
+    """Score each number, in the shape of each parameter.
 
     ``magnitude_l1`` and ``magnitude_l2`` are the number's size and its square. ``taylor`` is the first-order change of
     the loss when the number becomes zero, by batches of 32 (Molchanov et al. 2019, arXiv:1906.10771). ``fisher`` is the

@@ -24,11 +24,11 @@ from edge_runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """How much goes, and how.
+    """Settings of structured pruning.
 
     Attributes:
         ratio: share of channels to take out.
-        steps: in so many steps, with training between them.
+        steps: number of steps, with training between them.
         criterion: what makes a channel matter little, see `edge_export.prune.parameter_scores`.
         scope: ``layer`` takes the share out of every group of coupled layers; ``global`` takes the least of all
             channels wherever they are, each group's scores divided by their mean.
@@ -52,14 +52,14 @@ class Pruning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneStep:
-    """What one step made of the network.
+    """The network after one step of pruning.
 
     Attributes:
         ratio: share of channels aimed at.
         size: afterwards.
         widths: channels left, by the layer that gives them.
-        before: score before training goes on; None where nobody evaluates.
-        after: score after it; None where nobody evaluates.
+        before: score before training goes on; None without `evaluate`.
+        after: score after it; None without `evaluate`.
     """
 
     ratio: float
@@ -76,7 +76,7 @@ class Pruned:
     Attributes:
         network: ready to answer. The one given is left as it was.
         original: size of the one given.
-        score: of the one given; None where nobody evaluates.
+        score: of the one given; None without `evaluate`.
         steps: those taken and kept.
         refused: the step that lost more than allowed, and was taken back; None where all were kept.
     """
@@ -117,7 +117,7 @@ def prune(
 
     Raises:
         ConfigError: a layer's kind cannot be pruned here, a named layer does not exist, nothing would go, or `max_drop`
-            is given and nobody evaluates.
+            is given without `evaluate`.
     """
     if max_drop is not None and evaluate is None:
         raise ConfigError("pruning with max_drop needs someone who evaluates")
@@ -208,7 +208,7 @@ def _step(
         for group, going in zip(groups, _going(groups, pruning, share, first), strict=True):
             outputs = graph.get_pruner_of_module(group.layer).prune_out_channels
             while going:
-                # Made anew: taking channels out of one group moves the places of those behind a concatenation.
+                # For each group again: taking channels out of one moves the places of those behind a concatenation.
                 coupled = graph.get_pruning_group(group.layer, outputs, sorted(going))
                 if graph.check_pruning_group(coupled):
                     coupled.prune()
@@ -227,7 +227,7 @@ def _step(
 
 
 def _dependencies(network: nn.Module, window: torch.Tensor) -> Any:
-    """Which layer's channels are which other's."""
+    """Find the layers whose channels depend on each other."""
     graph = torch_pruning.DependencyGraph().build_dependency(network, example_inputs=window, verbose=False)
     kinds = torch_pruning.ops.OPTYPE
     for node in graph.module2node.values():
@@ -292,7 +292,7 @@ def _groups(graph: Any, network: nn.Module, scores: Scores, kept: list[nn.Module
 
 
 def _answering_layer(network: nn.Module, window: torch.Tensor) -> nn.Module:
-    """The last convolution or dense layer that runs."""
+    """Find the last convolution or dense layer that runs."""
     seen: list[nn.Module] = []
     kinds = (nn.Conv1d, nn.Conv2d, nn.Linear)
     hooks = [

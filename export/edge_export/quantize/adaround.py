@@ -1,4 +1,4 @@
-"""AdaRound: round each weight up or down so that its layer's answers change least, not each weight by itself.
+"""AdaRound: round each weight up or down so that its layer's answers change least, not each weight alone.
 
 Source: Nagel et al. 2020, "Up or Down? Adaptive Rounding for Post-Training Quantization" (arXiv:2004.10568). Here as
 their section 3.2 derives it, layer by layer on the answers before the activation, with the inputs that the rounded
@@ -20,9 +20,10 @@ import numpy.typing as npt
 import onnx
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Array, Net, observe
+from edge_export.onnx_graph.model import Array, from_proto, name_of, to_proto
+from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_model, check_windows
-from edge_export.quantize.layers import Layer, kernel_of, layers
+from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.scheme import Scheme
 from edge_runtime.errors import ConfigError
 
@@ -36,7 +37,7 @@ _FREE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """How to search.
+    """Settings of the search for a rounding.
 
     Attributes:
         bits: of the stored weights; None takes the scheme's.
@@ -64,7 +65,7 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerError:
-    """What rounding did to one layer's answers.
+    """Error of one layer's answers after rounding.
 
     Attributes:
         layer: name of its node.
@@ -109,15 +110,14 @@ def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Float32, rounding:
     rounding = rounding or Rounding()
     # ONNX's 4-bit type reaches from -8 to 7; larger ones are used symmetrically, as onnxruntime does.
     largest = scheme.weight_max if rounding.bits is None else min(scheme.weight_max, 2 ** (rounding.bits - 1) - 1)
-    net = Net(model)
+    copy = from_proto(model)
     steps: dict[str, Array] = {}
     errors = []
-    for layer in layers(net):
+    for layer in layers(copy.graph):
         if layer.name in scheme.exclude or layer.name in rounding.keep:
             continue
-        weights = net.constant(layer.weight)
-        matrix = layer.matrix(weights).astype(np.float64)
-        moments = _moments(model, net, layer, windows, rounding.positions)
+        matrix = layer.matrix().astype(np.float64)
+        moments = _moments(model, to_proto(copy), layer, windows, rounding.positions)
         step = _steps(matrix, moments, largest, rounding, per_channel=scheme.per_channel)
         rounded = _round(matrix, moments, step, largest, rounding)
         nearest = np.clip(np.rint(matrix / step[..., None]), -largest, largest) * step[..., None]
@@ -129,10 +129,10 @@ def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Float32, rounding:
                 rounded=float(moments.errors(matrix, rounded).sum()) / power,
             )
         )
-        net.change(layer.weight, layer.weights(rounded, weights.shape).astype(np.float32))
+        layer.change_matrix(rounded)
         flat = step.reshape(-1).astype(np.float32)
-        steps[layer.weight] = flat if scheme.per_channel else flat[:1].reshape(())
-    return Rounded(model=net.model, steps=MappingProxyType(steps), errors=tuple(errors))
+        steps[name_of(layer.weight)] = flat if scheme.per_channel else flat[:1].reshape(())
+    return Rounded(model=to_proto(copy), steps=MappingProxyType(steps), errors=tuple(errors))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +154,16 @@ def _quadratic(rows: Float64, gram: Float64) -> Float64:
     return np.asarray(((rows @ gram) * rows).sum(axis=2))
 
 
-def _moments(model: onnx.ModelProto, rounded: Net, layer: Layer, windows: Float32, positions: int) -> _Moments:
+def _moments(
+    model: onnx.ModelProto, rounded: onnx.ModelProto, layer: Layer, windows: Float32, positions: int
+) -> _Moments:
     """From a layer's inputs in the float model, and behind the layers rounded so far, thinned evenly."""
-    kernel = kernel_of(rounded, layer)
-    stride = 0
+    source, stride = name_of(layer.source), 0
     sums: list[Float64] = []
-    for before, after in zip(
-        observe(model, [layer.source], windows), observe(rounded.model, [layer.source], windows), strict=True
-    ):
-        x, y = (layer.columns(values[layer.source], kernel) for values in (before, after))
+    for before, after in zip(observe(model, [source], windows), observe(rounded, [source], windows), strict=True):
+        x, y = (layer.columns(values[source]) for values in (before, after))
         if not stride:
-            batches = -(-len(windows) // len(before[layer.source]))
+            batches = -(-len(windows) // len(before[source]))
             # With no factor in common, places in the window take turns.
             stride = _coprime(max(1, x.shape[1] * batches // positions), x.shape[1])
         x, y = (rows[:, ::stride].astype(np.float64) for rows in (x, y))

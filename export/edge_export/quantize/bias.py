@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx.utils import Extractor
+import onnx_ir as ir
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, observe
+from edge_export.onnx_graph.model import add_constant, change, from_proto, numbers, sole_reader, to_proto
+from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_windows
 from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.ranges import Ranges
@@ -47,16 +48,16 @@ def correct(
         The float model with corrected biases; convolutions and Gemms without a bias gained one.
     """
     check_windows(windows)
-    net = Net(model)
+    copy = from_proto(model)
     # Products of MatMul have no bias to correct.
-    found = [layer for layer in layers(net) if layer.operator != "MatMul" and layer.name not in scheme.exclude]
+    found = [layer for layer in layers(copy.graph) if layer.operator != "MatMul" and layer.name not in scheme.exclude]
     expected = _means(model if reference is None else reference, found, windows)
     scheme = replace(scheme, form="qdq")
     for layer in found:
-        written = write(net.model, ranges, scheme, steps=steps)
-        shift = expected[layer.name] - _means(_up_to(written, layer.name), [layer], windows)[layer.name]
-        _add_bias(net, layer, shift)
-    return net.model
+        written = write(to_proto(copy), ranges, scheme, steps=steps)
+        shift = expected[layer.name] - _means(written, [layer], windows)[layer.name]
+        _add_bias(copy.graph, layer, shift)
+    return to_proto(copy)
 
 
 def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) -> dict[str, npt.NDArray[np.float64]]:
@@ -77,28 +78,11 @@ def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) ->
     return {name: total / count for name, total in sums.items()}
 
 
-def _up_to(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Cut out the part of a model that this node's answer needs."""
-    (node,) = [node for node in model.graph.node if node.name == name]
-    source = Net(model).source.name
-    result = node.output[0]
-    cut = onnx.ModelProto()
-    cut.CopyFrom(model)
-    infos = {info.name for info in (*cut.graph.value_info, *cut.graph.output)}
-    if result not in infos:
-        cut.graph.value_info.append(onnx.helper.make_tensor_value_info(result, onnx.TensorProto.FLOAT, None))
-    return Extractor(cut).extract_model([source], [result])
-
-
-def _add_bias(net: Net, layer: Layer, shift: npt.NDArray[np.float64]) -> None:
-    (node,) = [node for node in net.graph.node if node.name == layer.name]
-    bias = node.input[2] if len(node.input) > 2 else ""
-    before = net.constant(bias) if bias else np.zeros(shift.shape, np.float32)
-    after = (before.astype(np.float64) + shift).astype(np.float32)
-    if bias and len(net.readers(bias)) == 1:
-        net.change(bias, after)
+def _add_bias(graph: ir.Graph, layer: Layer, shift: npt.NDArray[np.float64]) -> None:
+    if layer.bias is not None and sole_reader(layer.bias) is not None:
+        change(layer.bias, numbers(layer.bias) + shift)
         return
-    name = net.store(f"{layer.name}_bias", after)
-    del node.input[2:]
-    node.input.append(name)
-    net.index()
+    before = 0.0 if layer.bias is None else numbers(layer.bias)
+    bias = add_constant(graph, f"{layer.name}_bias", (before + shift).astype(np.float32))
+    layer.node.resize_inputs(3)
+    layer.node.replace_input_with(2, bias)

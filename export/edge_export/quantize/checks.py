@@ -1,4 +1,4 @@
-"""What must hold before calibration: an hour of search on windows that cannot set ranges is an hour lost."""
+"""Checks before calibration: an hour of search on windows that cannot set ranges is an hour lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, shape_of
+from edge_export.onnx_graph.model import constant, from_proto, name_of, only_input, sizes_of
 from edge_runtime.errors import ConfigError
 
 
@@ -44,16 +44,16 @@ def check_model(model: onnx.ModelProto, windows: Float32 | None = None) -> None:
     Raises:
         ConfigError: a constant is not finite (named), or the windows have another shape than the input.
     """
-    net = Net(model)
-    for tensor in net.graph.initializer:
-        array = net.constant(tensor.name)
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+    parsed = from_proto(model)
+    for name, value in parsed.graph.initializers.items():
+        array = constant(value)
+        if array is not None and np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             count = int((~np.isfinite(array)).sum())
-            readers = ", ".join(node.name or node.op_type for node in net.readers(tensor.name)) or "nothing"
-            raise ConfigError(f"{count} values of {tensor.name!r} (read by {readers}) are not finite; train it again")
+            readers = ", ".join(name_of(node) or node.op_type for node in value.consumers()) or "nothing"
+            raise ConfigError(f"{count} values of {name!r} (read by {readers}) are not finite; train it again")
     if windows is None:
         return
-    expected = shape_of(net.source)[1:]
+    expected = sizes_of(only_input(parsed))[1:]
     if len(expected) != windows.ndim - 1 or any(
         size is not None and size != real for size, real in zip(expected, windows.shape[1:], strict=True)
     ):

@@ -11,14 +11,17 @@ section 4.1. Their third step, absorbing high biases, is left out: it changes wh
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_ir as ir
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, attributes, observe, shape_of
+from edge_export.onnx_graph.model import change, from_proto, name_of, numbers, shapes_of, sole_reader, to_proto
+from edge_export.onnx_graph.run import observe
 from edge_export.quantize.layers import Layer, layers
 
 _POINTWISE = frozenset({"Identity", "LeakyRelu", "Relu"})
@@ -40,6 +43,7 @@ _LARGEST_FACTOR = 1e4
 """A channel that is all but dead is not blown up beyond this in all: its bias would rule the activations' range."""
 
 Float64 = npt.NDArray[np.float64]
+_Shapes = Mapping[str, Sequence[int | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,60 +74,53 @@ def equalize(model: onnx.ModelProto, windows: Float32 | None = None) -> Equalize
 
     A network that was trained for per-layer steps already may lose by it: a candidate to compare, not a default.
     """
-    net = Net(model)
-    found = layers(net)
-    by_name = {layer.name: layer for layer in found}
-    pairs = [(layer, by_name[after]) for layer in found if (after := _next(net, layer)) in by_name]
+    copy = from_proto(model)
+    found = {layer.node: layer for layer in layers(copy.graph)}
+    shapes = shapes_of(copy)
+    pairs = [(layer, found[after]) for layer in found.values() if (after := _next(layer, shapes)) in found]
     limits = _largest(model, pairs, windows) if windows is not None and pairs else {}
-    first: dict[str, Float64] = {layer.name: np.ones(_outputs(net, layer)) for layer, _ in pairs}
-    before = _precision(net, pairs)
+    first: dict[str, Float64] = {layer.name: np.ones(layer.outputs) for layer, _ in pairs}
+    before = _precision(pairs)
     for _ in range(_ROUNDS):
         furthest = 0.0
         for one, other in pairs:
-            factors = _factors(_output_ranges(net, one), _input_ranges(net, other, _outputs(net, one)))
+            factors = _factors(_output_ranges(one), _input_ranges(other, one.outputs))
             total = first[one.name] * factors
-            if (limit := limits.get(one.result)) is not None:
+            if (limit := limits.get(one.name)) is not None:
                 # Divided by the factors so far, no channel may exceed the largest of the tensor as it was.
                 total = np.maximum(total, limit / max(float(limit.max()), np.finfo(np.float64).tiny))
             total = np.clip(total, 1 / _LARGEST_FACTOR, _LARGEST_FACTOR)
             factors = total / first[one.name]
             first[one.name] = total
-            _scale(net, one, other, factors)
+            _scale(one, other, factors)
             furthest = max(furthest, float(np.abs(np.log(factors)).max(initial=0.0)))
         if furthest < _CLOSE_ENOUGH:
             break
     return Equalized(
-        model=net.model,
+        model=to_proto(copy) if pairs else model,
         pairs=tuple((one.name, other.name) for one, other in pairs),
         precision_before=before,
-        precision_after=_precision(net, pairs),
+        precision_after=_precision(pairs),
     )
 
 
-def _next(net: Net, layer: Layer) -> str:
-    """Name of the node that alone reads what this layer writes, behind commuting operators; empty if there is none."""
-    infos = net.infos()
-    name = layer.result
+def _next(layer: Layer, shapes: _Shapes) -> ir.Node | None:
+    """Find the node that alone reads what this layer writes, behind commuting operators."""
+    value = layer.result
     # A product's outputs lie on the last axis, which pools and reshapes do not keep.
     allowed = _POINTWISE if layer.operator == "MatMul" else _COMMUTE
-    while (node := net.sole_reader(name)) is not None and node.op_type in allowed and node.input[0] == name:
-        after = infos.get(node.output[0])
-        if node.op_type == "LeakyRelu" and attributes(node).get("alpha", 0.01) < 0:
-            return ""
-        if node.op_type in {"Reshape", "Flatten", "Squeeze", "ReduceMean"} and not _keeps_channels(net, node, after):
-            return ""
-        name = node.output[0]
-    if node is None or node.input[0] != name:
-        return ""
-    return str(node.name)
+    while (node := sole_reader(value)) is not None and node.op_type in allowed and node.inputs[0] is value:
+        if node.op_type == "LeakyRelu" and node.attributes.get_float("alpha", 0.01) < 0:
+            return None
+        if node.op_type in {"Reshape", "Flatten", "Squeeze", "ReduceMean"} and not _keeps_channels(node, shapes):
+            return None
+        value = node.outputs[0]
+    return node if node is not None and node.inputs[0] is value else None
 
 
-def _keeps_channels(net: Net, node: onnx.NodeProto, after: onnx.ValueInfoProto | None) -> bool:
-    """Whether axis 1 stays the channels, or becomes (channels x the rest) with the channels outermost."""
-    before = net.infos().get(node.input[0])
-    if before is None or after is None:
-        return False
-    old, new = shape_of(before)[1:], shape_of(after)[1:]
+def _keeps_channels(node: ir.Node, shapes: _Shapes) -> bool:
+    """Say whether axis 1 stays the channels, or becomes (channels x the rest) with the channels outermost."""
+    old, new = (shapes.get(name_of(value), [])[1:] for value in (node.inputs[0], node.outputs[0]) if value is not None)
     if not old or not new or any(size is None for size in (*old, *new)):
         return False
     sizes = [size or 0 for size in old]
@@ -132,20 +129,20 @@ def _keeps_channels(net: Net, node: onnx.NodeProto, after: onnx.ValueInfoProto |
     return new[0] == sizes[0] or (len(new) == 1 and new[0] == math.prod(sizes))
 
 
-def _outputs(net: Net, layer: Layer) -> int:
-    return int(net.constant(layer.weight).shape[layer.output_axis])
-
-
-def _output_ranges(net: Net, layer: Layer) -> Float64:
-    matrix = np.abs(layer.matrix(net.constant(layer.weight)).astype(np.float64))
+def _output_ranges(layer: Layer) -> Float64:
+    matrix = np.abs(layer.matrix().astype(np.float64))
     return np.asarray(matrix.max(axis=2).reshape(-1))
 
 
-def _input_ranges(net: Net, layer: Layer, channels: int) -> Float64:
-    matrix = np.abs(layer.matrix(net.constant(layer.weight)).astype(np.float64))
-    groups, outputs, inputs = matrix.shape
-    per_group = channels // groups
-    return np.asarray(matrix.reshape(groups, outputs, per_group, inputs // per_group).max(axis=(1, 3)).reshape(-1))
+def _by_input(layer: Layer, channels: int) -> Float64:
+    """Arrange a layer's weights as (groups, outputs, channels per group, places of the kernel)."""
+    matrix = layer.matrix().astype(np.float64)
+    groups, outputs, _ = matrix.shape
+    return matrix.reshape(groups, outputs, channels // groups, -1)
+
+
+def _input_ranges(layer: Layer, channels: int) -> Float64:
+    return np.asarray(np.abs(_by_input(layer, channels)).max(axis=(1, 3)).reshape(-1))
 
 
 def _factors(one: Float64, other: Float64) -> Float64:
@@ -154,41 +151,38 @@ def _factors(one: Float64, other: Float64) -> Float64:
     return np.where(alive, np.sqrt(np.where(alive, one, 1.0) / np.where(alive, other, 1.0)), 1.0)
 
 
-def _scale(net: Net, one: Layer, other: Layer, factors: Float64) -> None:
-    weights = net.constant(one.weight)
-    net.change(one.weight, (weights / one.per_output(factors, weights.ndim)).astype(np.float32))
+def _scale(one: Layer, other: Layer, factors: Float64) -> None:
+    change(one.weight, one.weights / one.per_output(factors))
     if one.bias is not None:
-        net.change(one.bias, (net.constant(one.bias) / factors).astype(np.float32))
-    weights = net.constant(other.weight)
-    matrix = other.matrix(weights).astype(np.float64)
-    groups, outputs, inputs = matrix.shape
-    per_group = len(factors) // groups
-    split = matrix.reshape(groups, outputs, per_group, inputs // per_group)
-    scaled = (split * factors.reshape(groups, 1, per_group, 1)).reshape(matrix.shape)
-    net.change(other.weight, other.weights(scaled, weights.shape).astype(np.float32))
+        change(one.bias, numbers(one.bias) / factors)
+    split = _by_input(other, len(factors))
+    other.change_matrix(split * factors.reshape(len(split), 1, -1, 1))
 
 
 def _largest(model: onnx.ModelProto, pairs: list[tuple[Layer, Layer]], windows: Float32) -> dict[str, Float64]:
-    """Largest value of each channel that leaves the first layer of each pair, behind its ReLU if there is one."""
-    net = Net(model)
+    """Measure the largest value of each channel that leaves the first layer of each pair, behind its ReLU if any.
+
+    Returns:
+        (channels,) by the layer's name.
+    """
     seen: dict[str, str] = {}
     for one, _ in pairs:
-        reader = net.sole_reader(one.result)
-        seen[one.result] = reader.output[0] if reader is not None and reader.op_type == "Relu" else one.result
+        reader = sole_reader(one.result)
+        seen[one.name] = name_of(reader.outputs[0] if reader is not None and reader.op_type == "Relu" else one.result)
     largest: dict[str, Float64] = {}
     for values in observe(model, seen.values(), windows):
-        for (one, _), name in zip(pairs, (seen[one.result] for one, _ in pairs), strict=True):
-            array = np.abs(values[name].astype(np.float64))
+        for one, _ in pairs:
+            array = np.abs(values[seen[one.name]].astype(np.float64))
             axis = array.ndim - 1 if one.operator == "MatMul" else 1
             found = array.max(axis=tuple(a for a in range(array.ndim) if a != axis))
-            largest[one.result] = np.maximum(largest.get(one.result, found), found)
+            largest[one.name] = np.maximum(largest.get(one.name, found), found)
     return largest
 
 
-def _precision(net: Net, pairs: list[tuple[Layer, Layer]]) -> float:
+def _precision(pairs: list[tuple[Layer, Layer]]) -> float:
     worst = 1.0
     for one, other in pairs:
-        uses = [_output_ranges(net, one), _input_ranges(net, other, _outputs(net, one))]
+        uses = [_output_ranges(one), _input_ranges(other, one.outputs)]
         shares = [ranges / max(float(ranges.max()), np.finfo(np.float64).tiny) for ranges in uses]
         worst = min(worst, float(np.mean(shares[0] * shares[1])))
     return worst

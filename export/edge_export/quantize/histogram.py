@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from edge_export.onnx_graph.graph import Array
+from edge_export.onnx_graph.model import Array
 
 BINS = 4096
 """At least half of them span the values seen: eight bins or more per step of an 8-bit type."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-import onnx
+import onnx_ir as ir
 
-from edge_export.onnx_graph.graph import Array, Net, attributes
+from edge_export.onnx_graph.model import Array, change, constant, name_of, numbers, sole_reader
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,24 +23,14 @@ class Layer:
     ``columns @ matrix^T`` in each group.
 
     Attributes:
-        name: of the node.
-        operator: ``Conv``, ``Gemm`` or ``MatMul``.
-        source: tensor it reads.
-        weight: its constant.
-        bias: its constant, or None.
-        result: tensor it writes, before any activation.
+        node: a ``Conv``, ``Gemm`` or ``MatMul``.
         groups: of a convolution, otherwise 1.
         outputs_first: whether the weights' first axis is the output (convolutions, Gemm with transB).
         strides, dilations, pads: of a convolution, in ONNX's order.
         auto_pad: ONNX's word for padding that follows from the sizes, or ``NOTSET``.
     """
 
-    name: str
-    operator: str
-    source: str
-    weight: str
-    bias: str | None
-    result: str
+    node: ir.Node
     groups: int = 1
     outputs_first: bool = True
     strides: tuple[int, ...] = ()
@@ -46,39 +39,82 @@ class Layer:
     auto_pad: str = "NOTSET"
 
     @property
+    def name(self) -> str:
+        """Name of the node."""
+        return name_of(self.node)
+
+    @property
+    def operator(self) -> str:
+        """Kind of the node."""
+        return self.node.op_type
+
+    @property
+    def source(self) -> ir.Value:
+        """Tensor that it reads."""
+        return _given(self.node.inputs[0])
+
+    @property
+    def weight(self) -> ir.Value:
+        """Constant that holds its weights."""
+        return _given(self.node.inputs[1])
+
+    @property
+    def bias(self) -> ir.Value | None:
+        """Constant that it adds, or None."""
+        return self.node.inputs[2] if len(self.node.inputs) > 2 else None
+
+    @property
+    def result(self) -> ir.Value:
+        """Tensor that it writes, before any activation."""
+        return self.node.outputs[0]
+
+    @property
+    def weights(self) -> Array:
+        """Numbers of its weights as the graph holds them now; not to be written into."""
+        return numbers(self.weight)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Spatial sizes of a convolution's weights, empty for a dense layer."""
+        return self.weights.shape[2:]
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return int(self.weights.shape[self.output_axis])
+
+    @property
     def output_axis(self) -> int:
         """Axis of the weights that counts outputs."""
         return 0 if self.outputs_first else 1
 
-    def matrix(self, weights: Array) -> Array:
-        """Arrange stored weights as (groups, outputs per group, inputs)."""
+    def matrix(self) -> Array:
+        """Arrange the weights as (groups, outputs per group, inputs)."""
+        weights = self.weights
         rows = weights if self.outputs_first else weights.T
         return rows.reshape(self.groups, rows.shape[0] // self.groups, -1)
 
-    def weights(self, matrix: Array, shape: tuple[int, ...]) -> Array:
-        """Undo `matrix`."""
-        if self.outputs_first:
-            return matrix.reshape(shape)
-        return np.ascontiguousarray(matrix.reshape(shape[1], shape[0]).T)
+    def change_matrix(self, matrix: Array) -> None:
+        """Give the layer other weights, arranged as `matrix` gives them."""
+        shape = self.weights.shape
+        change(self.weight, matrix.reshape(shape) if self.outputs_first else matrix.reshape(shape[::-1]).T)
 
-    def per_output(self, factors: Array, rank: int) -> Array:
-        """Shape (outputs,) to multiply weights of this rank."""
-        shape = [1] * rank
+    def per_output(self, factors: Array) -> Array:
+        """Shape (outputs,) to multiply the weights."""
+        shape = [1] * self.weights.ndim
         shape[self.output_axis] = -1
         return factors.reshape(shape)
 
-    def columns(self, x: Array, kernel: tuple[int, ...], *, fill: float = 0) -> Array:
+    def columns(self, x: Array) -> Array:
         """Arrange values as (groups, positions, inputs): what each output position multiplies.
 
         Args:
             x: (batch, channels, ...) for a convolution, (..., inputs) for a dense layer.
-            kernel: spatial sizes of a convolution's weights, empty for a dense layer.
-            fill: value of the padding.
         """
         if self.operator != "Conv":
             return x.reshape(1, -1, x.shape[-1])
-        axes = tuple(range(2, x.ndim))
-        padded = np.pad(x, ((0, 0), (0, 0), *self._margins(x.shape[2:], kernel)), constant_values=fill)
+        axes, kernel = tuple(range(2, x.ndim)), self.kernel
+        padded = np.pad(x, ((0, 0), (0, 0), *self._margins(x.shape[2:], kernel)))
         reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, self.dilations, strict=True))
         view = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=axes)
         every = tuple(slice(None, None, step) for step in self.strides)
@@ -104,59 +140,40 @@ class Layer:
         return margins
 
 
-def layers(net: Net) -> tuple[Layer, ...]:
-    """Every layer with constant float weights that only it reads, in graph order.
+def layers(graph: ir.Graph) -> tuple[Layer, ...]:
+    """Find every layer with constant float weights that only it reads, in graph order.
 
     A Gemm that scales or transposes its input, and a MatMul of more than two axes of weights, is left out.
     """
-    found = []
-    for node in net.graph.node:
-        if node.op_type not in {"Conv", "Gemm", "MatMul"} or not net.is_constant(node.input[1]):
-            continue
-        weight = node.input[1]
-        if len(net.readers(weight)) != 1 or net.constant(weight).dtype != np.float32:
-            continue
-        bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
-        if bias is not None and not net.is_constant(bias):
-            continue
-        if (layer := layer_of(node, bias, net.constant(weight).ndim)) is not None:
-            found.append(layer)
-    return tuple(found)
+    return tuple(layer for node in graph if (layer := _layer_of(node)) is not None)
 
 
-def layer_of(node: onnx.NodeProto, bias: str | None, rank: int) -> Layer | None:
-    given = attributes(node)
-    name, operator, source, weight, result = node.name, node.op_type, node.input[0], node.input[1], node.output[0]
-    if operator == "Conv":
-        spatial = rank - 2
-        return Layer(
-            name=name,
-            operator=operator,
-            source=source,
-            weight=weight,
-            bias=bias,
-            result=result,
-            groups=int(given.get("group", 1)),
-            strides=tuple(given.get("strides", [1] * spatial)),
-            dilations=tuple(given.get("dilations", [1] * spatial)),
-            pads=tuple(given.get("pads", [0] * 2 * spatial)),
-            auto_pad=given.get("auto_pad", b"NOTSET").decode(),
-        )
-    plain = given.get("alpha", 1.0) == 1.0 and given.get("beta", 1.0) == 1.0 and not given.get("transA", 0)
-    if rank != 2 or not plain:
+def _layer_of(node: ir.Node) -> Layer | None:
+    if node.op_type not in {"Conv", "Gemm", "MatMul"}:
         return None
-    outputs_first = operator == "Gemm" and bool(given.get("transB", 0))
-    return Layer(
-        name=name,
-        operator=operator,
-        source=source,
-        weight=weight,
-        bias=bias,
-        result=result,
-        outputs_first=outputs_first,
-    )
+    weights, *biases = node.inputs[1:]
+    array = constant(weights)
+    if array is None or array.dtype != np.float32 or sole_reader(_given(weights)) is None:
+        return None
+    if any(bias is not None and constant(bias) is None for bias in biases):
+        return None
+    given = node.attributes
+    if node.op_type == "Conv":
+        spatial = array.ndim - 2
+        return Layer(
+            node=node,
+            groups=given.get_int("group", 1),
+            strides=tuple(given.get_ints("strides", [1] * spatial)),
+            dilations=tuple(given.get_ints("dilations", [1] * spatial)),
+            pads=tuple(given.get_ints("pads", [0] * 2 * spatial)),
+            auto_pad=given.get_string("auto_pad", "NOTSET"),
+        )
+    plain = given.get_float("alpha", 1.0) == given.get_float("beta", 1.0) == 1.0 and not given.get_int("transA", 0)
+    if array.ndim != 2 or not plain:
+        return None
+    return Layer(node=node, outputs_first=bool(given.get_int("transB", 0)))
 
 
-def kernel_of(net: Net, layer: Layer) -> tuple[int, ...]:
-    """Spatial sizes of a convolution's weights, empty for a dense layer."""
-    return tuple(net.constant(layer.weight).shape[2:]) if layer.operator == "Conv" else ()
+def _given(found: _T | None) -> _T:
+    assert found is not None  # `layers` leaves out nodes that lack it
+    return found

@@ -1,4 +1,4 @@
-"""Which layers stay in float: the fewest that keep the accuracy.
+"""Mixed precision: the fewest layers in float that keep the accuracy.
 
 A few layers usually do most of the damage. Each is quantised alone to see what it costs; then the worst are put back
 into float one by one until the promise holds, and those that turn out not to be needed are quantised again.
@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.model import change, from_proto, to_proto
+from edge_export.onnx_graph.run import answers
 from edge_export.quantize.checks import check_windows
 from edge_export.quantize.layers import layers
 from edge_export.quantize.ranges import Ranges
@@ -28,7 +29,7 @@ Evaluate = Callable[[onnx.ModelProto], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What one layer costs.
+    """Cost of one layer in integers.
 
     Attributes:
         layer: name of its node.
@@ -190,7 +191,7 @@ def fit_mixed(
     )
 
 
-def round_to_halves(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
+def round_to_halves(model: onnx.ModelProto, kept: Collection[str] | None = None) -> onnx.ModelProto:
     """Round the weights of layers that stay in float to half precision, in which a file can store them.
 
     They are still float32 numbers and compute as such; only the file has half the bytes
@@ -198,17 +199,17 @@ def round_to_halves(model: onnx.ModelProto, kept: Collection[str]) -> onnx.Model
 
     Args:
         model: as for `edge_export.quantize.write.write`.
-        kept: names of the layers.
+        kept: names of the layers; None takes all.
 
     Returns:
         A new model. Weights beyond the range of half precision are left as they are.
     """
-    net = Net(model)
-    for layer in layers(net):
-        weights = net.constant(layer.weight)
-        if layer.name in kept and np.abs(weights).max(initial=0) <= np.finfo(np.float16).max:
-            net.change(layer.weight, weights.astype(np.float16).astype(np.float32))
-    return net.model
+    copy = from_proto(model)
+    for layer in layers(copy.graph):
+        wanted = kept is None or layer.name in kept
+        if wanted and np.abs(layer.weights).max(initial=0) <= np.finfo(np.float16).max:
+            change(layer.weight, layer.weights.astype(np.float16))
+    return to_proto(copy)
 
 
 def _reason(found: Sensitivity, least: float, integer_score: float, *, all_float: bool) -> str:
@@ -226,7 +227,7 @@ def sqnr_db(expected: Float32, given: Float32) -> float:
 
 
 def _names(model: onnx.ModelProto, scheme: Scheme) -> list[str]:
-    return [layer.name for layer in layers(Net(model)) if layer.name not in scheme.exclude]
+    return [layer.name for layer in layers(from_proto(model).graph) if layer.name not in scheme.exclude]
 
 
 def _only(model: onnx.ModelProto, scheme: Scheme, name: str) -> Scheme:

@@ -26,12 +26,13 @@ from types import MappingProxyType
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: TID251 - this is the export toolchain
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Array, Net
+from edge_export.onnx_graph.model import Array, from_proto, name_of
 from edge_export.quantize.checks import check_windows
 from edge_export.quantize.layers import layers
 from edge_export.quantize.ranges import affine, calibrate
@@ -47,7 +48,7 @@ _SAME_STEP = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedLayer:
-    """What one layer learned.
+    """Weights, steps and input range that one layer learned.
 
     Attributes:
         name: of the module.
@@ -156,21 +157,20 @@ def write_learned(model: onnx.ModelProto, learned: Learned, windows: Float32, sc
         ConfigError: a layer's weights are not in the model.
     """
     prepared = prepare(model)
-    net = Net(prepared)
     ranges = dict(calibrate(prepared, windows, scheme.calibration, percentile=scheme.percentile))
-    waiting = list(layers(net))
+    waiting = list(layers(from_proto(prepared).graph))
     steps = {}
     for layer in learned.layers:
         rows = layer.weights.reshape(len(layer.weights), -1)
         for match in waiting:
-            given = match.matrix(net.constant(match.weight))
+            given = match.matrix()
             if given.shape[0] * given.shape[1] == len(rows) and np.array_equal(given.reshape(len(rows), -1), rows):
                 break
         else:
             raise ConfigError(f"the model holds no layer with the weights of {layer.name!r}; export what harvest gave")
         waiting.remove(match)
-        steps[match.weight] = layer.steps
-        for name in _upstream(net, match.source):
+        steps[name_of(match.weight)] = layer.steps
+        for name in _upstream(match.source):
             if name in ranges:
                 ranges[name] = (layer.low, layer.high)
     return write(prepared, MappingProxyType(ranges), scheme, steps=MappingProxyType(steps))
@@ -265,9 +265,9 @@ def _inputs(network: nn.Module, found: dict[str, nn.Module], windows: Float32) -
     return {name: steps[same[name]] for name in low}
 
 
-def _upstream(net: Net, name: str) -> Iterator[str]:
+def _upstream(value: ir.Value | None) -> Iterator[str]:
     """List a tensor, and those before it that take the same step."""
-    yield name
-    while (node := net.producers.get(name)) is not None and node.op_type in _SAME_STEP:
-        name = node.input[0]
-        yield name
+    while value is not None:
+        yield name_of(value)
+        node = value.producer()
+        value = node.inputs[0] if node is not None and node.op_type in _SAME_STEP else None

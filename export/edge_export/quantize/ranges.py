@@ -13,9 +13,11 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_ir as ir
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, observe
+from edge_export.onnx_graph.model import from_proto, name_of
+from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_model, check_windows
 from edge_export.quantize.histogram import Histogram
 from edge_export.quantize.scheme import Method
@@ -64,17 +66,11 @@ def collect(model: onnx.ModelProto, windows: Float32) -> Mapping[str, Histogram]
 
 def activations(model: onnx.ModelProto) -> tuple[str, ...]:
     """Float tensors that a quantised operator reads or writes, without constants, in graph order."""
-    net = Net(model)
-    infos = net.infos()
-    names: dict[str, None] = {}
-    chosen = quantised(net)
-    for node in net.graph.node:
-        if node.name in chosen:
-            for name in (*node.input, *node.output):
-                info = infos.get(name)
-                if info and not net.is_constant(name) and info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-                    names[name] = None
-    return tuple(names)
+    graph = from_proto(onnx.shape_inference.infer_shapes(model)).graph
+    chosen = quantised(graph)
+    values = [value for node in graph if node.name in chosen for value in (*node.inputs, *node.outputs) if value]
+    floats = [value for value in values if value.dtype == ir.DataType.FLOAT and not value.is_initializer()]
+    return tuple(dict.fromkeys(map(name_of, floats)))
 
 
 def choose(

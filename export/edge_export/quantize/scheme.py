@@ -1,4 +1,4 @@
-"""How numbers become integers, as one value."""
+"""Quantisation scheme: types, steps and form of integers, as one value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Method = Literal["minmax", "percentile", "entropy", "mse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """How numbers are stored as integers.
+    """Quantisation scheme: types, steps and form of integers.
 
     Attributes:
         activations: ``uint8`` is the type the fast x86 kernels take, ``int8`` the one of Arm and TensorFlow Lite. Both

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import onnx
+import onnx_ir as ir
 
-from edge_export.onnx_graph.graph import Net
+from edge_export.onnx_graph.model import name_of
 from edge_export.quantize.scheme import OPERATORS
 
 BETWEEN = ("HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Sigmoid")
@@ -18,7 +18,7 @@ _LAYERS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN"})
 _SETTLES = frozenset({"Cast", "Identity", "Shape", "DequantizeLinear", "QuantizeLinear"})
 
 
-def quantised(net: Net, exclude: Collection[str] = ()) -> frozenset[str]:
+def quantised(graph: ir.Graph, exclude: Collection[str] = ()) -> frozenset[str]:
     """Names of the nodes that are quantised.
 
     1. Nodes of `OPERATORS` are.
@@ -27,46 +27,46 @@ def quantised(net: Net, exclude: Collection[str] = ()) -> frozenset[str]:
     3. Nodes to exclude are not, and with them go those of rule 2 that have them as neighbours.
 
     Args:
-        net: a prepared model (`edge_export.quantize.write.prepare`).
+        graph: of a prepared model (`edge_export.quantize.write.prepare`).
         exclude: names of nodes that stay in float.
     """
-    chosen = {node.name: node for node in net.graph.node if node.op_type in (*OPERATORS, *BETWEEN)}
+    chosen = {name_of(node): node for node in graph if node.op_type in (*OPERATORS, *BETWEEN)}
     for name in exclude:  # rule 3
         chosen.pop(name, None)
     while True:
-        gone = [name for name, node in chosen.items() if node.op_type in BETWEEN and not _enclosed(net, node, chosen)]
+        gone = [name for name, node in chosen.items() if node.op_type in BETWEEN and not _enclosed(node, chosen)]
         if not gone:
             return frozenset(chosen)
         for name in gone:
             del chosen[name]
 
 
-def _enclosed(net: Net, node: onnx.NodeProto, chosen: Mapping[str, onnx.NodeProto]) -> bool:
+def _enclosed(node: ir.Node, chosen: Mapping[str, ir.Node]) -> bool:
     """Rule 2."""
-    operands = list(node.input) if node.op_type == "Mul" else [node.input[0]]
-    if len(set(operands)) < len(operands) or not all(_computed(net, name, chosen) for name in operands):
+    operands, result = node.inputs if node.op_type == "Mul" else node.inputs[:1], node.outputs[0]
+    if len(set(operands)) < len(operands) or not all(_computed(value, chosen) for value in operands):
         return False
-    return any(reader.name in chosen for reader in net.readers(node.output[0])) and node.output[0] not in net.outputs
+    return any(name_of(reader) in chosen for reader in result.consumers()) and not result.is_graph_output()
 
 
-def _computed(net: Net, name: str, chosen: Mapping[str, onnx.NodeProto]) -> bool:
-    """Whether a quantised node computes a tensor, maybe behind others that move its numbers."""
-    producer = net.producers.get(name)
-    while producer is not None and producer.name in chosen and producer.op_type in _MOVES:
-        producer = net.producers.get(producer.input[0])
-    return producer is not None and producer.name in chosen
+def _computed(value: ir.Value | None, chosen: Mapping[str, ir.Node]) -> bool:
+    """Say whether a quantised node computes a tensor, maybe behind others that move its numbers."""
+    producer = value.producer() if value is not None else None
+    if producer is None or name_of(producer) not in chosen:
+        return False
+    return producer.op_type not in _MOVES or _computed(producer.inputs[0], chosen)
 
 
-def left_in_float(net: Net, exclude: Collection[str] = ()) -> Mapping[str, str]:
+def left_in_float(graph: ir.Graph, exclude: Collection[str] = ()) -> Mapping[str, str]:
     """Reasons by operator of nodes that stay in float; what is excluded by name has its own.
 
     Args:
-        net: a prepared model.
+        graph: of a prepared model.
         exclude: names of nodes that stay in float.
     """
-    chosen = quantised(net, exclude)
+    chosen = quantised(graph, exclude)
     reasons: dict[str, str] = {}
-    for node in net.graph.node:
+    for node in graph:
         kind = node.op_type
         if node.name in chosen or node.name in exclude or kind in _SETTLES or kind in reasons:
             continue

@@ -8,14 +8,17 @@ Source: Xiao et al. 2022, "SmoothQuant" (arXiv:2211.10438), eq. 4, folded into t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_ir as ir
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, attributes, observe
+from edge_export.onnx_graph.model import change, constant, from_proto, name_of, numbers, sole_reader, to_proto
+from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_windows
 from edge_export.quantize.layers import Layer, layers
 from edge_runtime.errors import ConfigError
@@ -50,37 +53,57 @@ def smooth(model: onnx.ModelProto, windows: Float32, *, alpha: float = 0.5) -> S
     if not 0 <= alpha <= 1:
         raise ConfigError(f"alpha must lie within 0 and 1, not at {alpha}")
     check_windows(windows)
-    net = Net(model)
-    by_name = {layer.name: layer for layer in layers(net) if layer.operator != "Conv"}
-    found: list[tuple[onnx.NodeProto, list[Layer]]] = []
-    for node in net.graph.node:
-        if node.op_type != "LayerNormalization" or attributes(node).get("axis", -1) != -1:
-            continue
-        readers = net.readers(node.output[0])
-        own = [name for name in node.input[1:3] if name]
-        alone = all(net.is_constant(name) and len(net.readers(name)) == 1 for name in own)
-        products = [by_name[r.name] for r in readers if r.name in by_name and r.input[0] == node.output[0]]
-        if alone and readers and len(products) == len(readers) and node.output[0] not in net.outputs:
-            found.append((node, products))
+    copy = from_proto(model)
+    found = _smoothable(copy.graph)
+    loudest = _loudest(model, [name_of(node.outputs[0]) for node, _ in found], windows) if found else {}
+    for node, products in found:
+        factors = _factors(loudest[name_of(node.outputs[0])], products, alpha)
+        for value in filter(None, node.inputs[1:3]):
+            change(value, numbers(value) / factors)
+        for product in products:
+            product.change_matrix(product.matrix() * factors)
+    return Smoothed(
+        model=to_proto(copy) if found else model,
+        normalisations=tuple((name_of(node), tuple(product.name for product in products)) for node, products in found),
+    )
+
+
+def _smoothable(graph: ir.Graph) -> list[tuple[ir.Node, list[Layer]]]:
+    """Find normalisations over the last axis that only products read, with their products."""
+    by_node = {layer.node: layer for layer in layers(graph) if layer.operator != "Conv"}
+    usual = [node for node in graph if node.op_type == "LayerNormalization" and _can_scale(node)]
+    found = [(node, _products(node.outputs[0], by_node)) for node in usual]
+    return [(node, products) for node, products in found if products]
+
+
+def _can_scale(node: ir.Node) -> bool:
+    """Say whether a normalisation is over the last axis, by constants that nothing else reads."""
+    own = [value for value in node.inputs[1:3] if value is not None]
+    alone = all(constant(value) is not None and sole_reader(value) is not None for value in own)
+    return alone and node.attributes.get_int("axis", -1) == -1
+
+
+def _products(value: ir.Value, by_node: Mapping[ir.Node, Layer]) -> list[Layer]:
+    """List the products that read a value; none where anything else reads it, too."""
+    readers = [use.node for use in value.uses()]
+    products = [by_node[reader] for reader in readers if reader in by_node and reader.inputs[0] is value]
+    return products if len(products) == len(readers) and not value.is_graph_output() else []
+
+
+def _loudest(model: onnx.ModelProto, names: Iterable[str], windows: Float32) -> Mapping[str, Float64]:
+    """Measure the largest value of each channel of some tensors, (channels,) by name."""
     loudest: dict[str, Float64] = {}
-    for values in observe(model, [node.output[0] for node, _ in found], windows) if found else ():
+    for values in observe(model, names, windows):
         for name, array in values.items():
             peak = np.abs(array.astype(np.float64)).reshape(-1, array.shape[-1]).max(axis=0)
             loudest[name] = np.maximum(loudest.get(name, peak), peak)
-    for node, products in found:
-        reach = np.max([np.abs(product.matrix(net.constant(product.weight))[0]).max(axis=0) for product in products], 0)
-        activation = loudest[node.output[0]]
-        alive = (activation > 0) & (reach > 0)
-        factors = np.ones(len(reach))
-        factors[alive] = activation[alive] ** alpha / reach[alive].astype(np.float64) ** (1 - alpha)
-        for name in node.input[1:3]:
-            if name:
-                net.change(name, (net.constant(name) / factors).astype(np.float32))
-        for product in products:
-            weights = net.constant(product.weight)
-            shape = (1, -1) if product.outputs_first else (-1, 1)
-            net.change(product.weight, (weights * factors.reshape(shape)).astype(np.float32))
-    return Smoothed(
-        model=net.model,
-        normalisations=tuple((node.name, tuple(product.name for product in products)) for node, products in found),
-    )
+    return loudest
+
+
+def _factors(activation: Float64, products: Iterable[Layer], alpha: float) -> Float64:
+    """Divide the difficulty of each channel between what a normalisation writes and the weights behind it (eq. 4)."""
+    reach = np.max([np.abs(product.matrix()[0]).max(axis=0) for product in products], 0)
+    alive = (activation > 0) & (reach > 0)
+    factors = np.ones(len(reach))
+    factors[alive] = activation[alive] ** alpha / reach[alive].astype(np.float64) ** (1 - alpha)
+    return factors

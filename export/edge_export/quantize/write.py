@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnxruntime import quantization as ort_quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Array, Net, session, shape_of
+from edge_export.onnx_graph.model import Array, constant, from_proto, name_of, only_input, sizes_of, sole_reader
 from edge_export.onnx_graph.normalise import normalise
+from edge_export.onnx_graph.run import session
 from edge_export.quantize.layers import layers
 from edge_export.quantize.ranges import Ranges, affine, calibrate
 from edge_export.quantize.scheme import OPERATORS, Scheme
@@ -100,14 +102,15 @@ def write(
     Raises:
         ConfigError: a node to exclude that is not there, or onnxruntime does not load what was written.
     """
-    net = Net(model)
-    names = {node.name for node in net.graph.node}
+    parsed = from_proto(model)
+    graph, source = parsed.graph, only_input(parsed)
+    names = {name_of(node) for node in graph}
     if missing := [name for name in scheme.exclude if name not in names]:
         raise ConfigError(f"cannot keep node {missing[0]!r} in float: the prepared model has no such node")
     signed = scheme.activations == "int8"
     extra: dict[str, Any] = {"WeightSymmetric": True, "ActivationSymmetric": scheme.symmetric}
-    extra["TensorQuantOverrides"] = {**_activations(net, ranges), **_weights(net, scheme, steps or {})}
-    if not _limits_clip(net, ranges):
+    extra["TensorQuantOverrides"] = {**_activations(graph, ranges), **_weights(graph, scheme, steps or {})}
+    if not _limits_clip(graph, ranges):
         extra["QDQKeepRemovableActivations"] = True
     with tempfile.TemporaryDirectory() as folder, _without_advice():
         given, written = (Path(folder) / f"{name}.onnx" for name in ("given", "int8"))
@@ -115,12 +118,12 @@ def write(
         ort_quantization.quantize_static(
             str(given),
             str(written),
-            _OneWindow(net),
+            _OneWindow(source),
             quant_format=ort_quantization.QuantFormat.QDQ
             if scheme.form == "qdq"
             else ort_quantization.QuantFormat.QOperator,
             op_types_to_quantize=[*OPERATORS, *BETWEEN],
-            nodes_to_exclude=sorted(names - quantised(net, scheme.exclude)),
+            nodes_to_exclude=sorted(names - quantised(graph, scheme.exclude)),
             per_channel=scheme.per_channel,
             reduce_range=scheme.weight_bits == 7,
             activation_type=ort_quantization.QuantType.QInt8 if signed else ort_quantization.QuantType.QUInt8,
@@ -136,59 +139,61 @@ def write(
 class _OneWindow(ort_quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime ships no types
     """The least that onnxruntime's writer calibrates on; every range it finds is overridden."""
 
-    def __init__(self, net: Net) -> None:
-        source = net.source
-        shape = [size or 1 for size in shape_of(source)]
-        self._windows = iter([{source.name: np.zeros(shape, np.float32)}])
+    def __init__(self, source: ir.Value) -> None:
+        shape = [size or 1 for size in sizes_of(source)]
+        self._windows = iter([{name_of(source): np.zeros(shape, np.float32)}])
 
     def get_next(self) -> dict[str, Float32] | None:
         return next(self._windows, None)
 
 
-def _activations(net: Net, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
+def _activations(graph: ir.Graph, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
     """Ranges as overrides. What only a Relu or Clip reads needs no more than what passes it."""
     overrides = {}
+    values = ir.convenience.create_value_mapping(graph)
     for name, (low, high) in ranges.items():
-        if name not in net.producers and name != net.source.name:
+        if name not in values or values[name].is_initializer():
             continue
-        reader = net.sole_reader(name)
-        if reader is not None and reader.op_type in {"Relu", "Clip"} and reader.output[0] in ranges:
-            low, high = ranges[reader.output[0]]  # noqa: PLW2901 - the range that is written
+        reader = sole_reader(values[name])
+        if reader is not None and reader.op_type in {"Relu", "Clip"}:
+            low, high = ranges.get(name_of(reader.outputs[0]), (low, high))  # noqa: PLW2901 - the range that is written
         overrides[name] = [{"rmin": np.array(low, np.float32), "rmax": np.array(high, np.float32)}]
     return overrides
 
 
-def _weights(net: Net, scheme: Scheme, steps: WeightSteps) -> dict[str, list[dict[str, Any]]]:
+def _weights(graph: ir.Graph, scheme: Scheme, steps: WeightSteps) -> dict[str, list[dict[str, Any]]]:
     """Turn steps into the ranges that give them."""
     overrides = {}
-    for layer in layers(net):
-        if layer.weight not in steps or layer.name in scheme.exclude:
+    for layer in layers(graph):
+        weight = name_of(layer.weight)
+        if weight not in steps or layer.name in scheme.exclude:
             continue
-        step = np.atleast_1d(steps[layer.weight])
+        step = np.atleast_1d(steps[weight])
         if not scheme.per_channel and step.size > 1:
             raise ConfigError(f"layer {layer.name!r} has a weight step per output, and the scheme asks for one for all")
         ends: list[dict[str, Any]] = [
             {"rmin": np.float32(-scheme.weight_max * s), "rmax": np.float32(scheme.weight_max * s)} for s in step
         ]
         if scheme.per_channel:
-            outputs = net.constant(layer.weight).shape[layer.output_axis]
-            ends = [{"axis": layer.output_axis, **end} for end in (ends * outputs if step.size == 1 else ends)]
-        overrides[layer.weight] = ends
+            every = ends * layer.outputs if step.size == 1 else ends
+            ends = [{"axis": layer.output_axis, **end} for end in every]
+        overrides[weight] = ends
     return overrides
 
 
-def _limits_clip(net: Net, ranges: Ranges) -> bool:
-    """Whether the integers' limits do what every Relu and Clip does, within half a step."""
-    for node in net.graph.node:
-        if node.op_type not in {"Relu", "Clip"} or node.output[0] not in ranges:
+def _limits_clip(graph: ir.Graph, ranges: Ranges) -> bool:
+    """Say whether the integers' limits do what every Relu and Clip does, within half a step."""
+    for node in graph:
+        result = name_of(node.outputs[0])
+        if node.op_type not in {"Relu", "Clip"} or result not in ranges:
             continue
-        low, high = ranges[node.output[0]]
+        low, high = ranges[result]
         bounds = [-np.inf, np.inf]
         if node.op_type == "Relu":
             bounds[0] = 0.0
-        for place, name in enumerate(node.input[1:3]):
-            if name and net.is_constant(name):
-                bounds[place] = float(net.constant(name))
+        for place, value in enumerate(node.inputs[1:3]):
+            if (bound := constant(value)) is not None:
+                bounds[place] = float(bound)
         slack = affine(low, high)[0] / 2
         if low < bounds[0] - slack or high > bounds[1] + slack:
             return False

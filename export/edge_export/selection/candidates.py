@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import onnx
+import onnx_ir as ir
 
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.model import from_proto, name_of
 from edge_export.onnx_graph.out_of_distribution import OodDetector
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
@@ -17,6 +18,7 @@ from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
 from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_temperature
+from edge_export.onnx_graph.run import answers
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.layers import layers
@@ -126,8 +128,8 @@ def quantize_student(
         signed = learned["int8"]
     else:
         signed = write(prepared, ranges[best], replace(used, activations="int8"))
-    net = Net(prepared)
-    whole_float = {layer.name for layer in layers(net)} <= {one.layer for one in kept}
+    graph = from_proto(prepared).graph
+    whole_float = {layer.name for layer in layers(graph)} <= {one.layer for one in kept}
     return QuantizedStudent(
         graphs={} if whole_float else {"uint8": canonicalise(unsigned[best]), "int8": canonicalise(signed)},
         ranges=best,
@@ -136,8 +138,8 @@ def quantize_student(
         score=merits[best][0],
         kept=kept,
         layers=sensitivities(prepared, ranges[calibrated], scheme, seen),
-        sizes={layer.name: int(net.constant(layer.weight).size) for layer in layers(net)},
-        in_float=left_in_float(net, [one.layer for one in kept]),
+        sizes={layer.name: layer.weights.size for layer in layers(graph)},
+        in_float=left_in_float(graph, [one.layer for one in kept]),
     )
 
 
@@ -206,11 +208,11 @@ def _float_front(
         reached: by the model with nothing left in float.
         wanted: what is good enough, and ends the search.
     """
-    net = Net(prepared)
+    graph = from_proto(prepared).graph
     best = reached
     front: tuple[str, ...] = ()
-    for layer in layers(net)[1 : 1 + FRONT_LAYERS]:
-        names = tuple(sorted(_before(net, layer.source)))
+    for layer in layers(graph)[1 : 1 + FRONT_LAYERS]:
+        names = tuple(sorted(_before(layer.source)))
         score = evaluate(write(prepared, ranges, replace(scheme, exclude=names)))
         if score > best:
             best, front = score, names
@@ -219,16 +221,17 @@ def _float_front(
     return front
 
 
-def _before(net: Net, tensor: str) -> set[str]:
+def _before(tensor: ir.Value) -> set[str]:
     """Name all quantised nodes that a tensor follows from."""
-    names: set[str] = set()
-    waiting = [tensor]
+    found: set[ir.Node] = set()
+    waiting: list[ir.Value | None] = [tensor]
     while waiting:
-        node = net.producers.get(waiting.pop())
-        if node is not None and node.name not in names:
-            names.add(node.name)
-            waiting += node.input
-    return {node.name for node in net.graph.node if node.name in names and node.op_type in OPERATORS}
+        value = waiting.pop()
+        node = value.producer() if value is not None else None
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += node.inputs
+    return {name_of(node) for node in found if node.op_type in OPERATORS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

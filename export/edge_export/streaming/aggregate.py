@@ -16,7 +16,7 @@ _AXES_ARE_INPUTS = 18
 
 
 def frames_reduced_first(plan: Plan) -> onnx.ModelProto | None:
-    """The windowed network with such reductions split, or None where there are none.
+    """Split such reductions of the windowed network; None where there are none.
 
     Args:
         plan: of the network as it was given.

@@ -78,7 +78,7 @@ class GraphWriter:
         return name
 
     def write(self) -> onnx.ModelProto:
-        """The stateful graph."""
+        """Build the stateful graph."""
         graph, plan = self.graph, self.plan
         source = plan.frames[graph.source]
         self._supply(graph.source, [(source.end - plan.hop, source.end, HOP)])
@@ -96,7 +96,7 @@ class GraphWriter:
         return self._model()
 
     def made(self, name: str) -> tuple[str, ...]:
-        """Tensors that hold what an update computes anew of a tensor of the windowed network; none if it is not read.
+        """Tensors that hold what an update computes of a tensor of the windowed network; none if it is not read.
 
         To be asked after `write`.
         """
@@ -187,7 +187,7 @@ class GraphWriter:
         producer.output[0] = state.output
 
     def _nothing(self, name: str) -> int:
-        """How a tensor holds the number zero: its zero point, if it holds integers."""
+        """Return a tensor's number for zero: its zero point, if it holds integers."""
         while name in self.graph.producers:
             node = self.graph.producers[name]
             if node.op_type == "QuantizeLinear":
@@ -197,13 +197,13 @@ class GraphWriter:
         return 0
 
     def _whole(self, position: int, name: str) -> str:
-        """The whole of an input: all its frames, or the tensor itself."""
+        """Return the whole of an input: all its frames, or the tensor itself."""
         if name in self.plan.frames:
             return self._read(name, self.plan.frames_read(position, name))
         return self._names[name] if name in self._names else self._fixed(name)
 
     def _fixed(self, name: str) -> str:
-        """A tensor that no window changes, with the nodes that make it."""
+        """Copy a tensor that no window changes, with the nodes that make it."""
         if not name or name in self._names:
             return self._names.get(name, "")
         if name in self.graph.initializers:
@@ -222,7 +222,7 @@ class GraphWriter:
         return self._names[name]
 
     def _shape(self, name: str) -> str:
-        """What Shape answers in the windowed network, for the batch that the update has."""
+        """Compute what Shape answers in the windowed network, for the batch that the update has."""
         if name in self.graph.values:
             return self.constant(f"w_{name}", self.graph.values[name])
         sizes, open_ = self.graph.first_rows[name], self.graph.open_sizes(name)
@@ -232,7 +232,7 @@ class GraphWriter:
         return parts[0] if len(parts) == 1 else self.node("Concat", parts, axis=0)[0]
 
     def _read(self, name: str, wanted: Interval) -> str:
-        """The tensor that holds these frames."""
+        """Return the tensor that holds these frames."""
         key = (name, *wanted)
         if key not in self._reads:
             axis, (start, stop) = self.plan.frames[name].axis, wanted

@@ -1,4 +1,4 @@
-"""How tensors move along their time axis from one window to the next, and which of their frames an update needs.
+"""Frames of tensors along time: their move from one window to the next, and those that an update needs.
 
 A tensor with a time axis is a row of frames, numbered as the windowed network numbers them: frame 0 is the first of
 the window. Between two windows ``hop`` samples apart, a tensor whose frames stand ``stride`` samples apart moves by
@@ -39,17 +39,17 @@ class Frames:
     end: int
 
     def moved(self, *, axis: int, batch: int) -> Frames:
-        """The same frames of a tensor with other axes."""
+        """Return the same frames of a tensor with other axes."""
         return replace(self, axis=axis, batch=batch)
 
     def fixed(self) -> Frames:
-        """The same tensor with every frame new in every window."""
+        """Return the same tensor with every frame new in every window."""
         return replace(self, begin=self.length, end=self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What one output frame reads: input frames from ``j * stride - before`` on, ``size`` of them.
+    """Receptive field of one output frame: input frames from ``j * stride - before`` on, ``size`` of them.
 
     Attributes:
         stride: input frames from one output frame to the next.
@@ -66,7 +66,7 @@ class Reach:
         return run[0] * self.stride - self.before, (run[1] - 1) * self.stride - self.before + self.size
 
     def after(self, frames: Frames, length: int) -> Frames:
-        """The time axis of the result, with `length` frames."""
+        """Return the time axis of the result, with `length` frames."""
         begin = ALWAYS if frames.begin == ALWAYS else -(-(frames.begin + self.before) // self.stride)
         end = (frames.end - self.size + self.before) // self.stride + 1
         result = replace(

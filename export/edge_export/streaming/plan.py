@@ -1,4 +1,4 @@
-"""What an update computes, what it keeps, and what it costs: the analysis behind a conversion.
+"""Plan of an update: frames that it computes and keeps, and its costs; the analysis behind a conversion.
 
 Forwards, every tensor gets its time axis, as far as it has one (`Frames`). Backwards, every tensor learns which frames
 are read in an update (`Demand`), and from that which are computed and which are kept (`Supply`).
@@ -28,7 +28,7 @@ _RULES: dict[str, Rule] = {**rules_pointwise.RULES, **rules_layout.RULES, **rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCost:
-    """What one node costs.
+    """Cost of one node.
 
     Attributes:
         node: operator and name.
@@ -145,14 +145,21 @@ def _forwards(plan: Plan) -> None:
             continue
         if stream and node.op_type in recurrent.OPERATORS:  # rule 2
             _add_cell(plan, position, node, timed)
-            continue
-        changing = [name for name in inputs_of(node) if name not in plan.frames and name not in graph.static]
-        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        step = rule(graph, node, timed) if rule and not changing else None
-        if step is None:  # rule 4
-            plan.reasons[position] = _why_whole(node, timed, changing)
-        else:  # rule 3
+        elif (step := _frame_by_frame(plan, node, timed)) is not None:  # rule 3
             _add_step(plan, position, node, step)
+        else:  # rule 4
+            plan.reasons[position] = _why_whole(node, timed, _changing(plan, node))
+
+
+def _frame_by_frame(plan: Plan, node: onnx.NodeProto, timed: dict[int, Frames]) -> Step | None:
+    """Return how a node goes frame by frame, None if it does not."""
+    rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    return rule(plan.graph, node, timed) if rule and not _changing(plan, node) else None
+
+
+def _changing(plan: Plan, node: onnx.NodeProto) -> list[str]:
+    """List inputs without a time axis that a window changes all the same."""
+    return [name for name in inputs_of(node) if name not in plan.frames and name not in plan.graph.static]
 
 
 def _add_cell(plan: Plan, position: int, node: onnx.NodeProto, timed: dict[int, Frames]) -> None:
@@ -190,7 +197,7 @@ def _add_step(plan: Plan, position: int, node: onnx.NodeProto, step: Step) -> No
 
 
 def _joint(step: Step, results: list[Frames]) -> Frames:
-    """The time axis of a result of several inputs: frames that each gives; all are new where the strides differ."""
+    """Join the time axes of several inputs: frames that each gives; all are new where the strides differ."""
     joint = replace(
         results[0],
         axis=step.axis,
@@ -256,7 +263,7 @@ def _ask_step(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str
 
 
 def _with_input(plan: Plan, step: Step, sources: list[str], run: Interval) -> Interval:
-    """The run, longer by frames that see a sample where it lies in padding altogether."""
+    """Lengthen a run by frames that see a sample where it lies in padding altogether."""
     while True:
         seen = [plan.clipped(name, step.reach.read_by(run)) for name in sources]
         if all(start < stop for start, stop in seen):
@@ -284,7 +291,7 @@ def _ask_cell(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str
 
 
 def _delay(plan: Plan) -> int:
-    """Samples by which the stream must be ahead, so that every frame that is read exists."""
+    """Count the samples by which the stream must be ahead, so that every frame that is read exists."""
     lags, strides = [0], [1]
     nodes = plan.graph.model.graph.node
     readers = [(-1, info.name) for info in plan.graph.model.graph.output]

@@ -38,7 +38,7 @@ class Cell:
 
 
 def cell(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Cell:
-    """The states of a layer.
+    """List the states of a layer.
 
     Raises:
         ConfigError: the layer cannot run along a stream.

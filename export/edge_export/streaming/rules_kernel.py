@@ -35,7 +35,7 @@ class Kernel:
     ends: tuple[int, ...]
 
     def reach(self, place: int) -> Reach:
-        """What an output reads along one spatial axis."""
+        """Return what an output reads along one spatial axis."""
         size = (self.sizes[place] - 1) * self.dilations[place] + 1
         return Reach(stride=self.strides[place], size=size, before=self.begins[place])
 
@@ -87,7 +87,7 @@ def _kernel(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames
 
 
 def _planar(writer: Writer, node: onnx.NodeProto, inputs: list[str], pads: list[int]) -> list[str]:
-    """A 1-D convolution as a 2-D one over a single row.
+    """Write a 1-D convolution as a 2-D one over a single row.
 
     onnxruntime computes 1-D convolutions as a matrix product whose columns are the frames, sixteen or more at a time
     however few there are; 2-D ones block by channels. 64 to 64 channels, 5 taps, 3 frames: 8.2 against 3.0

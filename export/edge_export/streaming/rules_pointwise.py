@@ -1,4 +1,4 @@
-"""Operators that treat every frame alike and by itself: elementwise, normalisation, products over other axes."""
+"""Operators that treat every frame alike and alone: elementwise, normalisation, products over other axes."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class StreamingRunner:
 
 
 def session(model: onnx.ModelProto, *, threads: int = 1) -> Any:
-    """An onnxruntime session on the CPU, without spinning threads."""
+    """Open an onnxruntime session on the CPU, without spinning threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -118,7 +118,7 @@ def session(model: onnx.ModelProto, *, threads: int = 1) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """How far two networks differ along a stream.
+    """Differences between two networks along a stream.
 
     Attributes:
         max_abs_diff: largest difference of an output.

@@ -55,7 +55,7 @@ Build = Callable[[Writer, onnx.NodeProto, list[str], Run], list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """How an operator goes frame by frame.
+    """An operator that goes frame by frame.
 
     Attributes:
         reach: what an output frame reads of every input that has time.
@@ -78,7 +78,7 @@ sees the whole window."""
 
 
 def copied(writer: Writer, node: onnx.NodeProto, inputs: list[str], _: Run) -> list[str]:
-    """The node as it is, on fewer frames."""
+    """Repeat the node as it is, on fewer frames."""
     return writer.copy(node, inputs)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
+from edge_export.onnx_graph.run import observe
 from edge_runtime.errors import ConfigError
 
 Array = npt.NDArray[Any]
@@ -49,12 +49,8 @@ class WindowGraph:
         graph = self.model.graph
         _name_states(graph)
         self.source, (self.batch, self.channels, self.samples) = _window_of(graph)
-        self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-        if self.opset < _OLDEST:
-            raise ConfigError(f"operator set {self.opset} is too old; convert the model to {_OLDEST} or later")
-        for node in graph.node:
-            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-                raise ConfigError(f"{label(node)} holds a graph of its own; export the network without control flow")
+        self.opset = _opset_of(model)
+        _refuse_control_flow(graph)
         self.producers = {name: node for node in graph.node for name in node.output if name}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.values: dict[str, Array] = {name: numpy_helper.to_array(t) for name, t in self.initializers.items()}
@@ -63,45 +59,45 @@ class WindowGraph:
         seen = self._tensors(self.rows)
         # With a batch that is fixed nothing can depend on it, and a second run would not load.
         other = seen if self.batch else self._tensors(self.rows + 1)
-        arrays = seen | self.values
+        arrays = {**seen, **self.values}
         self.shapes: dict[str, tuple[int, ...]] = {name: array.shape for name, array in arrays.items()}
         self.types: dict[str, np.dtype[Any]] = {name: array.dtype for name, array in arrays.items()}
         self.first_rows: Mapping[str, Array] = {name: seen[name] for name in self.static if name in seen}
         self._other_rows: Mapping[str, Array] = {name: other[name] for name in self.first_rows}
-        for name, array in self.first_rows.items():
-            if np.array_equal(array, other[name], equal_nan=array.dtype.kind == "f"):
-                self.values[name] = array
+        self.values |= {name: array for name, array in self.first_rows.items() if _same(array, other[name])}
 
     def constant(self, node: onnx.NodeProto, position: int) -> Array | None:
-        """Value of an input, None where it is absent or not fixed."""
+        """Return the value of an input, None where it is absent or not fixed."""
         if position >= len(node.input) or not node.input[position]:
             return None
         return self.values.get(node.input[position])
 
     def open_sizes(self, name: str) -> Array:
-        """Which numbers of a Shape are the batch."""
+        """Mark the numbers of a Shape that are the batch."""
         return np.asarray(self.first_rows[name] != self._other_rows[name])
 
-    def _tensors(self, rows: int) -> dict[str, Array]:
-        """Every tensor of a run on zeros."""
-        probe = onnx.ModelProto()
-        probe.CopyFrom(self.model)
-        names = [name for node in probe.graph.node for name in node.output if name]
-        del probe.graph.output[:]
-        probe.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4
+    def _tensors(self, rows: int) -> Mapping[str, Array]:
+        """Run on zeros, and return every tensor."""
+        names = [name for node in self.model.graph.node for name in node.output if name]
         window = np.zeros((rows, self.channels, self.samples), np.float32)
-        try:
-            session = onnxruntime.InferenceSession(
-                probe.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            arrays = session.run(names, {self.source: window})
-        except Exception as error:  # onnxruntime raises types of its own that derive from Exception alone
-            raise ConfigError(f"the network does not run: {str(error).splitlines()[0]}") from error
-        return {self.source: window, **dict(zip(names, arrays, strict=True))}
+        return next(observe(self.model, [self.source, *names], window, batch=rows))
+
+
+def _opset_of(model: onnx.ModelProto) -> int:
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if opset < _OLDEST:
+        raise ConfigError(f"operator set {opset} is too old; convert the model to {_OLDEST} or later")
+    return opset
+
+
+def _refuse_control_flow(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            raise ConfigError(f"{label(node)} holds a graph of its own; export the network without control flow")
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def _name_states(graph: onnx.GraphProto) -> None:
@@ -113,7 +109,7 @@ def _name_states(graph: onnx.GraphProto) -> None:
 
 
 def _window_of(graph: onnx.GraphProto) -> tuple[str, tuple[int, int, int]]:
-    """Name and sizes (batch, channels, samples) of the one input; the batch is 0 where it is open."""
+    """Return name and sizes (batch, channels, samples) of the one input; the batch is 0 where it is open."""
     initialised = {tensor.name for tensor in graph.initializer}
     inputs = [info for info in graph.input if info.name not in initialised]
     if len(inputs) != 1:
@@ -143,7 +139,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def label(node: onnx.NodeProto) -> str:
-    """How messages name a node."""
+    """Name a node for messages."""
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
 
 

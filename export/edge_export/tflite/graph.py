@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.onnx_graph.exact_downcast import narrowed
+from edge_export.onnx_graph.exact_downcast import exact_downcast
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.file import TYPES, Quantization, TfliteFile
 from edge_export.tflite.prepare import Prepared
@@ -416,7 +416,7 @@ class Graph:
 
         Readers widen a constant once, when they load the file.
         """
-        stored = narrowed(array) if self._compact else None
+        stored = exact_downcast(array) if self._compact else None
         if stored is None:
             return self.file.constant(name, array)
         one = Quantization.of(1.0, 0) if stored.dtype == np.int8 else None

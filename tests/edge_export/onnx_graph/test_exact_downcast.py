@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from edge_export.onnx_graph.exact_downcast import narrowed
+from edge_export.onnx_graph.exact_downcast import exact_downcast
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.quantize import Scheme, quantize
@@ -23,7 +23,7 @@ from tests.edge_export.graphs import GraphBuilder, onnx_answers, onnx_operators,
 
 @given(arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(width=32, allow_nan=False)))
 def test_nothing_is_stored_that_is_not_the_same_number(array: np.ndarray) -> None:
-    stored = narrowed(array)
+    stored = exact_downcast(array)
     if stored is not None:
         np.testing.assert_array_equal(stored.astype(np.float32), array)
 
@@ -31,7 +31,7 @@ def test_nothing_is_stored_that_is_not_the_same_number(array: np.ndarray) -> Non
 def test_the_narrowest_type_is_taken() -> None:
     whole = np.resize(np.arange(-127, 128), (16, 32)).astype(np.float32)
     for array, kind in ((whole, np.int8), (whole / 2, np.float16), (whole * 256, np.float16)):
-        stored = narrowed(array)
+        stored = exact_downcast(array)
         assert stored is not None
         assert stored.dtype == kind
 
@@ -51,7 +51,7 @@ def test_the_narrowest_type_is_taken() -> None:
     ids=["third", "million", "nan", "infinite", "integers", "double", "few", "none"],
 )
 def test_all_else_stays(array: np.ndarray) -> None:
-    assert narrowed(array) is None
+    assert exact_downcast(array) is None
 
 
 def spectrum(factor: float, *, channels: int = 2) -> onnx.ModelProto:

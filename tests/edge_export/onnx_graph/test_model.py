@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from edge_export.onnx_graph.model import UnsuitableModelError, add_constant, read, rename, transform, write
+from edge_export.onnx_graph.model import UnsuitableModelError, add_constant, from_proto, rename, to_proto, transform
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.shield import ShieldFloatLayers
 from edge_export.onnx_graph.passes.temperature import AppendSoftmax, DivideByTemperature
@@ -36,13 +36,13 @@ def sparse_net(indices: np.ndarray) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("model", [canonicalise(device_net()), canonicalise(plain())], ids=["device net", "logits"])
 def test_a_canonical_model_is_written_as_it_was_read(model: onnx.ModelProto) -> None:
-    assert write(read(model)).SerializeToString() == model.SerializeToString()
+    assert to_proto(from_proto(model)).SerializeToString() == model.SerializeToString()
 
 
 @pytest.mark.parametrize("indices", [np.array([5, 9]), np.array([[1, 2], [3, 0]])], ids=["flat", "coordinates"])
 def test_sparse_weights_are_read_as_dense_ones(indices: np.ndarray) -> None:
     given = sparse_net(indices)
-    written = write(read(given))
+    written = to_proto(from_proto(given))
     assert not written.graph.sparse_initializer
     expected = np.zeros((4, 3), np.float32)
     expected[1, 2], expected[3, 0] = 2, 5
@@ -55,22 +55,22 @@ def test_sparse_weights_are_read_as_dense_ones(indices: np.ndarray) -> None:
 def test_a_graph_shares_nothing_with_the_model_that_it_was_read_from() -> None:
     model = device_net()
     before = model.SerializeToString()
-    graph = read(model).graph
+    graph = from_proto(model).graph
     rename(graph, {value: f"other_{name}" for name, value in graph.initializers.items()})
     assert model.SerializeToString() == before
 
 
 def test_names_are_swapped_at_once_and_constants_keep_their_order() -> None:
-    model = read(device_net())
+    model = from_proto(device_net())
     first, second = list(model.graph.initializers.values())[:2]
     names = [first.name, second.name]
     rename(model.graph, {first: str(names[1]), second: str(names[0])})
     assert [value.name for value in model.graph.initializers.values()][:2] == names[::-1]
-    assert [tensor.name for tensor in write(model).graph.initializer][:2] == names[::-1]
+    assert [tensor.name for tensor in to_proto(model).graph.initializer][:2] == names[::-1]
 
 
 def test_a_constant_gets_a_number_where_its_name_is_taken() -> None:
-    graph = read(device_net()).graph
+    graph = from_proto(device_net()).graph
     taken = graph[0].outputs[0].name
     assert add_constant(graph, str(taken), np.zeros(2, np.float32)).name == f"{taken}_1"
 
@@ -101,11 +101,11 @@ def test_a_sparse_constant_node_is_read_as_a_dense_one() -> None:
     model.graph.node.insert(0, helper.make_node("Constant", [], ["table"], sparse_value=sparse))
     del model.graph.sparse_initializer[:]
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
-    np.testing.assert_array_equal(onnx_answers(write(read(model)), x), onnx_answers(model, x))
+    np.testing.assert_array_equal(onnx_answers(to_proto(from_proto(model)), x), onnx_answers(model, x))
 
 
 def test_a_damaged_attribute_is_an_error_of_the_user() -> None:
     model = device_net()
     model.graph.node[0].attribute.append(onnx.AttributeProto(name="odd", type=onnx.AttributeProto.SPARSE_TENSORS))
     with pytest.raises(ConfigError, match="cannot be read: Sparse tensors are not supported"):
-        read(model)
+        from_proto(model)

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import Net, answers, observe
+from edge_export.onnx_graph.model import change, from_proto, name_of, to_proto
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.run import answers, observe
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounding, adaround
 from edge_export.quantize.bias import correct
-from edge_export.quantize.layers import kernel_of, layers
+from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate
 from edge_export.quantize.write import prepare, write
@@ -31,12 +32,11 @@ def net(request: pytest.FixtureRequest) -> onnx.ModelProto:
 
 
 def nearest(model: onnx.ModelProto, largest: int) -> onnx.ModelProto:
-    rounded = Net(model)
-    for layer in layers(rounded):
-        weights = rounded.constant(layer.weight)
-        step = layer.per_output(np.abs(layer.matrix(weights)).max(axis=2).reshape(-1) / largest, weights.ndim)
-        rounded.change(layer.weight, (np.rint(weights / step) * step).astype(np.float32))
-    return rounded.model
+    rounded = from_proto(model)
+    for layer in layers(rounded.graph):
+        step = layer.per_output(np.abs(layer.matrix()).max(axis=2).reshape(-1) / largest)
+        change(layer.weight, np.rint(layer.weights / step) * step)
+    return to_proto(rounded)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -74,14 +74,13 @@ def test_the_written_integers_are_those_that_were_chosen(
     rounded = adaround(net, scheme, x, Rounding(bits=bits, descents=0))
     written = write(rounded.model, calibrate(net, x), scheme, steps=rounded.steps)
     stored = {t.name: numpy_helper.to_array(t) for t in written.graph.initializer}
-    grid = Net(rounded.model)
-    for layer in layers(grid):
-        integers = stored[f"{layer.weight}_quantized"]
+    for layer in layers(from_proto(rounded.model).graph):
+        integers = stored[f"{layer.weight.name}_quantized"]
         assert np.abs(integers).max() <= largest
-        weights, step = grid.constant(layer.weight), np.asarray(rounded.steps[layer.weight])
+        step = np.asarray(rounded.steps[name_of(layer.weight)])
         assert step.ndim == int(per_channel)
-        spread = layer.per_output(step, weights.ndim) if per_channel else step
-        np.testing.assert_array_equal(np.rint(weights / spread), integers)
+        spread = layer.per_output(step) if per_channel else step
+        np.testing.assert_array_equal(np.rint(layer.weights / spread), integers)
 
 
 def test_a_small_layer_is_rounded_as_well_as_by_trying_everything() -> None:
@@ -90,11 +89,10 @@ def test_a_small_layer_is_rounded_as_well_as_by_trying_everything() -> None:
     model = prepare(b.model(b.dense(b.node("Flatten", "window"), 3, 2)))
     x = windows(200, 1, 3) @ np.array([[1, 0.9, 0.2], [0, 0.3, 0.5], [0, 0, 0.3]], np.float32)
     rounded = adaround(model, U8, x, Rounding(bits=3, search_steps=False))
-    net = Net(model)
-    (layer,) = layers(net)
-    rows, columns = layer.matrix(net.constant(layer.weight))[0], layer.columns(x, ())[0]
+    (layer,) = layers(from_proto(model).graph)
+    rows, columns = layer.matrix()[0], layer.columns(x)[0]
     best = 0.0
-    for row, step in zip(rows, rounded.steps[layer.weight], strict=True):
+    for row, step in zip(rows, rounded.steps[name_of(layer.weight)], strict=True):
         floor = np.floor(row / step)
         tries = [np.clip(floor + ups, -3, 3) * step for ups in itertools.product((0, 1), repeat=3)]
         best += min(float(np.square(columns @ (row - to)).sum()) for to in tries)
@@ -122,7 +120,7 @@ def test_bits_out_of_bounds_are_refused() -> None:
 def shifts(model: onnx.ModelProto, written: onnx.ModelProto, x: np.ndarray) -> float:
     """How far the layers' means lie apart, relative to how far their answers spread; mean over layers and channels."""
     found = []
-    for layer in layers(Net(model)):
+    for layer in layers(from_proto(model).graph):
         names = [next(n.output[0] for n in m.graph.node if n.name == layer.name) for m in (model, written)]
         one, other = (
             np.concatenate([values[name] for values in observe(m, [name], x)])
@@ -162,11 +160,9 @@ def test_moments_are_those_of_the_columns(net: onnx.ModelProto) -> None:
     """The quadratic form is the real error: what is reported for the first layer, computed from the answers."""
     x = windows(64, 3, 40)
     rounded = adaround(net, U8, x, Rounding(bits=4, descents=0))
-    before, after = Net(net), Net(rounded.model)
-    first = layers(before)[0]
-    columns = first.columns(
-        np.concatenate([v[first.source] for v in observe(net, [first.source], x)]), kernel_of(before, first)
-    )
-    one, other = (columns[0] @ first.matrix(n.constant(first.weight))[0].T for n in (before, after))
+    before, after = (layers(from_proto(model).graph)[0] for model in (net, rounded.model))
+    source = name_of(before.source)
+    columns = before.columns(np.concatenate([values[source] for values in observe(net, [source], x)]))
+    one, other = (columns[0] @ first.matrix()[0].T for first in (before, after))
     relative = np.square(one - other).sum() / np.square(one).sum()
     assert rounded.errors[0].rounded == pytest.approx(relative, rel=1e-3)

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import answers
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.equalize import equalize
 from edge_export.quantize.mixed import sqnr_db

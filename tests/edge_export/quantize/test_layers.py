@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import Net, answers, observe
-from edge_export.quantize.layers import kernel_of, layers
+from edge_export.onnx_graph.model import from_proto, numbers
+from edge_export.onnx_graph.run import answers, observe
+from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.write import prepare
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,18 +54,23 @@ def test_padding_that_follows_from_the_sizes(auto_pad: str, kernel: int, stride:
 
 
 def check(model: onnx.ModelProto, x: np.ndarray) -> None:
-    net = Net(model)
-    (layer,) = layers(net)
+    (layer,) = layers(from_proto(model).graph)
     assert layer.bias is not None
-    weights = net.constant(layer.weight)
-    matrix = layer.matrix(weights)
-    np.testing.assert_array_equal(layer.weights(matrix, weights.shape), weights)
-    product = layer.columns(x, kernel_of(net, layer)) @ matrix.swapaxes(1, 2)
+    check_matrix(layer)
+    product = layer.columns(x) @ layer.matrix().swapaxes(1, 2)
     expected = answers(model, x)
     flat = product.transpose(1, 0, 2).reshape(len(x), -1, expected.shape[1])
     got = np.moveaxis(flat, 2, 1).reshape(expected.shape)
-    bias = net.constant(layer.bias).reshape(1, -1, *[1] * (expected.ndim - 2))
+    bias = numbers(layer.bias).reshape(1, -1, *[1] * (expected.ndim - 2))
     np.testing.assert_allclose(got + bias, expected, atol=1e-5)
+
+
+def check_matrix(layer: Layer) -> None:
+    weights, matrix = layer.weights, layer.matrix()
+    assert matrix.shape[0] * matrix.shape[1] == layer.outputs
+    layer.change_matrix(2 * matrix)
+    np.testing.assert_array_equal(layer.weights, 2 * weights)
+    layer.change_matrix(matrix)
 
 
 def test_dense_layers_of_both_orders_are_found() -> None:
@@ -74,25 +80,21 @@ def test_dense_layers_of_both_orders_are_found() -> None:
     two = b.node("MatMul", one, b.weights(5, 4))
     three = b.node("Gemm", two, b.weights(4, 3))
     scaled = b.node("Gemm", three, b.weights(3, 3), alpha=2.0)
-    net = Net(b.model(scaled))
-    found = layers(net)
+    found = layers(from_proto(b.model(scaled)).graph)
     assert [(layer.operator, layer.outputs_first) for layer in found] == [
         ("Gemm", True),
         ("MatMul", False),
         ("Gemm", False),
     ]
     for layer in found:
-        weights = net.constant(layer.weight)
-        matrix = layer.matrix(weights)
-        assert matrix.shape[1] == weights.shape[layer.output_axis]
-        np.testing.assert_array_equal(layer.weights(matrix, weights.shape), weights)
+        check_matrix(layer)
 
 
 def test_weights_that_two_layers_share_are_left_alone() -> None:
     b = GraphBuilder(1, 4)
     shared = b.weights(4, 4)
     t = b.node("MatMul", b.node("MatMul", b.node("Flatten", "window"), shared), shared)
-    assert layers(Net(b.model(t))) == ()
+    assert layers(from_proto(b.model(t)).graph) == ()
 
 
 def test_a_tensor_that_is_not_there_is_named() -> None:
@@ -110,4 +112,4 @@ def test_a_model_that_does_not_run_says_why_in_one_line() -> None:
     assert "\n" not in str(failed.value)
     model.graph.input.append(helper.make_tensor_value_info("second", 1, [1]))
     with pytest.raises(ConfigError, match="one input, not 2"):
-        Net(model).source  # noqa: B018 - the property raises
+        next(observe(model, [], windows(1, 2, 8)))

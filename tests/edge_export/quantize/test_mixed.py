@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import answers
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.mixed import fit_mixed, round_to_halves, sensitivities, sqnr_db
 from edge_export.quantize.ranges import calibrate

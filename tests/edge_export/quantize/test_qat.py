@@ -13,7 +13,7 @@ pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (e
 import onnx  # noqa: E402
 from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
-from edge_export.onnx_graph.graph import answers  # noqa: E402
+from edge_export.onnx_graph.run import answers  # noqa: E402
 from edge_export.quantize import Scheme  # noqa: E402
 from edge_export.quantize.adaround import Rounding, adaround  # noqa: E402
 from edge_export.quantize.mixed import sqnr_db  # noqa: E402

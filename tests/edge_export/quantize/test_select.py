@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.model import from_proto
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme, quantize
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import activations, calibrate
@@ -54,7 +55,7 @@ def net(form: Callable[[GraphBuilder, str], str]) -> onnx.ModelProto:
 
 def chosen(model: onnx.ModelProto, *exclude: str) -> list[str]:
     """Operators of the nodes of `BETWEEN` that are quantised."""
-    names = quantised(Net(model), exclude)
+    names = quantised(from_proto(model).graph, exclude)
     return [node.op_type for node in model.graph.node if node.op_type in BETWEEN and node.name in names]
 
 
@@ -64,7 +65,11 @@ def test_what_stands_between_layers_computes_in_integers(form: Callable[[GraphBu
     assert chosen(model)
     written = write(model, calibrate(model, windows(64, 3, 40)), U8)
     kinds = {name: node.op_type for node in written.graph.node for name in node.output}
-    between = [node for node in written.graph.node if node.name in quantised(Net(model)) and node.op_type in BETWEEN]
+    between = [
+        node
+        for node in written.graph.node
+        if node.name in quantised(from_proto(model).graph) and node.op_type in BETWEEN
+    ]
     assert between
     assert all(kinds[name] == "DequantizeLinear" for node in between for name in node.input)
     x = windows(100, 3, 40, seed=3)
@@ -96,7 +101,7 @@ def test_scaling_temperature_and_squares_stay_in_float() -> None:
     logits = b.dense(b.node("Flatten", b.node("GlobalAveragePool", b.conv(power, 8, 8, 3))), 8, 1)
     model = prepare(b.model(b.node("Sigmoid", b.node("Mul", logits, b.constant(np.float32(2))))))
     assert chosen(model) == []
-    assert set(left_in_float(Net(model))) == {"Mul", "Sigmoid"}
+    assert set(left_in_float(from_proto(model).graph)) == {"Mul", "Sigmoid"}
 
 
 def test_a_neighbour_in_float_takes_what_leans_on_it_along() -> None:
@@ -121,7 +126,7 @@ def test_operators_without_integer_kernels_are_named() -> None:
     t = b.node("ConvTranspose", t, b.weights(8, 8, 2), strides=[2])
     t = b.node("Resize", b.node("Relu", b.conv(t, 8, 8, 3)), "", b.constant(np.array([1, 1, 2], np.float32)))
     model = prepare(b.model(b.conv(t, 8, 4, 3)))
-    reasons = left_in_float(Net(model))
+    reasons = left_in_float(from_proto(model).graph)
     assert reasons.keys() == {"ConvTranspose", "Resize"}
     assert "no integer kernel" in reasons["ConvTranspose"]
 

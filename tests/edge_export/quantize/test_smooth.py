@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import answers
+from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme
 from edge_export.quantize.mixed import sqnr_db
 from edge_export.quantize.ranges import calibrate

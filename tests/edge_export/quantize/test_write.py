@@ -8,8 +8,9 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.graph import Net, answers
+from edge_export.onnx_graph.model import from_proto, name_of
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Method, Scheme
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import sqnr_db
@@ -123,11 +124,11 @@ def test_a_clip_stays_where_its_range_is_wider_than_its_limits(x: np.ndarray) ->
 
 
 def test_weight_steps_are_taken_as_given(net: onnx.ModelProto, x: np.ndarray) -> None:
-    first = layers(Net(net))[0]
+    first = layers(from_proto(net).graph)[0]
     steps = np.linspace(0.01, 0.02, 8).astype(np.float32)
     for form in ("qdq", "qoperator"):
-        written = write(net, calibrate(net, x), replace(U8, form=form), steps={first.weight: steps})
-        np.testing.assert_allclose(arrays(written)[f"{first.weight}_scale"], steps, rtol=1e-6)
+        written = write(net, calibrate(net, x), replace(U8, form=form), steps={name_of(first.weight): steps})
+        np.testing.assert_allclose(arrays(written)[f"{first.weight.name}_scale"], steps, rtol=1e-6)
 
 
 def test_the_int8_form_converts_to_tflite_bit_by_bit(net: onnx.ModelProto, x: np.ndarray) -> None:

@@ -18,10 +18,11 @@ from edge_export.onnx_graph.model import (
     drop_unread,
     forget_shapes,
     has_subgraphs,
-    ranks_of,
+    name_of,
     rename,
+    shapes_of,
+    to_proto,
     transform,
-    write,
 )
 
 
@@ -46,7 +47,7 @@ class Canonicalise(ir.passes.InPlacePass):
     def ensures(self, model: ir.Model) -> None:
         """ONNX's checker passes the model."""
         try:
-            onnx.checker.check_model(write(model), full_check=True)
+            onnx.checker.check_model(to_proto(model), full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise InvalidModelError(f"not a valid ONNX model: {str(error).splitlines()[0]}") from error
 
@@ -58,7 +59,7 @@ def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:
         model: any ONNX model with its data inside.
 
     Returns:
-        A new model that computes the same; cleaning it again changes nothing.
+        A new model that computes the same; doing so again changes nothing.
 
     Raises:
         ConfigError: the model does not pass ONNX's checker.
@@ -74,7 +75,7 @@ def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _messages(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
-    """The model and every message inside it, at any depth."""
+    """Yield the model and every message inside it, at any depth."""
     waiting = [model]
     while waiting:
         message = waiting.pop()
@@ -88,10 +89,10 @@ def _messages(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
 def _pool_globally(model: ir.Model) -> None:
     """Write a mean over all axes behind the channels as GlobalAveragePool: ReduceMean has no int8 kernel."""
     means = [node for node in model.graph if node.op_type == "ReduceMean"]
-    ranks = ranks_of(model) if means else {}
+    shapes = shapes_of(model) if means else {}
     for node in means:
         data = node.inputs[0]
-        rank = ranks.get(data.name or "", 0) if data is not None else 0
+        rank = len(shapes.get(name_of(data), ())) if data is not None else 0
         axes = constant(node.inputs[1]) if len(node.inputs) > 1 else None
         if rank < 3 or axes is None or sorted(int(a) % rank for a in np.atleast_1d(axes)) != list(range(2, rank)):
             continue

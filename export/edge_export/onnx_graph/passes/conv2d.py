@@ -24,7 +24,7 @@ from edge_export.onnx_graph.model import (
     drop_unread_constants,
     forget_shapes,
     has_subgraphs,
-    ranks_of,
+    shapes_of,
     transform,
 )
 
@@ -110,11 +110,11 @@ class _Rewriter:
         self._replaced: list[ir.Node] = []
         self._lists: dict[tuple[int, ...], ir.Value] = {}
         self._taken = {value.name for node in model.graph for value in (*node.inputs, *node.outputs) if value}
-        self._ranks = ranks_of(model)
+        self._ranks = {name: len(sizes) for name, sizes in shapes_of(model).items()}
         self._axes_as_input = model.opset_imports.get(STANDARD, 0) >= 13
 
     def is_conv1d(self, node: ir.Node) -> bool:
-        """Whether rule 1 applies."""
+        """Say whether rule 1 applies."""
         return node.domain == STANDARD and node.op_type in {"Conv", "ConvTranspose"} and self._rank(node.inputs[1]) == 3
 
     def rewrite(self, node: ir.Node) -> None:
@@ -150,7 +150,7 @@ class _Rewriter:
         ir.convenience.replace_all_uses_with(value, squeezed, replace_graph_outputs=True)
 
     def _in_4d(self, value: ir.Value | None) -> ir.Value:
-        """A tensor's form with the added axis, which is computed if it does not exist yet."""
+        """Return a tensor's form with the added axis, which is computed if it does not exist yet."""
         assert value is not None  # the rules ask for operands that an operator must have
         if value not in self._four:
             array = constant(value)
@@ -283,7 +283,7 @@ class _Rewriter:
         return True
 
     def _with_new_results(self, node: ir.Node) -> ir.Node:
-        """A copy in front of a node, whose results are the four-axis forms of the node's."""
+        """Insert a copy in front of a node, whose results are the four-axis forms of the node's."""
         results = [ir.Value(name=self._free(str(value.name))) for value in node.outputs]
         copy = ir.Node(
             node.domain, node.op_type, node.inputs, node.attributes.values(), outputs=results, name=node.name
@@ -303,7 +303,7 @@ class _Rewriter:
         return self._ranks.get(str(value.name)) if array is None else array.ndim
 
     def _numbers(self, node: ir.Node, place: int) -> list[int] | None:
-        """A constant input as a list; None where there is none."""
+        """Return a constant input as a list; None where there is none."""
         array = constant(node.inputs[place]) if len(node.inputs) > place else None
         return None if array is None else [int(n) for n in np.atleast_1d(array)]
 
@@ -322,7 +322,7 @@ class _Rewriter:
 
 
 def _settings(node: ir.Node) -> dict[str, Any]:
-    """A node's attributes by name."""
+    """Return a node's attributes by name."""
     return {name: attribute.value for name, attribute in node.attributes.items()}
 
 

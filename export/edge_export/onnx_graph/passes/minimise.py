@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edge_export.onnx_graph.exact_downcast import narrowed
+from edge_export.onnx_graph.exact_downcast import exact_downcast
 from edge_export.onnx_graph.model import (
     STANDARD,
     Array,
@@ -57,7 +57,7 @@ class Minimise(ir.passes.InPlacePass):
         for node in graph:
             _drop_defaults(node, model.opset_imports.get(STANDARD, 0))
         _share_constants(graph)
-        _narrow_weights(graph)
+        _downcast_weights(graph)
         drop_unread_constants(graph)
         for value in graph.initializers.values():
             _pack(value)
@@ -104,7 +104,7 @@ def _plain_biases(graph: ir.Graph) -> None:
 
 
 def _real_bias(node: ir.Node, source: ir.Node) -> Array | None:
-    """What a bias without zero points stands for, if window, weights and bias have constant steps."""
+    """Compute the reals of a bias without zero points, if window, weights and bias have constant steps."""
     steps = [step for step in map(_step, node.inputs) if step is not None]
     stored = constant(source.inputs[0])
     if stored is None or len(steps) < 3 or len(source.inputs) > 2:
@@ -113,13 +113,13 @@ def _real_bias(node: ir.Node, source: ir.Node) -> Array | None:
 
 
 def _step(value: ir.Value | None) -> Array | None:
-    """The constant step of what a DequantizeLinear computes; None for anything else."""
+    """Return the constant step of what a DequantizeLinear computes; None for anything else."""
     source = value.producer() if value is not None else None
     return constant(source.inputs[1]) if source is not None and source.op_type == "DequantizeLinear" else None
 
 
 def _same_integers(stored: Array, window: Array, weights: Array, own: Array) -> Array | None:
-    """The reals of a bias, if a reader that divides them by the steps of window and weights finds its integers."""
+    """Return the reals of a bias, if dividing them by the steps of window and weights gives its integers."""
     if stored.dtype != np.int32:
         return None
     real: Array = stored.astype(np.float32) * own
@@ -129,7 +129,7 @@ def _same_integers(stored: Array, window: Array, weights: Array, own: Array) -> 
 
 
 def _drop_defaults(node: ir.Node, opset: int) -> None:
-    """Settings that say what they would be anyway."""
+    """Drop settings that say what they would be anyway."""
     defaults = {}
     if node.domain == STANDARD:
         schema = onnx.defs.get_schema(node.op_type, opset)
@@ -161,7 +161,7 @@ def _share_constants(graph: ir.Graph) -> None:
             ir.convenience.replace_all_uses_with(value, kept)
 
 
-def _narrow_weights(graph: ir.Graph) -> None:
+def _downcast_weights(graph: ir.Graph) -> None:
     """Weights in fewer bits where those hold them exactly; every reader folds the cast of a constant when it loads."""
     casts: dict[ir.Value, ir.Node] = {}
     for node in list(graph):
@@ -169,7 +169,7 @@ def _narrow_weights(graph: ir.Graph) -> None:
             continue
         value = node.inputs[1]
         assert value is not None  # it is a constant
-        if value not in casts and (narrow := narrowed(weights)) is not None:
+        if value not in casts and (narrow := exact_downcast(weights)) is not None:
             stored = add_constant(graph, f"{value.name}_narrow", narrow)
             casts[value] = apply("Cast", [stored], f"{value.name}_wide", to=ir.DataType.FLOAT.value)
         if value in casts:
@@ -199,7 +199,7 @@ def _shorten_names(graph: ir.Graph) -> None:
 
 
 def _names() -> Iterator[str]:
-    """a, b, ..., Z, aa, ab, ..."""
+    """Yield a, b, ..., Z, aa, ab, ..."""
     for length in itertools.count(1):
         for letters in itertools.product(string.ascii_letters, repeat=length):
             yield "".join(letters)

@@ -61,11 +61,11 @@ class _Formula:
         return node.outputs[0]
 
     def numbers(self, name: str, array: npt.ArrayLike) -> ir.Value:
-        """A float32 constant."""
+        """Add a float32 constant."""
         return add_constant(self._graph, f"novelty_{name}", np.asarray(array, np.float32))
 
     def places(self, name: str, *values: int) -> ir.Value:
-        """A constant of axes or of places along them."""
+        """Add a constant of axes or of places along them."""
         return add_constant(self._graph, f"novelty_{name}", np.array(values, np.int64))
 
     def statistics(self, window: ir.Value, detector: OodDetector) -> ir.Value:

@@ -28,7 +28,7 @@ class DivideByTemperature(ir.passes.InPlacePass):
         self._temperature = temperature
 
     def requires(self, model: ir.Model) -> None:
-        """The first output is that of a Softmax."""
+        """Check that the first output is that of a Softmax."""
         final_softmax(model)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -58,7 +58,7 @@ class AppendSoftmax(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=True)
 
     def ensures(self, model: ir.Model) -> None:
-        """The first output is that of a Softmax."""
+        """Check that the first output is that of a Softmax."""
         final_softmax(model)
 
 
@@ -80,6 +80,6 @@ def with_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def ends_in_softmax(model: onnx.ModelProto) -> bool:
-    """Whether the first output is that of a Softmax."""
+    """Say whether the first output is that of a Softmax."""
     output = model.graph.output[0].name
     return any(output in node.output and node.op_type == "Softmax" for node in model.graph.node)

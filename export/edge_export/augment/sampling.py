@@ -32,6 +32,8 @@ class Variation:
         triads: columns that form the three axes of one sensor, each turned by the same rotation.
         rotation_rad: standard deviation of the rotation about each axis.
         rates: columns that scale with the speed of a movement, such as angular velocity.
+        mirror: factors per column that turn a movement of the left hand into one of the right, applied to half of the
+            windows; empty for none.
         speed: largest natural logarithm of the change of speed.
         tempo: largest natural logarithm of a change of speed that leaves the spectrum where it is: grains of the
             recording, each played at `speed`, follow one another so much faster or slower.
@@ -45,6 +47,7 @@ class Variation:
     triads: tuple[tuple[int, ...], ...] = ()
     rotation_rad: float = 0.0
     rates: tuple[int, ...] = ()
+    mirror: tuple[float, ...] = ()
     speed: float = 0.0
     tempo: float = 0.0
     grain: int = 128
@@ -134,6 +137,8 @@ class PlaceSampler:
             rotation = rotations(random, count, (variation.rotation_rad,) * 3)
             for triad in variation.triads:
                 x[:, :, triad] = x[:, :, triad] @ rotation
+        if variation.mirror:
+            x *= np.where(random.random((count, 1, 1)) < 0.5, np.array(variation.mirror), 1.0)
         if variation.gain:
             x *= np.exp(random.uniform(-variation.gain, variation.gain, (count, 1, 1)))
         if variation.noise:

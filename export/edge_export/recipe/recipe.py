@@ -138,6 +138,8 @@ class AugmentationRecipe:
         triads: names of channels that form the three axes of one sensor, each turned by the same random rotation.
         rotation_deg: standard deviation of the rotation about each axis.
         rates: names of channels that scale with the speed of a movement, such as angular velocity.
+        mirror: 1 or -1 per channel: the factors that turn a movement of the left hand into one of the right, applied to
+            half of the windows. Empty for none.
         speed: largest natural logarithm of the change of speed (time warp, one factor a window).
         tempo: largest natural logarithm of a further change of speed that leaves the spectrum where it is; for sound.
         gain: largest natural logarithm of the change of amplitude.
@@ -156,6 +158,7 @@ class AugmentationRecipe:
     triads: tuple[tuple[str, ...], ...] = ()
     rotation_deg: float = 0.0
     rates: tuple[str, ...] = ()
+    mirror: tuple[float, ...] = ()
     speed: float = 0.0
     tempo: float = 0.0
     gain: float = 0.0
@@ -172,6 +175,8 @@ class AugmentationRecipe:
     def __post_init__(self) -> None:
         if len(self.noise_db) not in (0, 2):
             raise ValueError("noise_db needs the least and the greatest ratio, or nothing")
+        if set(self.mirror) - {1.0, -1.0}:
+            raise ValueError("mirror needs 1 or -1 for each channel, or nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,6 +388,8 @@ class Recipe:
                 raise ValueError(f"augmentation names channel {named!r}; the window has {', '.join(names)}")
         if self.augmentation.noise and len(self.augmentation.noise) not in (1, len(names)):
             raise ValueError(f"augmentation.noise needs one number, or one for each of {len(names)} channels")
+        if self.augmentation.mirror and len(self.augmentation.mirror) != len(names):
+            raise ValueError(f"augmentation.mirror needs a factor for each of {len(names)} channels")
 
 
 def load(path: Path) -> Recipe:

@@ -167,6 +167,7 @@ def variation(recipe: Recipe) -> Variation:
         triads=tuple(tuple(names.index(name) for name in triad) for triad in augmentation.triads),
         rotation_rad=float(np.deg2rad(augmentation.rotation_deg)),
         rates=tuple(names.index(name) for name in augmentation.rates),
+        mirror=augmentation.mirror,
         speed=augmentation.speed,
         tempo=augmentation.tempo,
         gain=augmentation.gain,

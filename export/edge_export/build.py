@@ -31,16 +31,16 @@ from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import figures_on_test
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
-from edge_export.package.bundles import Shipment, write_bundles
+from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
 from edge_export.package.sign import SigningKey
 from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
 from edge_export.selection.choice import choose_files
 from edge_export.selection.timing import answers
-from edge_export.splits import Sets, read_sets
+from edge_export.splits import Splits, read_splits
 from edge_export.stages import Models, make_models
-from edge_export.step_cache import Say, Steps, code_digest
+from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
@@ -80,38 +80,52 @@ def build(
     began = clock.monotonic()
     versions = {"edge-runtime": __version__, **{name: version(name) for name in PACKAGES}}
     # Another version of ours, or an edit, may compute something else by the same recipe.
-    steps = Steps(out / "cache", {**versions, "code": code_digest()}, say, clock)
+    steps = StepCache(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
-    sets = read_sets(recipe, folders, say)
-    models = make_models(recipe, sets, steps, say, teacher)
-    chosen = choose_files(recipe, models.candidates.sources(1.0), sets.validation, steps, say)
+    splits = read_splits(recipe, folders, say)
+    models = make_models(recipe, splits, steps, say, teacher)
+    chosen = choose_files(recipe, models.candidates.sources(1.0), splits.validation, steps, say)
 
     device = chosen.device.name
-    temperature = fit_temperature(answers(chosen.device, sets.validation.x), sets.validation.y)
+    temperature = fit_temperature(answers(chosen.device, splits.validation.x), splits.validation.y)
     shipped = {source.name: source for source in models.candidates.sources(temperature)}
-    local, remote = answers(shipped[device], sets.validation.x), answers(models.cloud, sets.validation.contexts)
-    gate = fit_gate(recipe.gate, local, remote, sets.validation, metric=recipe.metric)
+    local, remote = answers(shipped[device], splits.validation.x), answers(models.cloud, splits.validation.contexts)
+    gate = fit_gate(recipe.gate, local, remote, splits.validation, metric=recipe.metric)
     say(f"temperature {temperature:g}")
     for line in gate.said:
         say(line)
 
     tested = figures_on_test(
-        sets.test, sets.train, shipped, models.cloud, gate.spec, device=device, reference=REFERENCE, seed=recipe.seed
+        splits.test,
+        splits.train,
+        shipped,
+        models.cloud,
+        gate.spec,
+        device=device,
+        reference=REFERENCE,
+        seed=recipe.seed,
+        splits.train,
+        shipped,
+        models.cloud,
+        gate.spec,
+        device=device,
+        reference=REFERENCE,
+        seed=recipe.seed,
     )
     figures: dict[str, Any] = {
         **_recipe_figures(recipe),
-        **sets.figures(),
+        **splits.figures(),
         **models.figures(),
         **chosen.figures(),
         "temperature": temperature,
         "gate": gate.figures(),
         "test": tested,
-        "against_teacher": against_teacher(models.cloud, shipped, device, sets.validation),
-        "streaming": _stream(recipe, models, sets, out),
+        "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
+        "streaming": _stream(recipe, models, splits, out),
         "machine": this_machine().label,
         "versions": versions,
     }
-    shipment = Shipment(
+    release = Release(
         variants={
             target: [shipped[source.name] for source in chosen.packed(target, recipe.variants)]
             for target in chosen.targets
@@ -119,11 +133,11 @@ def build(
         cloud=models.cloud,
         gate=gate.spec,
         accuracy={name: judgement["accuracy"] for name, judgement in tested["judged"].items()},
-        groups=sets.recordings.groups,
+        groups=splits.recordings.groups,
         versions=versions,
     )
-    figures["bundles"] = write_bundles(recipe, shipment, sets.validation, out, signer)
-    write_evaluation(out, sets.recordings.test, sets.test)
+    figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
+    write_evaluation(out, splits.recordings.test, splits.test)
     say(f"built in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
@@ -142,12 +156,12 @@ def _recipe_figures(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _stream(recipe: Recipe, models: Models, sets: Sets, out: Path) -> dict[str, Any] | None:
+def _stream(recipe: Recipe, models: Models, splits: Splits, out: Path) -> dict[str, Any] | None:
     """Write the stateful student; its figures, None where the recipe asks for none."""
     if not recipe.stream_hop:
         return None
     streaming, figures = stream_student(
-        models.student, recipe.stream_hop, recipe.window.contract(), sets.recordings.validation, seed=recipe.seed
+        models.student, recipe.stream_hop, recipe.window.contract(), splits.recordings.validation, seed=recipe.seed
     )
     onnx.save(streaming.model, str(out / f"{recipe.name}-streaming.onnx"))
     return figures

@@ -1,4 +1,4 @@
-"""A recipe's recordings as three sets of windows: read as one, dealt by group, cut by the runtime's own code."""
+"""Training, validation and test windows of a recipe: recordings split by group, then cut by the runtime's own code."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNALIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sets:
-    """What is trained on, what decides, and what answers once.
+class Splits:
+    """Training, validation and test windows of a build.
 
     Attributes:
-        recordings: of each set.
+        recordings: of each split.
         train: windows of training groups.
-        validation: windows of the groups that choose.
-        test: windows of the groups that judge.
+        validation: windows of the groups that every choice is made on.
+        test: windows of the groups that the test report is measured on.
         digest: of all recordings and of how they are read; stands for them in the inputs of steps.
         notes: what is odd about them, a line each.
     """
@@ -51,8 +51,8 @@ class Sets:
         }
 
 
-def read_sets(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Sets:
-    """Read, deal and cut all recordings.
+def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits:
+    """Read all recordings, split them by group and cut them into windows.
 
     Args:
         recipe: what is read, and what a window is.
@@ -75,7 +75,7 @@ def read_sets(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Sets:
     notes = _notes(recipe, dataset, cut)
     for note in notes:
         say(note)
-    return Sets(recordings=dealt, **cut, digest=contents, notes=tuple(notes))
+    return Splits(recordings=dealt, **cut, digest=contents, notes=tuple(notes))
 
 
 def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
@@ -92,7 +92,7 @@ def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list
             f"recordings have {rates[slowest]:.4g} Hz ({slowest}) to {rates[fastest]:.4g} Hz ({fastest}); windows have "
             f"{window.rate_hz:g} Hz"
         )
-    # Windows alone: the contexts of all sets together would be copied for nothing.
+    # Windows alone: the contexts of all three together would be copied for nothing.
     every = replace(
         cut["train"],
         contexts=np.concatenate([part.x for part in cut.values()]),
@@ -136,7 +136,7 @@ def read_all(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]
         channels=parts[0].channels,
         rate_hz=rate_hz,
         classes=recipe.classes,
-        # Two data sets may both call somebody "1".
+        # Two data sets may both call a person "1".
         recordings=tuple(
             replace(recording, name=f"{part.name}/{recording.name}", group=f"{part.name}/{recording.group}")
             if many

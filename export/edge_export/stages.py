@@ -27,11 +27,11 @@ from edge_export.recipe.recipe import Recipe
 from edge_export.selection.candidates import Candidates, Integers, candidates, integers
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
-from edge_export.splits import Sets
-from edge_export.step_cache import Say, Steps
+from edge_export.splits import Splits
+from edge_export.step_cache import Say, StepCache
 from edge_export.training.compress import prune_student, train_rounded
 from edge_export.training.teacher_student import (
-    Lessons,
+    SoftLabels,
     Student,
     Task,
     Teacher,
@@ -90,12 +90,12 @@ class Models:
         }
 
 
-def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path | None = None) -> Models:
+def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, given: Path | None = None) -> Models:
     """Train the teacher, and the student on its answers; prune, quantise and write the student.
 
     Args:
         recipe: how.
-        sets: what is learnt from, and what decides.
+        splits: windows to train on, and to choose by.
         steps: keep what takes long.
         say: told what was reached.
         given: the teacher's file, where the recipe says that it is given.
@@ -108,37 +108,37 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
     task = Task(
         recipe=recipe,
         contract=contract,
-        train=sets.recordings.train,
-        validation=sets.validation,
-        data=sets.digest,
+        train=splits.recordings.train,
+        validation=splits.validation,
+        data=splits.digest,
     )
-    seen = sets.train.x[spread(len(sets.train), FRONT_END_WINDOWS)]
+    seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
     front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
     check_networks(task, front, own_front)
     teacher = _teacher(task, front, steps, say, given)
-    lessons = Lessons(task, teacher)
-    student = fit_student(task, own_front, teacher, lessons, steps)
+    soft_labels = SoftLabels(task, teacher)
+    student = fit_student(task, own_front, teacher, soft_labels, steps)
     pruning = None
     if recipe.prune is not None:
-        student, pruning = prune_student(task, student, lessons, recipe.prune, steps)
-    calibration = sets.train.x[spread(len(sets.train), recipe.quantise.calibration_windows)]
-    rounded = _rounded(task, student, lessons, calibration, steps)
+        student, pruning = prune_student(task, student, soft_labels, recipe.prune, steps)
+    calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
+    rounded = _rounded(task, student, soft_labels, calibration, steps)
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
     if recipe.student.weights == "float16":
         fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
     quantised = integers(
         fp32,
         calibration,
-        sets.validation.x,
-        lambda given: score(given, sets.validation.y, recipe.metric),
+        splits.validation.x,
+        lambda given: score(given, splits.validation.y, recipe.metric),
         recipe.quantise,
         max_drop=recipe.limits.max_accuracy_drop,
         learned=rounded,
     )
     floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
     say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
-    novelty = fit_novelty(sets.train, sets.validation) if recipe.gate.unfamiliar else None
-    temperature = fit_temperature(answers(_cloud(teacher, 1.0), sets.validation.contexts), sets.validation.y)
+    novelty = fit_novelty(splits.train, splits.validation) if recipe.gate.unfamiliar else None
+    temperature = fit_temperature(answers(_cloud(teacher, 1.0), splits.validation.contexts), splits.validation.y)
     return Models(
         teacher=teacher,
         cloud=_cloud(teacher, temperature),
@@ -151,7 +151,7 @@ def make_models(recipe: Recipe, sets: Sets, steps: Steps, say: Say, given: Path 
     )
 
 
-def _teacher(task: Task, front: FrontEnd, steps: Steps, say: Say, given: Path | None) -> Teacher:
+def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Path | None) -> Teacher:
     if given is not None:
         return given_teacher(task, given, steps.folder / "asked")
     if task.recipe.teacher.given:
@@ -165,14 +165,14 @@ def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
 
 
 def _rounded(
-    task: Task, student: Student, lessons: Lessons, calibration: Float32, steps: Steps
+    task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: StepCache
 ) -> Mapping[str, onnx.ModelProto] | None:
     """The student trained with its rounding, by type of activations; None where the recipe asks for none."""
     recipe = task.recipe.quantise
     if recipe.training is None:
         return None
     return train_rounded(
-        task, student, lessons, recipe.training, steps, calibration=calibration, weight_bits=recipe.weight_bits
+        task, student, soft_labels, recipe.training, steps, calibration=calibration, weight_bits=recipe.weight_bits
     ).graphs
 
 

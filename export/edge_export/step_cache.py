@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no digest")
 
 
-class Steps:
+class StepCache:
     """Runs steps, or finds their results.
 
     Args:
@@ -80,9 +80,9 @@ class Steps:
         self._say = say
         self._clock = clock
 
-    def quietly(self) -> Steps:
+    def quietly(self) -> StepCache:
         """The same steps, with nobody told."""
-        return Steps(self.folder, self.versions, lambda _line: None, self._clock)
+        return StepCache(self.folder, self.versions, lambda _line: None, self._clock)
 
     def folder_of(self, name: str, inputs: Mapping[str, Any]) -> Path:
         """Where the result of a step lies, or will lie."""

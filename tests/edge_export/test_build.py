@@ -17,7 +17,7 @@ pytest.importorskip("sklearn", reason="the export toolchain's baseline needs sci
 
 from edge_export.cli import main  # noqa: E402
 from edge_export.package.evaluation_file import accuracy_of  # noqa: E402
-from edge_export.step_cache import Say, Steps, code_digest  # noqa: E402
+from edge_export.step_cache import Say, StepCache, code_digest  # noqa: E402
 
 from edge_runtime import __version__  # noqa: E402 - only where torch is
 from edge_runtime.bundle.bundle import open_bundle  # noqa: E402
@@ -213,11 +213,11 @@ def test_a_build_names_its_steps_by_our_own_version_and_code(
 ) -> None:
     seen: list[Mapping[str, str]] = []
 
-    def steps(folder: Path, versions: Mapping[str, str], say: Say, clock: Clock) -> Steps:
+    def steps(folder: Path, versions: Mapping[str, str], say: Say, clock: Clock) -> StepCache:
         seen.append(versions)
         raise ConfigError("far enough")
 
-    monkeypatch.setattr("edge_export.build.Steps", steps)
+    monkeypatch.setattr("edge_export.build.StepCache", steps)
     (tmp_path / "recipe.toml").write_text(RECIPE)
     assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 2
     assert seen[0]["edge-runtime"] == __version__

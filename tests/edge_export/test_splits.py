@@ -1,4 +1,4 @@
-"""A recipe's recordings become three sets of windows, and what cannot be used is refused before anything is trained."""
+"""Recordings become training, validation and test windows; what cannot be used is refused before anything is trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edge_export.recipe.recipe import Recipe, parse
-from edge_export.splits import read_all, read_sets
+from edge_export.splits import read_all, read_splits
 
 from edge_runtime.errors import ConfigError
 from tests.edge_export.recipe_text import RECIPE
@@ -31,17 +31,17 @@ def record(folder: Path, people: int = 4, gain: float = 1.0) -> Path:
 
 def test_each_set_has_the_windows_of_its_own_groups(tmp_path: Path) -> None:
     said: list[str] = []
-    sets = read_sets(recipe(), {"home": record(tmp_path / "d")}, said.append)
-    for windows, groups in ((sets.train, {"p0", "p1"}), (sets.validation, {"p2"}), (sets.test, {"p3"})):
+    splits = read_splits(recipe(), {"home": record(tmp_path / "d")}, said.append)
+    for windows, groups in ((splits.train, {"p0", "p1"}), (splits.validation, {"p2"}), (splits.test, {"p3"})):
         assert set(windows.group.tolist()) == groups
         assert windows.contexts.shape[1:] == (2, 30)
         assert windows.samples == 20
-    assert sets.figures() == {
+    assert splits.figures() == {
         "groups": {"train": ["p0", "p1"], "validation": ["p2"], "test": ["p3"]},
-        "windows": {"train": len(sets.train), "validation": len(sets.validation), "test": len(sets.test)},
+        "windows": {"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
         "data_notes": [],
     }
-    assert said[0] == f"train: {len(sets.train)} windows of p0, p1"
+    assert said[0] == f"train: {len(splits.train)} windows of p0, p1"
     assert [line.partition(":")[0] for line in said] == ["train", "validation", "test"]
 
 
@@ -88,4 +88,4 @@ def test_a_set_in_another_unit_is_named(tmp_path: Path) -> None:
     with np.load(folder / "p3.npz") as stored:
         np.savez(folder / "p3.npz", x=stored["x"] * 1000, y=stored["y"])
     with pytest.raises(ConfigError, match=r"test: channel ax is .* is it in another unit"):
-        read_sets(recipe(), {"home": folder}, lambda _line: None)
+        read_splits(recipe(), {"home": folder}, lambda _line: None)

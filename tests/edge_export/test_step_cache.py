@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from edge_export.data.split import SplitRecipe
-from edge_export.step_cache import Steps, code_digest, digest, file_digest
+from edge_export.step_cache import StepCache, code_digest, digest, file_digest
 
 from edge_runtime.clock import SimulatedClock
 
@@ -22,8 +22,8 @@ class Maker:
         (folder / "result.txt").write_text(str(self.calls))
 
 
-def steps(folder: Path, said: list[str] | None = None, **versions: str) -> Steps:
-    return Steps(folder, versions, (said if said is not None else []).append, SimulatedClock())
+def steps(folder: Path, said: list[str] | None = None, **versions: str) -> StepCache:
+    return StepCache(folder, versions, (said if said is not None else []).append, SimulatedClock())
 
 
 def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_export.recipe.recipe import Recipe
-from edge_export.splits import read_sets
+from edge_export.splits import read_splits
 from edge_export.step_cache import Say
 
 
@@ -26,10 +26,10 @@ def verify(recipe: Recipe, folder: Path, say: Say) -> dict[str, dict[str, int]]:
         ConfigError: the recordings do not fit the recipe, or do not suffice; names the file, the group or the class.
     """
     (reader,) = recipe.data
-    sets = read_sets(recipe, {reader.key: folder}, lambda _line: None)
-    for note in sets.notes:
+    splits = read_splits(recipe, {reader.key: folder}, lambda _line: None)
+    for note in splits.notes:
         say(note)
     return {
         name: dict(zip(recipe.classes, np.bincount(windows.y, minlength=len(recipe.classes)).tolist(), strict=True))
-        for name, windows in (("train", sets.train), ("validation", sets.validation), ("test", sets.test))
+        for name, windows in (("train", splits.train), ("validation", splits.validation), ("test", splits.test))
     }

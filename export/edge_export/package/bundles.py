@@ -30,7 +30,7 @@ GOLDEN_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shipment:
+class Release:
     """What goes into the bundles.
 
     Attributes:
@@ -51,13 +51,13 @@ class Shipment:
 
 
 def write_bundles(
-    recipe: Recipe, shipment: Shipment, windows: Windows, out: Path, signer: SigningKey | None
+    recipe: Recipe, release: Release, windows: Windows, out: Path, signer: SigningKey | None
 ) -> dict[str, dict[str, int]]:
     """Write them all.
 
     Args:
         recipe: names and describes them.
-        shipment: what goes in.
+        release: what goes in.
         windows: of validation groups; golden vectors are taken from them.
         out: folder.
         signer: signs them; None leaves them unsigned.
@@ -77,23 +77,23 @@ def write_bundles(
         "provenance": {
             "recipe": digest(recipe),
             "data": [asdict(reader.origin) for reader in recipe.data],
-            "groups": dict(shipment.groups),
-            "teacher_sha256": hashlib.sha256(shipment.cloud.model).hexdigest(),
-            "versions": dict(shipment.versions),
+            "groups": dict(release.groups),
+            "teacher_sha256": hashlib.sha256(release.cloud.model).hexdigest(),
+            "versions": dict(release.versions),
             "measured_on": platform.machine(),
         },
         "signer": signer,
     }
     written = []
-    for target, variants in shipment.variants.items():
+    for target, variants in release.variants.items():
         written.append(out / f"{recipe.name}-{target}.edge")
         pack(
             written[-1],
             name=recipe.name,
             description=recipe.description,
             input=contract,
-            gate=shipment.gate,
-            variants=[_with_accuracy(variant, shipment.accuracy[variant.name]) for variant in variants],
+            gate=release.gate,
+            variants=[_with_accuracy(variant, release.accuracy[variant.name]) for variant in variants],
             golden_inputs=in_halves(_golden(windows, contract)),
             **common,
         )
@@ -103,7 +103,7 @@ def write_bundles(
         name=f"{recipe.name}-{TEACHER}",
         description=f"The cloud's answers: {recipe.description}",
         input=replace(contract, window=contract.history, context=0, fill=_fill(recipe, contract)),
-        variants=[_with_accuracy(shipment.cloud, shipment.accuracy[TEACHER])],
+        variants=[_with_accuracy(release.cloud, release.accuracy[TEACHER])],
         golden_inputs=in_halves(windows.contexts[spread(len(windows), TEACHER_GOLDEN)]),
         **common,
     )

@@ -15,7 +15,7 @@ from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import TARGETS, Recipe
 from edge_export.selection.limits import Choice, choose
 from edge_export.selection.timing import answers, measure_candidates
-from edge_export.step_cache import Say, Steps
+from edge_export.step_cache import Say, StepCache
 from edge_runtime.tuning.timing import Measurement, Timing, this_machine
 
 
@@ -74,7 +74,7 @@ class Chosen:
 
 
 def choose_files(
-    recipe: Recipe, sources: Sequence[VariantSource], validation: Windows, steps: Steps, say: Say
+    recipe: Recipe, sources: Sequence[VariantSource], validation: Windows, steps: StepCache, say: Say
 ) -> Chosen:
     """Time and judge the candidates, and apply the recipe's limits for each of its architectures.
 
@@ -102,7 +102,7 @@ def choose_files(
     return Chosen(targets=targets, timings=measured.timings, judged=judged)
 
 
-def _measured(sources: Sequence[VariantSource], windows: Float32, steps: Steps) -> Measurement:
+def _measured(sources: Sequence[VariantSource], windows: Float32, steps: StepCache) -> Measurement:
     """Measure the times, kept like any other step: a resumed build ships what it would have shipped."""
 
     def make(folder: Path) -> None:

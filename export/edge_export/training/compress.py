@@ -20,11 +20,11 @@ from edge_export.quantize import Scheme
 from edge_export.quantize.qat import fake_quantized, harvest, write_learned
 from edge_export.recipe.recipe import PruneRecipe
 from edge_export.recipe.training_spec import Training
-from edge_export.step_cache import Steps
+from edge_export.step_cache import StepCache
 from edge_export.training.checkpoint import load_pruned, save_weights
 from edge_export.training.distill import distil
 from edge_export.training.loop import start
-from edge_export.training.teacher_student import Lessons, Student, Task, score_of
+from edge_export.training.teacher_student import SoftLabels, Student, Task, score_of
 
 EVIDENCE = 512
 """Windows of the pool that say which channels matter."""
@@ -44,7 +44,7 @@ class Rounding:
 
 
 def prune_student(
-    task: Task, student: Student, lessons: Lessons, recipe: PruneRecipe, steps: Steps
+    task: Task, student: Student, soft_labels: SoftLabels, recipe: PruneRecipe, steps: StepCache
 ) -> tuple[Student, dict[str, Any]]:
     """Take channels out of the student, step by step, as far as validation groups allow.
 
@@ -54,7 +54,7 @@ def prune_student(
 
     def make(folder: Path) -> None:
         start(task.recipe.seed)
-        pool = lessons.pool
+        pool = soft_labels.pool
         pruned = prune(
             student.network,
             Pruning(
@@ -68,7 +68,7 @@ def prune_student(
             samples=task.contract.window,
             evidence=Evidence(x=pool.x[:EVIDENCE], y=pool.y[:EVIDENCE]),
             tune=lambda network: distil(
-                network, pool, lessons.distillation, recipe.training, seed=task.recipe.seed + 1
+                network, pool, soft_labels.distillation, recipe.training, seed=task.recipe.seed + 1
             ),
             evaluate=lambda network: score_of(network, task.validation.x, task),
             max_drop=recipe.max_drop,
@@ -102,9 +102,9 @@ def _history(pruned: Pruned) -> dict[str, Any]:
 def train_rounded(
     task: Task,
     student: Student,
-    lessons: Lessons,
+    soft_labels: SoftLabels,
     recipe: Training,
-    steps: Steps,
+    steps: StepCache,
     *,
     calibration: Float32,
     weight_bits: Any,
@@ -114,7 +114,7 @@ def train_rounded(
     Args:
         task: what it learns.
         student: trained, whole or pruned.
-        lessons: the teacher's answers.
+        soft_labels: the teacher's answers.
         recipe: how long and how fast.
         steps: keeps the result.
         calibration: (n, n_channels, samples) windows of training groups, whose ranges are where learning starts.
@@ -125,7 +125,7 @@ def train_rounded(
     def make(folder: Path) -> None:
         start(task.recipe.seed)
         network: nn.Module = fake_quantized(student.network, calibration, schemes["uint8"])
-        distil(network, lessons.pool, lessons.distillation, recipe, seed=task.recipe.seed + 2)
+        distil(network, soft_labels.pool, soft_labels.distillation, recipe, seed=task.recipe.seed + 2)
         learned = harvest(network)
         channels, samples = len(task.contract.channels), task.contract.window
         fp32 = to_onnx(Calibrated([learned.network]), channels=channels, samples=samples)

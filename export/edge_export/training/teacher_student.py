@@ -30,7 +30,7 @@ from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_soft
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
 from edge_export.recipe.network_spec import Family
 from edge_export.recipe.recipe import Recipe
-from edge_export.step_cache import Say, Steps
+from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
 from edge_export.training.loop import answer, fit_labels, start
@@ -114,8 +114,8 @@ class Student:
     blank: Callable[[], nn.Module]
 
 
-class Lessons:
-    """What the teacher says of training windows, asked when somebody first wants to know.
+class SoftLabels:
+    """The teacher's answers to training windows, computed at their first use.
 
     Args:
         task: draws the windows.
@@ -227,7 +227,7 @@ def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
     build_network(recipe.student.network, student, channels=channels, samples=contract.window, classes=task.classes)
 
 
-def fit_teacher(task: Task, front: FrontEnd, steps: Steps, say: Say) -> Teacher:
+def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teacher:
     """Train the recipe's candidates, and the members of ensembles of the best one; take the smallest that is as good.
 
     As good is what lacks at most ``within`` of the best of all, an ensemble being larger than any single network.
@@ -311,7 +311,7 @@ def score(probabilities: Float32, y: Int64, metric: str) -> float:
 
 
 def _train_members(
-    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: Steps, say: Say
+    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: StepCache, say: Say
 ) -> tuple[nn.Module, ...]:
     """Train networks of these families and seeds, each in a process of its own where there are cores for it.
 
@@ -336,11 +336,11 @@ def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]
     """Leave one network among the finished steps; what would have been said."""
     task, front, family, seed, folder, versions = job
     lines: list[str] = []
-    _teacher_member(task, front, family, seed, Steps(folder, versions, lines.append, SystemClock()))
+    _teacher_member(task, front, family, seed, StepCache(folder, versions, lines.append, SystemClock()))
     return lines
 
 
-def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: Steps) -> nn.Module:
+def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: StepCache) -> nn.Module:
     recipe, contract = task.recipe, task.contract
     channels, samples = len(contract.channels), contract.history
 
@@ -364,7 +364,7 @@ def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> di
     return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
 
 
-def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons, steps: Steps) -> Student:
+def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: SoftLabels, steps: StepCache) -> Student:
     """Train the device's network, behind its own front end, on the teacher's answers and the labels."""
     recipe, contract = task.recipe, task.contract
     student = recipe.student
@@ -375,9 +375,9 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, lessons: Lessons,
         )
 
     def make(folder: Path) -> None:
-        pool = lessons.pool
+        pool = soft_labels.pool
         start(recipe.seed)
-        trained = distil(network(), pool, lessons.distillation, student.training, seed=recipe.seed)
+        trained = distil(network(), pool, soft_labels.distillation, student.training, seed=recipe.seed)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {

@@ -14,7 +14,7 @@ from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, parse
 from edge_export.selection.choice import Chosen, choose_files
 from edge_export.selection.limits import Choice
-from edge_export.step_cache import Steps
+from edge_export.step_cache import StepCache
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
@@ -47,7 +47,7 @@ def asked(n: int = 48) -> Windows:
 
 
 def chosen(folder: Path, said: list[str], which: Recipe | None = None) -> Chosen:
-    steps = Steps(folder, {}, said.append, SimulatedClock())
+    steps = StepCache(folder, {}, said.append, SimulatedClock())
     return choose_files(which or recipe(), SOURCES, asked(), steps, said.append)
 
 

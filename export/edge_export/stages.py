@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.graph import Net
-from edge_export.onnx_graph.out_of_distribution import fit_novelty
+from edge_export.onnx_graph.out_of_distribution import Novelty, fit_novelty
 from edge_export.onnx_graph.passes.canonicalise import clean
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
@@ -24,7 +24,7 @@ from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.recipe import Recipe
-from edge_export.selection.candidates import Candidates, Integers, candidates, integers
+from edge_export.selection.candidates import LEARNED, Candidates, Integers, candidates, integers, same_integers
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits
@@ -40,6 +40,7 @@ from edge_export.training.teacher_student import (
     fit_teacher,
     front_end,
     given_teacher,
+    refit_teacher,
     score,
 )
 from edge_runtime.errors import ConfigError
@@ -60,6 +61,7 @@ class Models:
         integers: the same quantised, and what was tried.
         candidates: the student's files.
         size: of the student.
+        novelty: what familiar windows are like; None where the recipe does not ask.
         pruning: what pruning did; None where the recipe asks for none.
     """
 
@@ -70,6 +72,7 @@ class Models:
     integers: Integers
     candidates: Candidates
     size: Mapping[str, int]
+    novelty: Novelty | None
     pruning: Mapping[str, Any] | None
 
     def figures(self) -> dict[str, Any]:
@@ -103,17 +106,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     Raises:
         ConfigError: a network does not fit its window, or the teacher's file is missing or of no use.
     """
-    contract = recipe.window.contract()
-    channels, samples = len(contract.channels), contract.window
-    task = Task(
-        recipe=recipe,
-        contract=contract,
-        train=splits.recordings.train,
-        validation=splits.validation,
-        data=splits.digest,
-    )
-    seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
-    front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
+    task, front, own_front, calibration = _start(recipe, splits)
     check_networks(task, front, own_front)
     teacher = _teacher(task, front, steps, say, given)
     soft_labels = SoftLabels(task, teacher)
@@ -121,11 +114,8 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     pruning = None
     if recipe.prune is not None:
         student, pruning = prune_student(task, student, soft_labels, recipe.prune, steps)
-    calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
     rounded = _rounded(task, student, soft_labels, calibration, steps)
-    fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
-    if recipe.student.weights == "float16":
-        fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
+    fp32 = _float_graph(task, student)
     quantised = integers(
         fp32,
         calibration,
@@ -146,9 +136,66 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         student=fp32,
         integers=quantised,
         candidates=candidates(fp32, quantised.graphs, novelty=novelty, mixed=bool(quantised.kept)),
-        size=asdict(count(student.network, channels=channels, samples=samples)),
+        size=asdict(count(student.network, channels=len(task.contract.channels), samples=task.contract.window)),
+        novelty=novelty,
         pruning=pruning,
     )
+
+
+def refit_models(recipe: Recipe, splits: Splits, first: Models, steps: StepCache, say: Say) -> Models:
+    """Train what was chosen again, on training and validation groups together.
+
+    1. Networks: the families, the ensemble and the length of training of the first fit.
+    2. Integers: the first fit's way to find ranges, and its layers in float; the ranges of windows of both sets.
+    3. The cloud's temperature, and how far from training a familiar window may lie, stay the first fit's, as the
+       device's temperature and the gate's threshold do: they need groups that the network has not seen.
+
+    Args:
+        recipe: how.
+        splits: as for the first fit, with validation groups among those to train on.
+        first: what was chosen.
+        steps: keep what takes long.
+        say: told what is trained on.
+    """
+    say(f"trained again on {', '.join(splits.recordings.train.groups)}, as chosen:")
+    task, front, own_front, calibration = _start(recipe, splits)
+    teacher = refit_teacher(task, front, first.teacher, steps, say)  # rule 1
+    soft_labels = SoftLabels(task, teacher)
+    student = fit_student(task, own_front, teacher, soft_labels, steps)
+    learned = _rounded(task, student, soft_labels, calibration, steps) if first.integers.ranges == LEARNED else None
+    fp32 = _float_graph(task, student)
+    quantised = same_integers(fp32, calibration, first.integers, recipe.quantise, learned=learned)  # rule 2
+    return replace(
+        first,
+        teacher=teacher,
+        cloud=_cloud(teacher, first.cloud_temperature),  # rule 3
+        student=fp32,
+        integers=quantised,
+        candidates=candidates(fp32, quantised.graphs, novelty=first.novelty, mixed=bool(quantised.kept)),
+    )
+
+
+def _start(recipe: Recipe, splits: Splits) -> tuple[Task, FrontEnd, FrontEnd, Float32]:
+    """The task, the front ends of teacher and student fitted to its windows, and those that set ranges of integers."""
+    task = Task(
+        recipe=recipe,
+        contract=recipe.window.contract(),
+        train=splits.recordings.train,
+        validation=splits.validation,
+        data=splits.digest,
+    )
+    seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
+    calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
+    return task, front_end(recipe, seen), front_end(recipe, seen, whose="student"), calibration
+
+
+def _float_graph(task: Task, student: Student) -> onnx.ModelProto:
+    """The student's ONNX graph at temperature 1, its weights as exact as the recipe says."""
+    channels, samples = len(task.contract.channels), task.contract.window
+    fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
+    if task.recipe.student.weights == "float16":
+        fp32 = round_to_halves(fp32, [layer.name for layer in layers(Net(fp32))])
+    return fp32
 
 
 def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Path | None) -> Teacher:

@@ -62,7 +62,11 @@ if not TYPE_CHECKING:
         }
     )
 
+ANY = "any"
+"""A target: one bundle for every architecture."""
+
 TARGETS = {
+    ANY: ANY,
     "cpu": "x86_64",
     "raspberry-pi-3": "aarch64",
     "raspberry-pi-4": "aarch64",
@@ -71,7 +75,7 @@ TARGETS = {
     "jetson": "aarch64",
     "arm32": "armv7l",
 }
-"""What `Recipe.targets` may name, with the architecture as `platform.machine()` calls it."""
+"""What `Recipe.targets` may name, with the architecture as `platform.machine()` calls it, or `ANY`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,6 +386,14 @@ class Recipe:
         for target in self.targets:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
+        if self.split.refit and self.prune is not None:
+            raise ValueError(
+                "split.refit and [prune] exclude each other: channels would be chosen again, with no group left to "
+                "judge by; leave one of the two out"
+            )
+        self._check_augmentation()
+
+    def _check_augmentation(self) -> None:
         names = [channel.name for channel in self.window.channels]
         for named in (*self.augmentation.rates, *(name for triad in self.augmentation.triads for name in triad)):
             if named not in names:

@@ -80,7 +80,7 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRecipe:
-    """What a window is, and which label it takes.
+    """A window, and the label that it takes.
 
     Attributes:
         channels: of the model, in order.
@@ -121,7 +121,7 @@ class WindowRecipe:
             raise ValueError("clip_s must be 0 or at least a window long")
 
     def contract(self) -> InputContract:
-        """The bundle's input contract."""
+        """Return the bundle's input contract."""
         return InputContract(
             channels=tuple(manifest.Channel(name=c.name, unit=c.unit) for c in self.channels),
             rate_hz=self.rate_hz,
@@ -136,7 +136,7 @@ class WindowRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AugmentationRecipe:
-    """How far training windows may lie from the recorded ones; the default changes nothing.
+    """Largest differences of training windows from recorded ones; the default changes nothing.
 
     Attributes:
         triads: names of channels that form the three axes of one sensor, each turned by the same random rotation.
@@ -153,9 +153,9 @@ class AugmentationRecipe:
         noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
         equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Disturbance`; another
             microphone.
-        time_masks: runs of samples set to the window's mean, so many a window.
+        time_masks: number of runs of samples in a window that are set to its mean.
         time_mask: largest share of the window that such a run covers.
-        band_masks: bands of frequencies taken out, so many a window.
+        band_masks: number of bands of frequencies taken out of a window.
         band_mask: largest share of the spectrum that such a band covers.
     """
 
@@ -185,7 +185,7 @@ class AugmentationRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherRecipe:
-    """The cloud's model: trained on the spot, or an ONNX file of somebody's (``--teacher MODEL.onnx``).
+    """The cloud's model: trained on the spot, or an ONNX file that is given (``--teacher MODEL.onnx``).
 
     Attributes:
         candidates: networks to train, smallest first; the smallest within `within` of the best is taken.
@@ -256,7 +256,7 @@ class PruneRecipe:
 
     Attributes:
         ratio: share of channels to take out.
-        steps: in so many steps.
+        steps: number of steps that it is done in.
         criterion: what makes a channel matter little, see `edge_export.prune.parameter_scores`.
         scope: see `edge_export.prune.Pruning`.
         round_to: widths become multiples of it.
@@ -280,7 +280,7 @@ class PruneRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantiseRecipe:
-    """How the student becomes integers.
+    """The quantisation of the student.
 
     Attributes:
         ranges: ways to find the ranges of activations; validation groups choose among them.
@@ -307,7 +307,7 @@ class QuantiseRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRecipe:
-    """When a window goes to the cloud: one promise of two.
+    """The promise about windows that go to the cloud: one of two.
 
     Attributes:
         max_local_error: at most this share of wrong answers among those that stay local, with `confidence`.

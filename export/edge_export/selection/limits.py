@@ -159,7 +159,7 @@ def _beaten(row: _Row, alive: Iterable[_Row], target: str) -> str:
 
 
 def _wherever(rival: VariantSource, source: VariantSource) -> bool:
-    """Whether a file is made for every architecture that another one is made for."""
+    """Tell whether a file is made for every architecture that another one is made for."""
     return not rival.targets or (bool(source.targets) and set(source.targets) <= set(rival.targets))
 
 

@@ -44,7 +44,7 @@ from edge_runtime.tuning.timing.machine import available_cores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What the networks are to learn.
+    """The recipe, and the windows that the networks learn from.
 
     Attributes:
         recipe: how.

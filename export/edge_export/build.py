@@ -37,8 +37,8 @@ from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
 from edge_export.selection.choice import choose_files
 from edge_export.selection.timing import answers
-from edge_export.splits import Splits, read_splits
-from edge_export.stages import Models, make_models
+from edge_export.splits import Splits, read_splits, with_validation
+from edge_export.stages import Models, make_models, refit_models
 from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
@@ -94,6 +94,10 @@ def build(
     for line in gate.said:
         say(line)
 
+    if recipe.split.refit:
+        splits = with_validation(recipe, splits)
+        models = refit_models(recipe, splits, models, steps, say)
+        shipped = {source.name: source for source in models.candidates.sources(temperature)}
     tested = metrics_on_test(
         splits.test,
         splits.train,

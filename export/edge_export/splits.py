@@ -21,6 +21,11 @@ from edge_runtime.errors import ConfigError
 UNALIKE = 0.1
 """Relative difference of two recordings' rates from on which it is pointed out."""
 
+REFITTED = (
+    "the files that ship were trained again, as chosen, on training and validation groups; figures on validation "
+    "groups are of the first fit, those on test groups of the files that ship"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splits:
@@ -78,10 +83,21 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
     return Splits(recordings=parts, **cut, digest=contents, notes=tuple(notes))
 
 
+def with_validation(recipe: Recipe, splits: Splits) -> Splits:
+    """Move validation groups into training for a refit; choices must have been made, since no one is left to make one.
+
+    `Splits.validation` stays, for golden vectors and times: what is computed, and not how well.
+    """
+    train, validation = splits.recordings.train, splits.recordings.validation
+    both = replace(train, recordings=(*train.recordings, *validation.recordings))
+    return replace(splits, recordings=replace(splits.recordings, train=both), train=_cut(recipe, both))
+
+
 def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
     """Describe oddities of the recordings that bear on how far to trust the model."""
     channels, window = recipe.window.channels, recipe.window
-    notes = few_windows(cut["train"], recipe.classes, hop_s=window.hop / window.rate_hz, what="train")
+    notes = [REFITTED] if recipe.split.refit else []
+    notes += few_windows(cut["train"], recipe.classes, hop_s=window.hop / window.rate_hz, what="train")
     if left_out := sum(recording.left_out for recording in dataset.recordings):
         files = sum(bool(recording.left_out) for recording in dataset.recordings)
         notes.append(f"{left_out} rows of {files} files were left out, since a cell was empty")

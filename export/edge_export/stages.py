@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,21 @@ from edge_export.evaluation.calibration import fit_temperature
 from edge_export.metrics import REFERENCE
 from edge_export.networks import Calibrated, count
 from edge_export.onnx_graph.from_torch import to_onnx
-from edge_export.onnx_graph.out_of_distribution import fit_ood_detector
+from edge_export.onnx_graph.out_of_distribution import OodDetector, fit_ood_detector
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.recipe import Recipe
-from edge_export.selection.candidates import Candidates, QuantizedStudent, candidates, quantize_student
+from edge_export.selection.candidates import (
+    LEARNED,
+    Candidates,
+    QuantizedStudent,
+    candidates,
+    quantize_student,
+    same_integers,
+)
 from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits
@@ -38,6 +45,7 @@ from edge_export.training.teacher_student import (
     fit_teacher,
     front_end,
     given_teacher,
+    refit_teacher,
     score,
 )
 from edge_runtime.errors import ConfigError
@@ -58,6 +66,7 @@ class Models:
         quantized: the same in integers, and what was tried.
         candidates: the student's files.
         size: of the student.
+        detector: of windows unlike those of training; None where the recipe asks for none.
         pruning: what pruning did; None where the recipe asks for none.
     """
 
@@ -68,6 +77,7 @@ class Models:
     quantized: QuantizedStudent
     candidates: Candidates
     size: Mapping[str, int]
+    detector: OodDetector | None
     pruning: Mapping[str, Any] | None
 
     def metrics(self) -> dict[str, Any]:
@@ -101,17 +111,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     Raises:
         ConfigError: a network does not fit its window, or the teacher's file is missing or of no use.
     """
-    contract = recipe.window.contract()
-    channels, samples = len(contract.channels), contract.window
-    task = Task(
-        recipe=recipe,
-        contract=contract,
-        train=splits.recordings.train,
-        validation=splits.validation,
-        data=splits.digest,
-    )
-    seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
-    front, own_front = front_end(recipe, seen), front_end(recipe, seen, whose="student")
+    task, front, own_front, calibration = _start(recipe, splits)
     check_networks(task, front, own_front)
     teacher = _teacher(task, front, steps, say, given)
     soft_labels = SoftLabels(task, teacher)
@@ -119,11 +119,8 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
     pruning = None
     if recipe.prune is not None:
         student, pruning = prune_student(task, student, soft_labels, recipe.prune, steps)
-    calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
     rounded = _rounded(task, student, soft_labels, calibration, steps)
-    fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
-    if recipe.student.weights == "float16":
-        fp32 = round_to_halves(fp32)
+    fp32 = _float_graph(task, student)
     quantised = quantize_student(
         fp32,
         calibration,
@@ -144,9 +141,66 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         student=fp32,
         quantized=quantised,
         candidates=candidates(fp32, quantised.graphs, detector=detector, mixed=bool(quantised.kept)),
-        size=asdict(count(student.network, channels=channels, samples=samples)),
+        size=asdict(count(student.network, channels=len(task.contract.channels), samples=task.contract.window)),
+        detector=detector,
         pruning=pruning,
     )
+
+
+def refit_models(recipe: Recipe, splits: Splits, first: Models, steps: StepCache, say: Say) -> Models:
+    """Train what was chosen again, on training and validation groups together.
+
+    1. Networks: the families, the ensemble and the length of training of the first fit.
+    2. Integers: the first fit's way to find ranges, and its layers in float; the ranges of windows of both sets.
+    3. The cloud's temperature, and how far from training a familiar window may lie, stay the first fit's, as the
+       device's temperature and the gate's threshold do: they need groups that the network has not seen.
+
+    Args:
+        recipe: how.
+        splits: as for the first fit, with validation groups among those to train on.
+        first: what was chosen.
+        steps: keep what takes long.
+        say: told what is trained on.
+    """
+    say(f"trained again on {', '.join(splits.recordings.train.groups)}, as chosen:")
+    task, front, own_front, calibration = _start(recipe, splits)
+    teacher = refit_teacher(task, front, first.teacher, steps, say)  # rule 1
+    soft_labels = SoftLabels(task, teacher)
+    student = fit_student(task, own_front, teacher, soft_labels, steps)
+    learned = _rounded(task, student, soft_labels, calibration, steps) if first.quantized.ranges == LEARNED else None
+    fp32 = _float_graph(task, student)
+    quantised = same_integers(fp32, calibration, first.quantized, recipe.quantise, learned=learned)  # rule 2
+    return replace(
+        first,
+        teacher=teacher,
+        cloud=_cloud(teacher, first.cloud_temperature),  # rule 3
+        student=fp32,
+        quantized=quantised,
+        candidates=candidates(fp32, quantised.graphs, detector=first.detector, mixed=bool(quantised.kept)),
+    )
+
+
+def _start(recipe: Recipe, splits: Splits) -> tuple[Task, FrontEnd, FrontEnd, Float32]:
+    """Make the task, the front ends of teacher and student, and the windows that set ranges of integers."""
+    task = Task(
+        recipe=recipe,
+        contract=recipe.window.contract(),
+        train=splits.recordings.train,
+        validation=splits.validation,
+        data=splits.digest,
+    )
+    seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
+    calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
+    return task, front_end(recipe, seen), front_end(recipe, seen, whose="student"), calibration
+
+
+def _float_graph(task: Task, student: Student) -> onnx.ModelProto:
+    """Write the student as an ONNX graph at temperature 1, its weights as exact as the recipe says."""
+    channels, samples = len(task.contract.channels), task.contract.window
+    fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
+    if task.recipe.student.weights == "float16":
+        fp32 = round_to_halves(fp32)
+    return fp32
 
 
 def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Path | None) -> Teacher:

@@ -17,6 +17,7 @@ pytest.importorskip("sklearn", reason="the export toolchain's baseline needs sci
 
 from edge_export.cli import main  # noqa: E402
 from edge_export.package.evaluation_file import accuracy_of  # noqa: E402
+from edge_export.splits import REFITTED  # noqa: E402
 from edge_export.step_cache import Say, StepCache, code_digest  # noqa: E402
 
 from edge_runtime import __version__  # noqa: E402 - only where torch is
@@ -233,6 +234,7 @@ def test_a_build_names_its_steps_by_our_own_version_and_code(
         (('test = ["p4", "p5"]', 'test = ["p4", "p5", "p0"]'), "group 'p0' is in two sets"),
         (('key = "waves"', 'key = "other"'), r"--data waves=\.\.\.: the recipe's keys are other"),
         (('"flat"]', '"flat", "round"]'), "has no 'round'"),
+        (('train = ["p0"', 'refit = true\ntrain = ["p0"'), "split.refit and .prune. exclude each other"),
         (("depth = 2, kernel = 5", "depth = 9, kernel = 9"), "needs more than the 39 frames of 4 rows"),
     ],
 )
@@ -268,3 +270,58 @@ def test_a_given_teacher_is_asked_instead_of_trained(
     assert (tmp_path / "out" / "report.html").is_file()
     with open_bundle(tmp_path / "out" / "waves-teacher.edge") as teacher:
         assert teacher.manifest.input.fill == "", "of a given model nobody knows how it was trained"
+
+
+@pytest.fixture(scope="module")
+def refitted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build by the recipe, unpruned, for every architecture, whose networks are trained again on p3 too."""
+    out = tmp_path_factory.mktemp("refit")
+    begin, end = RECIPE.index("[prune]"), RECIPE.index("[quantise]")
+    recipe = RECIPE[:begin] + RECIPE[end:].replace("training = { steps = 40,", "# training = { steps = 40,")
+    recipe = recipe.replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true')
+    (out / "recipe.toml").write_text(recipe.replace('targets = ["cpu", "raspberry-pi-4"]', 'targets = ["any"]'))
+    assert main(["build", str(out / "recipe.toml"), "--data", f"waves={data}", "-o", str(out / "built")]) == 0
+    return out / "built"
+
+
+@pytest.mark.slow
+def test_a_refit_ships_networks_trained_on_validation_groups_too_at_the_first_fit_s_temperature_and_threshold(
+    refitted: Path,
+) -> None:
+    report = orjson.loads((refitted / "report.json").read_bytes())
+    assert report["groups"] == {"train": ["p0", "p1", "p2", "p3"], "validation": ["p3"], "test": ["p4", "p5"]}
+    assert REFITTED in report["data_notes"]
+    with open_bundle(refitted / "waves-any.edge") as bundle:
+        assert bundle.manifest.provenance["groups"] == report["groups"]
+        assert bundle.manifest.gate.threshold == report["gate"]["threshold"]
+    # Every network was trained twice, on other groups; what was chosen (one teacher of three) once.
+    trained = sorted(path.name.split("-")[0] for path in (refitted / "cache").iterdir())
+    assert trained == ["measure", "student", "student", "teacher", "teacher", "teacher"]
+
+
+@pytest.mark.slow
+def test_a_bundle_for_any_architecture_holds_the_files_of_all(refitted: Path) -> None:
+    with open_bundle(refitted / "waves-any.edge") as bundle:
+        targets = {variant.name: variant.targets for variant in bundle.manifest.variants}
+    assert {"onnx-int8-u8s8", "onnx-int8-s8s8", "onnx-fp32"} <= targets.keys()
+    assert targets["onnx-int8-u8s8"] == ("x86_64",)
+    assert any(name.startswith("tflite") and not made_for for name, made_for in targets.items())
+
+
+@pytest.mark.slow
+def test_a_refit_changes_the_files_and_neither_temperature_nor_gate(refitted: Path, data: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text((refitted.parent / "recipe.toml").read_text().replace("refit = true", "refit = false"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "cache").symlink_to(refitted / "cache")
+    before = len(list((refitted / "cache").iterdir()))
+    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 0
+    assert len(list((refitted / "cache").iterdir())) == before, "the first fit is the same with a refit and without"
+    first, second = (orjson.loads((folder / "report.json").read_bytes()) for folder in (tmp_path / "out", refitted))
+    for chosen in ("temperature", "gate", "validation", "choice"):
+        assert first[chosen] == second[chosen]
+    assert first["teacher"]["temperature"] == second["teacher"]["temperature"]
+    for name in ("waves-any.edge", "waves-teacher.edge"):
+        with open_bundle(tmp_path / "out" / name) as one, open_bundle(refitted / name) as other:
+            for variant in one.manifest.variants:
+                assert one.read_variant(variant.name) != other.read_variant(variant.name)

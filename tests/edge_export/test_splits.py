@@ -1,4 +1,4 @@
-"""Recordings become training, validation and test windows; unusable ones are refused before anything is trained."""
+"""Recordings become training, validation and test windows; what cannot be used is refused before training."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Corruptions of a drawn training window, besides what its neighbours `windows` and `sampling` vary.
 
-Noise, loudness, masks, blends with other windows: for sounds above all, and for windows that were cut elsewhere.
+Noise, loudness, masks: for sounds above all, and for windows that were cut elsewhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from edge_runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corruption:
-    """Noise, gain, masks and shift that one sensor may put on a window; the default does nothing.
+    """Changes that a microphone or another single sensor may make to any window. The default makes none.
 
     Attributes:
         shift: largest number of samples that the window moves by, either way; zeros move in.
@@ -26,9 +25,9 @@ class Corruption:
         equaliser_db: largest gain or loss at each of `equaliser_bands` frequencies, spread evenly from 0 to half the
             rate, with straight lines in decibels between them: another microphone, another room; 0 for none.
         equaliser_bands: how many frequencies.
-        time_masks: runs of samples set to the window's mean, so many per window.
+        time_masks: number of runs of samples in a window that are set to its mean.
         time_mask: largest share of the window that such a run covers.
-        band_masks: bands of frequencies taken out of every channel, so many per window.
+        band_masks: number of bands of frequencies taken out of every channel of a window.
         band_mask: largest share of the spectrum that such a band covers.
 
     Source: masks as in SpecAugment, Park et al. 2019 (arXiv:1904.08779), gains as in FilterAugment, Nam et al. 2022
@@ -130,79 +129,3 @@ class CorruptedSampler:
         """See `Sampler.draw`."""
         x, y = self._sampler.draw(count)
         return corrupt(x, self._corruption, self._random), y
-
-
-class ArraySampler:
-    """Draws from windows that are cut already, class by class.
-
-    Args:
-        x: (n, n_channels, samples).
-        y: (n,) class indices.
-        balance: ``classes`` draws every class as often, ``none`` as often as it occurs, ``root`` in between (by the
-            square root of its share).
-        seed: of the sequence of draws.
-
-    Raises:
-        ConfigError: no window, or not one label for each.
-    """
-
-    def __init__(
-        self, x: Float32, y: Int64, *, balance: Literal["classes", "root", "none"] = "none", seed: int = 0
-    ) -> None:
-        if not len(y) or len(x) != len(y):
-            raise ConfigError(f"{len(x)} windows and {len(y)} labels to draw from; need one label for each window")
-        self._x, self._y = x, y
-        counts = np.bincount(y).astype(np.float64)
-        power = {"classes": 0.0, "root": 0.5, "none": 1.0}[balance]
-        each = np.divide(counts**power, counts, out=np.zeros_like(counts), where=counts > 0)[y]
-        self._share = each / each.sum()
-        self._random = np.random.default_rng(seed)
-
-    def draw(self, count: int) -> tuple[Float32, Int64]:
-        """See `Sampler.draw`."""
-        chosen = self._random.choice(len(self._y), count, p=self._share)
-        return self._x[chosen], self._y[chosen]
-
-
-def mix(x: Float32, targets: Float32, *, alpha: float, random: np.random.Generator) -> tuple[Float32, Float32]:
-    """Blend each window and its target with another's of the same batch.
-
-    Args:
-        x: (n, n_channels, samples).
-        targets: (n, classes) probabilities.
-        alpha: of the Beta distribution that the shares come from; small means nearly none.
-        random: where chance comes from.
-
-    Source: mixup, Zhang et al. 2018 (arXiv:1710.09412).
-    """
-    share = random.beta(alpha, alpha, len(x)).astype(np.float32)
-    partner = random.permutation(len(x))
-    by_window = share[:, None, None]
-    mixed: Float32 = by_window * x + (1 - by_window) * x[partner]
-    blended: Float32 = share[:, None] * targets + (1 - share[:, None]) * targets[partner]
-    return mixed, blended
-
-
-def class_weights(
-    y: Int64, classes: int, *, method: Literal["inverse", "effective"] = "effective", beta: float = 0.999
-) -> Float32:
-    """Weights of classes in a loss, rarer ones heavier, with mean 1 over the windows.
-
-    Args:
-        y: (n,) class indices of the training windows.
-        classes: number of labels.
-        method: ``inverse`` divides by the class's count; ``effective`` by (1 - beta^count) / (1 - beta), what the count
-            is worth when windows of a class resemble each other.
-        beta: closer to 1 trusts counts more.
-
-    Raises:
-        ConfigError: a class has no window.
-
-    Source: Cui et al. 2019 (arXiv:1901.05555).
-    """
-    counts = np.bincount(y, minlength=classes).astype(np.float64)
-    if (missing := np.flatnonzero(counts == 0)).size:
-        raise ConfigError(f"class {missing[0]} has no training window, so no weight; leave it out or add windows")
-    weights = 1 / counts if method == "inverse" else (1 - beta) / (1 - beta**counts)
-    scaled: Float32 = (weights * counts.sum() / (weights * counts).sum()).astype(np.float32)
-    return scaled

@@ -26,12 +26,14 @@ _BLOCK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """How far a drawn window may lie from the recorded one. The default changes nothing.
+    """Largest differences of a drawn window from the recorded one. The default changes nothing.
 
     Attributes:
         triads: columns that form the three axes of one sensor, each turned by the same rotation.
         rotation_rad: standard deviation of the rotation about each axis.
         rates: columns that scale with the speed of a movement, such as angular velocity.
+        mirror: factors per column that turn a movement of the left hand into one of the right, applied to half of the
+            windows; empty for none.
         speed: largest natural logarithm of the change of speed.
         tempo: largest natural logarithm of a change of speed that leaves the spectrum where it is: grains of the
             recording, each played at `speed`, follow one another so much faster or slower.
@@ -45,6 +47,7 @@ class Variation:
     triads: tuple[tuple[int, ...], ...] = ()
     rotation_rad: float = 0.0
     rates: tuple[int, ...] = ()
+    mirror: tuple[float, ...] = ()
     speed: float = 0.0
     tempo: float = 0.0
     grain: int = 128
@@ -134,6 +137,8 @@ class PlaceSampler:
             rotation = rotations(random, count, (variation.rotation_rad,) * 3)
             for triad in variation.triads:
                 x[:, :, triad] = x[:, :, triad] @ rotation
+        if variation.mirror:
+            x *= np.where(random.random((count, 1, 1)) < 0.5, np.array(variation.mirror), 1.0)
         if variation.gain:
             x *= np.exp(random.uniform(-variation.gain, variation.gain, (count, 1, 1)))
         if variation.noise:
@@ -151,7 +156,7 @@ class PlaceSampler:
         return self._interpolated(chosen, speed, speed[:, None] * self._offset())
 
     def _in_grains(self, chosen: Int64, speed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The same, in grains whose middles are stretched by another factor than what is in them.
+        """Gather the same in grains whose middles are stretched by another factor than what is in them.
 
         Source: overlap and add without synchronisation, Roucos and Wilgus 1985, "High quality time-scale modification
         for speech", ICASSP; whose synchronised grains keep voices smooth, which features of short frames do not need.
@@ -170,13 +175,13 @@ class PlaceSampler:
         return grains(first) + grains(first + variation.grain)
 
     def _offset(self) -> npt.NDArray[np.float64]:
-        """Samples from the window's middle, (history,)."""
+        """Count samples from the window's middle, (history,)."""
         return np.arange(self._history, dtype=np.float64) - (self._history - (self._samples + 1) / 2)
 
     def _interpolated(
         self, chosen: Int64, speed: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """Samples so far from the middles of windows, (n, history, n_channels), linearly interpolated."""
+        """Interpolate samples at offsets from the middles of windows, (n, history, n_channels), linearly."""
         place = self._starts[chosen][:, None] + (self._samples - 1) / 2 + offset
         place = np.clip(place, self._bounds[chosen, :1], self._bounds[chosen, 1:])
         if (speed == 1.0).all() and self._samples % 2 and not self._variation.tempo:
@@ -198,7 +203,7 @@ class PlaceSampler:
 
 
 def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> list[tuple[Float32, Int64]]:
-    """A recording on the model's grid, cut at its gaps.
+    """Bring a recording to the model's grid, cut at its gaps.
 
     Args:
         recording: with or without stamps of its own.

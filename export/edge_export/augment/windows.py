@@ -17,7 +17,7 @@ from edge_export.data.dataset import Dataset, Float32, Int64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augmentation:
-    """How far a drawn window may lie from the recorded one. The default changes nothing.
+    """Largest differences of a drawn window from the recorded one. The default changes nothing.
 
     Attributes:
         triads: columns that form the three axes of one sensor, each turned by the same rotation.

@@ -29,6 +29,8 @@ class SplitRecipe:
         validation: groups to choose on.
         test: groups to evaluate on.
         exclude: groups that are dropped before anything else sees them.
+        refit: once everything has been chosen on validation groups, train what was chosen again, on training and
+            validation groups together, and ship that.
         validation_share: of the groups left to the hash.
         test_share: of the groups left to the hash.
     """
@@ -37,6 +39,7 @@ class SplitRecipe:
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    refit: bool = False
     validation_share: float = 0.2
     test_share: float = 0.2
 

@@ -101,7 +101,7 @@ RECORDING_STEPS = (2.0**-12,) * 3 + (2.0**-10,) * 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What the held-out training people decide.
+    """Temperatures and threshold, as the held-out training people decide.
 
     Attributes:
         device_temperature: of the quantised device model.
@@ -260,7 +260,7 @@ def _demo_figures(
     forest: np.ndarray[Any, Any],
     calibration: Calibration,
 ) -> dict[str, Any]:
-    """How the shipped files do on the demo's people; looked at last, and nothing follows from it."""
+    """Compute the figures of the shipped files on the demo's people; looked at last, and nothing follows from it."""
     y, shipped = windows.y, device["tflite-int8"]
     people = {}
     for person in dict.fromkeys(windows.group.tolist()):

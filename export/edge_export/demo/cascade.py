@@ -83,7 +83,7 @@ def fit_cascade(dataset: Dataset, plan: CascadePlan, *, members: int) -> Cascade
     """Train the cloud's ensemble on labels and the device's network on both.
 
     Args:
-        dataset: recordings of the people to train on, and of nobody else.
+        dataset: recordings of the people to train on alone.
         plan: how.
         members: networks of the ensemble.
     """

@@ -1,4 +1,4 @@
-"""How large a network is, before it is trained; and the largest one within a budget."""
+"""The size of a network before it is trained, and the largest one within a budget."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FILE_BYTES = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a network costs for one window.
+    """A network's cost for one window.
 
     Attributes:
         parameters: numbers that training sets, with batch normalisation folded into the layer before it.

@@ -1,4 +1,4 @@
-"""What surrounds networks in their graphs: the scaling of channels in front, probabilities at the end."""
+"""The surroundings of networks in their graphs: the scaling of channels in front, probabilities at the end."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ exists where all its samples do. So a front end fed with a stream gives the fram
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -170,7 +169,7 @@ class SpectrogramSpec:
 
     @property
     def bins(self) -> npt.NDArray[np.int64]:
-        """Which bins are kept; bin k lies at k * rate / points."""
+        """The bins that are kept; bin k lies at k * rate / points."""
         every = np.arange(self.points // 2 + 1)
         hertz = every * self.rate_hz / self.points
         kept: npt.NDArray[np.int64] = every[(hertz >= self.low_hz) & (hertz <= (self.high_hz or self.rate_hz / 2))]
@@ -250,8 +249,8 @@ class FilterBankSpec:
         bands: number of pairs, spaced evenly on the mel scale.
         low_hz: lower edge of the first band.
         high_hz: upper edge of the last one; 0 takes half the rate.
-        parts: wide bands need no filter as long as a frame: they may be heard up to so many times in a frame, by
-            filters as much shorter, and averaged. A power of two that divides the hop; 1 makes all filters as long as
+        parts: wide bands need no filter as long as a frame: they may be heard up to this often in a frame, by filters
+            as much shorter, and averaged. A power of two that divides the hop; 1 makes all filters as long as
             a frame, or as their band needs.
         scale: as `LogMelSpec.scale`.
         floor: least power before the logarithm.
@@ -362,7 +361,7 @@ FrontEnd: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureShape:
-    """What comes out of a front end.
+    """The shape of a front end's output.
 
     Attributes:
         rows: features of a frame.
@@ -378,7 +377,7 @@ class FeatureShape:
 
 
 def feature_shape(spec: FrontEnd, *, channels: int, samples: int) -> FeatureShape:
-    """The shape of a front end's output for windows of (channels, samples).
+    """Compute the shape of a front end's output for windows of (channels, samples).
 
     Raises:
         ConfigError: the window is too short for one frame, or the front end is made for other channels.
@@ -465,8 +464,3 @@ def _check_frames(spec: SpectrogramSpec) -> None:
         )
     if not 0 <= spec.pre_emphasis < 1 or not spec.floor > 0:
         raise ConfigError("spectrogram: pre-emphasis must be at least 0 and below 1, and the floor above 0")
-
-
-def channel_scale(scale: Sequence[float]) -> Standardise:
-    """A fixed factor per channel and no offset."""
-    return Standardise(scale=tuple(scale))

@@ -10,7 +10,7 @@ from edge_runtime.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the recipe asks for.
+    """The limits that a recipe sets.
 
     Attributes:
         max_accuracy_drop: largest loss against the reference on unseen groups, a share: 0.005 is half a point.

@@ -73,7 +73,7 @@ class SeparableCnn2d:
         depth: separable blocks.
         kernel: bands and frames that the first convolution sees; it halves the bands.
         reduction: of frames, 1 or 2, in the first convolution.
-        halvings: so many of the blocks, the first ones, halve bands and frames, and the first of them doubles the
+        halvings: number of blocks, the first ones, that halve bands and frames, and the first of them doubles the
             channels: the work goes where the features are few.
         padding: along time; ``valid`` converts exactly to a stream. Bands are always padded.
         pool: over bands and time; ``last`` has no meaning here.

@@ -62,7 +62,11 @@ if not TYPE_CHECKING:
         }
     )
 
+ANY = "any"
+"""A target: one bundle for every architecture."""
+
 TARGETS = {
+    ANY: ANY,
     "cpu": "x86_64",
     "raspberry-pi-3": "aarch64",
     "raspberry-pi-4": "aarch64",
@@ -71,12 +75,12 @@ TARGETS = {
     "jetson": "aarch64",
     "arm32": "armv7l",
 }
-"""What `Recipe.targets` may name, with the architecture as `platform.machine()` calls it."""
+"""What `Recipe.targets` may name, with the architecture as `platform.machine()` calls it, or `ANY`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRecipe:
-    """What a window is, and which label it takes.
+    """A window, and the label that it takes.
 
     Attributes:
         channels: of the model, in order.
@@ -117,7 +121,7 @@ class WindowRecipe:
             raise ValueError("clip_s must be 0 or at least a window long")
 
     def contract(self) -> InputContract:
-        """The bundle's input contract."""
+        """Return the bundle's input contract."""
         return InputContract(
             channels=tuple(manifest.Channel(name=c.name, unit=c.unit) for c in self.channels),
             rate_hz=self.rate_hz,
@@ -132,12 +136,14 @@ class WindowRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AugmentationRecipe:
-    """How far training windows may lie from the recorded ones; the default changes nothing.
+    """Largest differences of training windows from recorded ones; the default changes nothing.
 
     Attributes:
         triads: names of channels that form the three axes of one sensor, each turned by the same random rotation.
         rotation_deg: standard deviation of the rotation about each axis.
         rates: names of channels that scale with the speed of a movement, such as angular velocity.
+        mirror: 1 or -1 per channel: the factors that turn a movement of the left hand into one of the right, applied to
+            half of the windows. Empty for none.
         speed: largest natural logarithm of the change of speed (time warp, one factor a window).
         tempo: largest natural logarithm of a further change of speed that leaves the spectrum where it is; for sound.
         gain: largest natural logarithm of the change of amplitude.
@@ -147,15 +153,16 @@ class AugmentationRecipe:
         noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
         equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Corruption`; another
             microphone.
-        time_masks: runs of samples set to the window's mean, so many a window.
+        time_masks: number of runs of samples in a window that are set to its mean.
         time_mask: largest share of the window that such a run covers.
-        band_masks: bands of frequencies taken out, so many a window.
+        band_masks: number of bands of frequencies taken out of a window.
         band_mask: largest share of the spectrum that such a band covers.
     """
 
     triads: tuple[tuple[str, ...], ...] = ()
     rotation_deg: float = 0.0
     rates: tuple[str, ...] = ()
+    mirror: tuple[float, ...] = ()
     speed: float = 0.0
     tempo: float = 0.0
     gain: float = 0.0
@@ -172,11 +179,13 @@ class AugmentationRecipe:
     def __post_init__(self) -> None:
         if len(self.noise_db) not in (0, 2):
             raise ValueError("noise_db needs the least and the greatest ratio, or nothing")
+        if set(self.mirror) - {1.0, -1.0}:
+            raise ValueError("mirror needs 1 or -1 for each channel, or nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherRecipe:
-    """The cloud's model: trained on the spot, or an ONNX file of somebody's (``--teacher MODEL.onnx``).
+    """The cloud's model: trained on the spot, or an ONNX file that is given (``--teacher MODEL.onnx``).
 
     Attributes:
         candidates: networks to train, smallest first; the smallest within `within` of the best is taken.
@@ -247,7 +256,7 @@ class PruneRecipe:
 
     Attributes:
         ratio: share of channels to take out.
-        steps: in so many steps.
+        steps: number of steps that it is done in.
         criterion: what makes a channel matter little, see `edge_export.prune.parameter_scores`.
         scope: see `edge_export.prune.Pruning`.
         round_to: widths become multiples of it.
@@ -271,7 +280,7 @@ class PruneRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantiseRecipe:
-    """How the student becomes integers.
+    """The quantisation of the student.
 
     Attributes:
         ranges: ways to find the ranges of activations; validation groups choose among them.
@@ -298,7 +307,7 @@ class QuantiseRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRecipe:
-    """When a window goes to the cloud: one promise of two.
+    """The promise about windows that go to the cloud: one of two.
 
     Attributes:
         max_local_error: at most this share of wrong answers among those that stay local, with `confidence`.
@@ -377,12 +386,22 @@ class Recipe:
         for target in self.targets:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
+        if self.split.refit and self.prune is not None:
+            raise ValueError(
+                "split.refit and [prune] exclude each other: channels would be chosen again, with no group left to "
+                "judge by; leave one of the two out"
+            )
+        self._check_augmentation()
+
+    def _check_augmentation(self) -> None:
         names = [channel.name for channel in self.window.channels]
         for named in (*self.augmentation.rates, *(name for triad in self.augmentation.triads for name in triad)):
             if named not in names:
                 raise ValueError(f"augmentation names channel {named!r}; the window has {', '.join(names)}")
         if self.augmentation.noise and len(self.augmentation.noise) not in (1, len(names)):
             raise ValueError(f"augmentation.noise needs one number, or one for each of {len(names)} channels")
+        if self.augmentation.mirror and len(self.augmentation.mirror) != len(names):
+            raise ValueError(f"augmentation.mirror needs a factor for each of {len(names)} channels")
 
 
 def load(path: Path) -> Recipe:

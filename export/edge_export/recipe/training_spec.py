@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How long and how fast to train.
+    """Length and rate of a training.
 
     Attributes:
         steps: number of batches.

@@ -143,6 +143,37 @@ def quantize_student(
     )
 
 
+def same_integers(
+    fp32: onnx.ModelProto,
+    calibration: Float32,
+    found: QuantizedStudent,
+    recipe: QuantiseRecipe,
+    *,
+    learned: Mapping[str, onnx.ModelProto] | None = None,
+) -> QuantizedStudent:
+    """Quantise a float student as another one of the same layers was: the same way, the same layers in float.
+
+    Args:
+        fp32: answers windows with probabilities at temperature 1.
+        calibration: (n, n_channels, samples) windows that set the ranges.
+        found: what was chosen for the other one.
+        recipe: as it was for the other one.
+        learned: graphs that were trained with their rounding, where that was chosen.
+    """
+    if not found.graphs:
+        return found
+    if learned is not None:
+        return replace(found, graphs={kind: canonicalise(graph) for kind, graph in learned.items()})
+    kept = tuple(one.layer for one in found.kept)
+    # Weights of layers in float become halves whatever they were: the file has no more bytes than the one measured.
+    prepared = round_to_halves(prepare(fp32), kept)
+    (method,) = (method for method in recipe.ranges if method == found.ranges)
+    ranges = choose(collect(prepared, calibration), method)
+    unsigned = Scheme(activations="uint8", weight_bits=recipe.weight_bits, exclude=kept)
+    schemes = (unsigned, replace(unsigned, activations="int8"))
+    return replace(found, graphs={each.activations: canonicalise(write(prepared, ranges, each)) for each in schemes})
+
+
 def _merit(expected: Float32, given: Float32, evaluate: Callable[[Float32], float]) -> tuple[float, float]:
     """Score answers, and measure how near they are to the float model's, which decides between equal scores."""
     return evaluate(given), sqnr_db(expected, given)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from edge_export.metrics import Evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.limits import Limits
+from edge_export.recipe.recipe import ANY
 from edge_runtime.bundle.variants import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
@@ -83,13 +84,14 @@ def choose(
 
     A candidate loses by the first of these rules that applies:
 
-    1. it is made for other architectures than the target;
+    1. it is made for other architectures than the target, which may be `ANY` of them;
     2. it was not measured: it could not be timed, or its answers were not evaluated;
     3. it is worse than the reference by more than the limit;
     4. it is slower than the reference;
     5. it is larger or slower than the limits say;
     6. another one of its format that no rule above refuses is as good in bytes, time and accuracy, and better in one
-       of them. Formats do not push each other out: a device usually has one engine, and which is the device's business.
+       of them; for `ANY`, another one that runs wherever it does. Formats do not push each other out: a device usually
+       has one engine, and which is the device's business.
 
     Times of another architecture refuse nothing and push nothing out: which format and precision is fastest flips from
     machine to machine, and the device will measure for itself.
@@ -115,7 +117,7 @@ def choose(
         raise ConfigError(
             f"no candidate is within the limits: {'; '.join(f'{n}: {why}' for n, why in reasons.items())}"
         )
-    reasons |= {row.name: _beaten(row, alive) for row in alive}  # rule 6
+    reasons |= {row.name: _beaten(row, alive, target) for row in alive}  # rule 6
     complete = [row for row in table.values() if row.complete]
     return Choice(
         shipped=tuple(row.source for row in sorted(alive, key=_Row.order) if not reasons[row.name]),
@@ -151,11 +153,20 @@ def _table(
     }
 
 
-def _beaten(row: _Row, alive: Iterable[_Row]) -> str:
+def _beaten(row: _Row, alive: Iterable[_Row], target: str) -> str:
     """Explain which candidate of the same format is better, a sentence; empty if none is."""
-    rivals = (rival for rival in alive if rival.source.format == row.source.format)
+    rivals = (
+        rival
+        for rival in alive
+        if rival.source.format == row.source.format and (target != ANY or _wherever(rival.source, row.source))
+    )
     better = next((rival for rival in rivals if rival.beats(row)), None)
     return f"{better.name} is {_as_good(better, row)}" if better else ""
+
+
+def _wherever(rival: VariantSource, source: VariantSource) -> bool:
+    """Tell whether a file is made for every architecture that another one is made for."""
+    return not rival.targets or (bool(source.targets) and set(source.targets) <= set(rival.targets))
 
 
 def targets_for(format: str, scheme: str) -> tuple[str, ...]:  # noqa: A002 - the manifest's own word
@@ -275,6 +286,8 @@ def _over_limits(row: _Row, timing: Timing) -> str:
 
 def _not_for(source: VariantSource, target: str) -> str:
     """Explain why a device of that architecture would refuse the file for its targets; empty if it would not."""
+    if target == ANY:
+        return ""
     variant = Variant(
         name=source.name,
         file="",

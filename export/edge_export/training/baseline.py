@@ -1,4 +1,4 @@
-"""What a competent afternoon gives: a random forest on summary statistics of each window.
+"""A plain baseline, the result of a competent afternoon: a random forest on summary statistics of each window.
 
 No network is worth its bytes that does not beat this on people neither has seen.
 """

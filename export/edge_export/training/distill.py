@@ -21,14 +21,14 @@ from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import UNLABELLED, Float32, Int64
 from edge_export.recipe.training_spec import Training
-from edge_export.training.loop import Batch, Fitted, Say, Validation, fit, fit_best
+from edge_export.training.loop import Batch, fit
 from edge_export.training.teachers import Teacher, TorchTeacher
 from edge_runtime.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distillation:
-    """What the student learns from.
+    """The answers that the student learns from, and their weights.
 
     Attributes:
         pool: number of augmented windows the teacher labels once.
@@ -72,16 +72,6 @@ class Pool:
     y: Int64
     teacher: Float32
     hints: Float32 | None = None
-
-    def joined(self, other: Pool) -> Pool:
-        """Both pools' windows; hints are kept only where both have some."""
-        hints = None if self.hints is None or other.hints is None else np.concatenate([self.hints, other.hints])
-        return Pool(
-            x=np.concatenate([self.x, other.x]),
-            y=np.concatenate([self.y, other.y]),
-            teacher=np.concatenate([self.teacher, other.teacher]),
-            hints=hints,
-        )
 
 
 class Featured(Protocol):
@@ -136,7 +126,6 @@ def distil(
     training: Training,
     *,
     seed: int,
-    say: Say | None = None,
 ) -> nn.Module:
     """Train the student on a pool, in place.
 
@@ -146,7 +135,6 @@ def distil(
         distillation: how to weigh the two answers.
         training: how long and how fast.
         seed: of the order of windows.
-        say: told of progress after every step.
 
     Returns:
         The student, ready to answer.
@@ -155,28 +143,12 @@ def distil(
         ConfigError: hints are weighed and the pool has none, or the student cannot give features.
     """
     learner = _learner(student, pool, distillation)
-    fit(learner, _draw(pool, seed), _loss(pool, distillation), training, say=say)
+    fit(learner, _draw(pool, seed), _loss(pool, distillation), training)
     return student.eval()
 
 
-def distil_best(
-    student: nn.Module,
-    pool: Pool,
-    distillation: Distillation,
-    training: Training,
-    validation: Validation,
-    *,
-    seed: int,
-    say: Say | None = None,
-) -> Fitted:
-    """As `distil`, and leave the student as it was when validation groups liked it best."""
-    learner = _learner(student, pool, distillation)
-    fitted = fit_best(learner, _draw(pool, seed), _loss(pool, distillation), training, validation, say=say)
-    return Fitted(network=student.eval(), score=fitted.score, step=fitted.step, looks=fitted.looks)
-
-
 def soft_loss(logits: torch.Tensor, y: torch.Tensor, teacher: torch.Tensor, distillation: Distillation) -> torch.Tensor:
-    """How far the student's softened answers are from the teacher's, mean over the windows.
+    """Measure how far the student's softened answers are from the teacher's, mean over the windows.
 
     Args:
         logits: (batch, classes) of the student.

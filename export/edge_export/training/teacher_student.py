@@ -7,7 +7,7 @@ import hashlib
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +44,7 @@ from edge_runtime.tuning.timing.machine import available_cores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What the networks are to learn.
+    """The recipe, and the windows that the networks learn from.
 
     Attributes:
         recipe: how.
@@ -89,6 +89,7 @@ class Teacher:
         at: the ONNX graph at a temperature, from windows with their context to probabilities.
         step: names what it came from, for the steps that depend on it.
         members: its networks, where it was trained here.
+        chosen: family and seed of each of them.
         tried: validation score by candidate, in the recipe's order.
     """
 
@@ -96,6 +97,7 @@ class Teacher:
     at: Callable[[float], onnx.ModelProto]
     step: str
     members: tuple[nn.Module, ...] = ()
+    chosen: tuple[tuple[Family, int], ...] = ()
     tried: tuple[float, ...] = ()
 
 
@@ -167,6 +169,7 @@ def variation(recipe: Recipe) -> Variation:
         triads=tuple(tuple(names.index(name) for name in triad) for triad in augmentation.triads),
         rotation_rad=float(np.deg2rad(augmentation.rotation_deg)),
         rates=tuple(names.index(name) for name in augmentation.rates),
+        mirror=augmentation.mirror,
         speed=augmentation.speed,
         tempo=augmentation.tempo,
         gain=augmentation.gain,
@@ -233,28 +236,51 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     """
     recipe = task.recipe
     families = recipe.teacher.candidates
-    networks = _train_members(task, front, [(family, recipe.seed) for family in families], steps, say)
+    choices: list[Sequence[tuple[Family, int]]] = [[(family, recipe.seed)] for family in families]
+    networks = _train_members(task, front, [choice[0] for choice in choices], steps, say)
     tried = [score_of(network, task.validation.contexts, task) for network in networks]
     for place, (family, reached) in enumerate(zip(families, tried, strict=True)):
         say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {reached:.4f}")
     chosen = smallest_within(tried, recipe.teacher.within)
-    choices: list[tuple[nn.Module, ...]] = [(network,) for network in networks]
+    ensembles: list[Sequence[nn.Module]] = [[network] for network in networks]
     if recipe.teacher.members > 1:
-        seeds = range(recipe.seed, recipe.seed + recipe.teacher.members)
-        members = _train_members(task, front, [(families[chosen], seed) for seed in seeds], steps, say)
+        wanted = [(families[chosen], recipe.seed + number) for number in range(recipe.teacher.members)]
+        members = _train_members(task, front, wanted, steps, say)
         for number in range(2, len(members) + 1):
-            choices.append(members[:number])
+            choices.append(wanted[:number])
+            ensembles.append(members[:number])
             tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
             say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
     taken = smallest_within(tried, recipe.teacher.within)
-    ensemble = choices[taken]
+    return _trained_teacher(
+        task, ensembles[taken], step=f"teacher {taken}", chosen=tuple(choices[taken]), tried=tuple(tried)
+    )
+
+
+def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache, say: Say) -> Teacher:
+    """Train the networks of a teacher again, on more groups; a given teacher stays as it is."""
+    if not first.chosen:
+        return first
+    members = _train_members(task, front, first.chosen, steps, say)
+    return _trained_teacher(task, members, step=first.step, chosen=first.chosen, tried=first.tried)
+
+
+def _trained_teacher(
+    task: Task,
+    members: Sequence[nn.Module],
+    *,
+    step: str,
+    chosen: tuple[tuple[Family, int], ...],
+    tried: tuple[float, ...],
+) -> Teacher:
     channels, samples = len(task.contract.channels), task.contract.history
     return Teacher(
-        answers=TorchTeacher(network=Calibrated(ensemble), output="probabilities"),
-        at=lambda temperature: to_onnx(Calibrated(ensemble, temperature), channels=channels, samples=samples),
-        step=f"teacher {taken}",
-        members=ensemble,
-        tried=tuple(tried),
+        answers=TorchTeacher(network=Calibrated(members), output="probabilities"),
+        at=lambda temperature: to_onnx(Calibrated(members, temperature), channels=channels, samples=samples),
+        step=step,
+        members=tuple(members),
+        chosen=chosen,
+        tried=tried,
     )
 
 
@@ -396,7 +422,8 @@ def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:
     return {
         "data": task.data,
         "window": recipe.window,
-        "split": recipe.split,
+        "groups": task.train.groups,
+        "split": replace(recipe.split, refit=False),  # the first fit is the same with a refit and without
         "split_seed": recipe.seed,
         "augmentation": recipe.augmentation,
         "balance": recipe.balance,

@@ -1,4 +1,4 @@
-"""Who is asked for the right answer: anything that answers contexts with log-probabilities.
+"""Teachers, asked for the right answer: anything that answers contexts with log-probabilities.
 
 A teacher need not be ours, nor a torch network: any ONNX file will do. What it says of a set of windows is kept in a
 file named by digests of both, so nothing is asked twice.
@@ -7,7 +7,6 @@ file named by digests of both, so nothing is asked twice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -164,29 +163,6 @@ class OnnxTeacher:
             raise ConfigError("teacher: its answers are not finite; check the model and the unit of the windows")
         if self.output == "probabilities" and (answers.min() < -1e-3 or abs(answers.sum(axis=1) - 1).max() > 1e-2):
             raise ConfigError("teacher: its answers are no probabilities; say that its output is logits")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ensemble:
-    """Teachers whose mean probabilities are the answer.
-
-    Attributes:
-        members: at least one.
-
-    Source: Lakshminarayanan et al. 2017 (arXiv:1612.01474).
-    """
-
-    members: Sequence[Teacher]
-
-    def answer(self, contexts: Float32) -> Float32:
-        """See `Teacher.answer`."""
-        if not self.members:
-            raise ConfigError("an ensemble needs at least one teacher")
-        answers = [member.answer(contexts) for member in self.members]
-        if len({part.shape for part in answers}) > 1:
-            raise ConfigError(f"teachers of one ensemble differ in classes: {[part.shape[1] for part in answers]}")
-        mean = np.mean([np.exp(part.astype(np.float64)) for part in answers], axis=0)
-        return log_probabilities(mean, "probabilities")
 
 
 def _read(path: Path) -> Float32:

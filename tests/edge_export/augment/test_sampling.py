@@ -136,3 +136,11 @@ def test_tempo_and_speed_together_are_both_kept() -> None:
         for tempo in (0.0, 1e-9)
     )
     np.testing.assert_allclose(both, plain, atol=2e-3)
+
+
+def test_about_half_of_the_windows_are_mirrored() -> None:
+    x, _ = PlaceSampler(ramps(), contract(), seed=6, variation=Variation(mirror=(1.0, -1.0, 1.0))).draw(400)
+    turned = x[:, 1, 0] < 0
+    assert 140 < turned.sum() < 260
+    assert ((x[:, 1] < 0) == turned[:, None]).all()
+    assert (x[:, 0] >= 0).all()

@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (edge-export[train])")
 pytest.importorskip("torch_pruning", reason="pruning needs torch-pruning (edge-export[train])")
 
-from edge_export.augment.corruptions import ArraySampler  # noqa: E402
 from edge_export.networks import Calibrated, build_network, count  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.prune import Criterion, Evidence, Pruning, parameter_scores, prune, zero_smallest  # noqa: E402
@@ -31,7 +30,7 @@ from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
 from tests.edge_export.graphs import onnx_answers, windows  # noqa: E402
-from tests.edge_export.training.tones import tones  # noqa: E402
+from tests.edge_export.training.tones import ArraySampler, tones  # noqa: E402
 
 MEL = LogMelSpec(rate_hz=1000.0, frame_s=0.064, hop_s=0.01, bands=10, low_hz=20.0, high_hz=450.0)
 FAMILIES: dict[str, tuple[Family, FrontEnd]] = {

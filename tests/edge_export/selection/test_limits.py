@@ -144,6 +144,15 @@ def test_a_target_takes_its_own_integers() -> None:
     assert choice.lost["onnx-int8-u8s8"] == "it is for x86_64 and the target is aarch64"
 
 
+def test_for_any_architecture_only_what_runs_wherever_it_does_pushes_a_file_out() -> None:
+    bench = Bench().add("onnx-int8-u8s8", targets=targets_for("onnx", "u8s8"))
+    bench.add("onnx-int8-s8s8", targets=targets_for("onnx", "s8s8"), size=400)
+    bench.add("tflite-int8", size=300).add("tflite-int8-large", size=600)
+    choice = bench.choose(target="any")
+    assert names(choice) == ["tflite-int8", "onnx-int8-s8s8", "onnx-int8-u8s8", "onnx-fp32"]
+    assert choice.lost["tflite-int8-large"].startswith("tflite-int8 is 300 bytes smaller")
+
+
 def test_a_target_needs_no_engine_of_this_workstation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge_runtime.engines.available", lambda _format: ())
     bench = Bench().add("tflite-int8", ratio=0.3, targets=("aarch64",))

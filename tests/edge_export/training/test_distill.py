@@ -9,18 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (edge-export[train])")
 
-from edge_export.augment.corruptions import ArraySampler  # noqa: E402
 from edge_export.data.dataset import UNLABELLED  # noqa: E402
 from edge_export.networks import Calibrated, Classifier, build_network  # noqa: E402
 from edge_export.recipe.feature_spec import Raw  # noqa: E402
 from edge_export.recipe.network_spec import ResNet1d, SeparableCnn1d  # noqa: E402
 from edge_export.recipe.training_spec import Training  # noqa: E402
-from edge_export.training.distill import Distillation, Pool, distil, distil_best, label_pool, soft_loss  # noqa: E402
-from edge_export.training.loop import Validation, answer, fit_labels, start  # noqa: E402
+from edge_export.training.distill import Distillation, Pool, distil, label_pool, soft_loss  # noqa: E402
+from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 from edge_export.training.teachers import TorchTeacher  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
-from tests.edge_export.training.tones import tones  # noqa: E402
+from tests.edge_export.training.tones import ArraySampler, tones  # noqa: E402
 
 TRAINING = Training(steps=80, batch=32, learning_rate=0.02)
 
@@ -120,21 +119,6 @@ def test_windows_that_only_the_cloud_has_judged_teach_too(taught: tuple[Classifi
         distillation = Distillation(pool=600, teacher_share=0.7, method=method, ranking=1.0)
         learned = distil(student(), unlabelled, distillation, TRAINING, seed=3)
         assert agreement(learned, network) > 0.75
-    joined = pool.joined(unlabelled)
-    assert len(joined.y) == 1200
-    assert joined.hints is None
-    assert agreement(distil(student(), joined, Distillation(pool=1200), TRAINING, seed=3), network) > 0.75
-
-
-def test_a_distilled_student_is_kept_at_its_best_with_hints_too(taught: tuple[Classifier, Pool]) -> None:
-    _, pool = taught
-    x, y = tones(300, 99)
-    fitted = distil_best(
-        student(), pool, Distillation(pool=600, hints=1.0), TRAINING, Validation(x=x, y=y, every=20), seed=3
-    )
-    assert isinstance(fitted.network, Classifier)
-    right = (answer(fitted.network, x).argmax(axis=1) == y).mean()
-    assert fitted.score == pytest.approx(float(right)) == max(seen for _, seen in fitted.looks)
 
 
 def test_any_teacher_labels_a_pool_and_the_student_keeps_the_end_of_the_context() -> None:

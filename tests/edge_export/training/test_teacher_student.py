@@ -144,6 +144,17 @@ def test_windows_are_disturbed_as_the_recipe_says_and_left_alone_where_it_says_n
     assert 0.4 < change.min() < change.max() < 2.5
 
 
+def test_a_recipe_can_mirror_windows_by_a_factor_for_each_channel() -> None:
+    plain, _ = task(recipe()).sampler(7).draw(20)
+    mirrored, _ = task(recipe(gain="mirror = [-1]")).sampler(7).draw(20)
+    turned = (mirrored * plain).sum(axis=(1, 2)) < 0
+    assert turned.any()
+    assert not turned.all()
+    for wrong in ("mirror = [2]", "mirror = [1, -1]"):
+        with pytest.raises(ConfigError, match="mirror needs"):
+            recipe(gain=wrong)
+
+
 def test_a_range_of_noise_needs_two_ends() -> None:
     with pytest.raises(ConfigError, match="noise_db needs the least and the greatest"):
         recipe(gain="noise_db = [20]")

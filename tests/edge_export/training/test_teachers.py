@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from edge_export.data.dataset import UNLABELLED, Channel, Dataset, Recording
 from edge_export.data.field_corrections import match, read_answers
-from edge_export.training.teachers import Ensemble, OnnxTeacher, log_probabilities
+from edge_export.training.teachers import OnnxTeacher, log_probabilities
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel as ContractChannel
@@ -81,25 +80,6 @@ def test_logits_of_any_size_become_log_probabilities() -> None:
     answers = log_probabilities(logits, "logits")
     np.testing.assert_allclose(answers[0], [0, -1e4, -2e4], rtol=1e-6)
     np.testing.assert_allclose(np.exp(answers[1]), np.exp(logits[1]) / np.exp(logits[1]).sum(), rtol=1e-6)
-
-
-@dataclass(frozen=True)
-class Fixed:
-    answers: np.ndarray
-
-    def answer(self, contexts: np.ndarray) -> np.ndarray:
-        logarithms: np.ndarray = np.log(self.answers[: len(contexts)]).astype(np.float32)
-        return logarithms
-
-
-def test_an_ensemble_answers_with_the_mean_probability() -> None:
-    one, two = np.array([[0.7, 0.2, 0.1]]), np.array([[0.1, 0.8, 0.1]])
-    answers = Ensemble(members=(Fixed(one), Fixed(two))).answer(np.zeros((1, 3, 40), np.float32))
-    np.testing.assert_allclose(np.exp(answers), (one + two) / 2, rtol=1e-5)
-    with pytest.raises(ConfigError, match="differ in classes"):
-        Ensemble(members=(Fixed(one), Fixed(np.array([[0.5, 0.5]])))).answer(np.zeros((1, 3, 40), np.float32))
-    with pytest.raises(ConfigError, match="at least one"):
-        Ensemble(members=()).answer(np.zeros((1, 3, 40), np.float32))
 
 
 @pytest.mark.parametrize(

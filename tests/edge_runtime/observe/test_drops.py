@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,14 +75,15 @@ def counted(tree: ast.AST, *, refuses: bool = True) -> tuple[set[str], int]:
     return found, unclear
 
 
-def reasons_in_the_code() -> set[str]:
+@functools.cache
+def reasons_in_the_code() -> frozenset[str]:
     found: set[str] = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         refuses = path.parent.name in READERS
         found |= counted(ast.parse(path.read_text("utf-8")), refuses=refuses)[0]
     for reasons in WORKED_OUT.values():
         found |= reasons
-    return found
+    return frozenset(found)
 
 
 def test_the_scan_finds_what_is_known_to_be_there() -> None:

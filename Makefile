@@ -11,8 +11,11 @@ UPKEEP := .venvs/upkeep
 # What is installed is what locks/ names, checked by hash. LOCKED=no takes what the package index has instead, within the
 # ranges of pyproject.toml.
 LOCKED ?= yes
-# Test files run in two processes at a time. ARGS="-n 0" runs them one by one.
-TWO_AT_A_TIME := -n 2 --dist loadfile
+# Test files run in two processes at a time, the long ones first. ARGS="-n 0" runs them one by one.
+TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+
+# Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
 
@@ -25,7 +28,7 @@ test: $(VENV)/.test tools check
 
 # With the slow ones. A test over 3 s of CPU that is not marked slow fails here.
 test-all: $(VENV)/.test tools check
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 10 $(ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 3 $(ARGS)
 
 # What of the export toolchain needs torch, in an environment of its own.
 test-export: $(EXPORT)/.ready

@@ -71,6 +71,7 @@ def test_a_binary_request_comes_out_as_it_went_in(inputs: dict[str, Array]) -> N
         assert got.flags.aligned
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1, max_size=5), arrays(finite=True), min_size=1, max_size=3))
 @settings(derandomize=True, max_examples=150)
 def test_a_json_request_comes_out_as_it_went_in(inputs: dict[str, Array]) -> None:

@@ -25,7 +25,7 @@ from tests.faults.conftest import Note, Tier
 from tests.faults.device import Devices, Fault, needs_strace
 from tests.faults.site import Site
 
-pytestmark = needs_strace
+pytestmark = [needs_strace, pytest.mark.slow]
 
 CALLS = ("write", "fdatasync", "fsync", "ftruncate", "unlink", "sendto", "sendmsg", "pwrite64")
 ROUND = 8

@@ -37,7 +37,7 @@ from tests.faults.overlap import (
 from tests.integration.running import until
 from tests.mosquitto import needs_mosquitto
 
-pytestmark = [needs_strace, needs_mosquitto]
+pytestmark = [needs_strace, needs_mosquitto, pytest.mark.slow]
 
 MODES = [Mode("reading", 1, "5"), Mode("reading", 2, "3.1.1"), Mode("window", 1, "3.1.1"), Mode("window", 2, "5")]
 CALLS = ("pwrite64", "fdatasync", "sendto", "write", "sendmsg")

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
@@ -22,6 +24,8 @@ from tests.edge_runtime.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
 from tests.faults.power import NAME, Disk, Image, Mode, restore
+
+pytestmark = pytest.mark.slow
 
 SMALL = 256 * 1024
 """Bytes: a checkpoint every sixteen pages, so that power fails in many of them."""

@@ -98,22 +98,43 @@ def fixed(model: onnx.ModelProto, constants: Mapping[str, Array]) -> onnx.ModelP
     return made
 
 
-def attempt(
-    trials: Iterable[Trial], engine: Engine, *, write: Callable[[Any], bytes | None] = lambda _model: None
-) -> dict[str, Outcome]:
+class Once:
+    """The writer, asked once for each model: trials in several batches and on several engines share the file."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[onnx.ModelProto, bytes | Exception]] = {}
+
+    def __call__(self, model: onnx.ModelProto) -> bytes:
+        """The file of this very object, or the exception that its conversion raised."""
+        if id(model) not in self._found:
+            self._found[id(model)] = model, _converted(model)  # the model is kept, so that its id stays its own
+        _, found = self._found[id(model)]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def _converted(model: onnx.ModelProto) -> bytes | Exception:
+    try:
+        return convert(model)
+    except Exception as error:
+        return error
+
+
+def attempt(trials: Iterable[Trial], engine: Engine, *, write: Callable[[Any], bytes] = convert) -> dict[str, Outcome]:
     """Convert and run every trial on one engine.
 
     Args:
         trials: models with inputs and answers.
         engine: where the files are run.
-        write: gives the file of a model; None leaves that to the writer.
+        write: gives the file of a model, and raises as the writer does.
     """
     found: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as folder:
         waiting: dict[str, Trial] = {}
         for place, trial in enumerate(trials):
             try:
-                written = write(trial.model) or convert(trial.model)
+                written = write(trial.model)
             except ConfigError as error:
                 found[trial.name] = Outcome(word="refused", why=str(error))
                 continue
@@ -204,8 +225,9 @@ def by_case(found: Mapping[str, Outcome]) -> dict[str, Outcome]:
 def main() -> None:
     wanted = sys.argv[1:]
     trials = [trial for trial in backend_trials() if not wanted or any(word in trial.name for word in wanted)]
+    write = Once()
     for engine in engines():
-        found = attempt(trials, engine)
+        found = attempt(trials, engine, write=write)
         whole = by_case(found)
         print(f"\n{engine.name}: {len(whole)} cases, {len(found)} files asked for")
         for (kind, word), count in sorted(Counter((n.split("/")[0], o.word) for n, o in whole.items()).items()):

@@ -6,16 +6,14 @@ is a failure. LiteRT is there always; tflite-runtime where ``make tflite-runtime
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from edge_export.tflite.convert import convert
 
 from tests.edge_export.tflite.nets import random_net
-from tests.edge_export.tflite.suite import Engine, Outcome, Trial, attempt, backend_trials, by_case, engines
-
-_PARTS = 16
+from tests.edge_export.tflite.suite import Engine, Once, Outcome, Trial, attempt, backend_trials, by_case, engines
 
 
 @pytest.fixture(params=["LiteRT", "tflite-runtime"])
@@ -26,8 +24,21 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return found[request.param]
 
 
-def part(trial: Trial) -> int:
-    return zlib.crc32(trial.name.partition(" ")[0].encode()) % _PARTS
+@pytest.fixture(scope="module")
+def write() -> Once:
+    """One conversion a model for both engines and all batches."""
+    return Once()
+
+
+@pytest.fixture(scope="module")
+def suite() -> list[Trial]:
+    return backend_trials()
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[Trial]:
+    """Three hundred, in a batch of 1 and, where the file leaves it open, of 2 and 5."""
+    return [trial for seed in range(300) for trial in random_net(seed)]
 
 
 def check(found: Mapping[str, Outcome], right: int) -> None:
@@ -37,22 +48,13 @@ def check(found: Mapping[str, Outcome], right: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_sixteenth_of_the_suite_is_right_or_refused(engine: Engine) -> None:
-    check(attempt([trial for trial in backend_trials() if part(trial) == 0], engine), 60)
+def test_every_case_of_the_suite_is_right_or_refused(engine: Engine, suite: list[Trial], write: Once) -> None:
+    check(attempt(suite, engine, write=write), 1060)
 
 
 @pytest.mark.slow
-def test_the_rest_of_the_suite_is_right_or_refused(engine: Engine) -> None:
-    check(attempt([trial for trial in backend_trials() if part(trial) != 0], engine), 1000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 40])
-def test_random_networks_are_right_in_every_batch(engine: Engine, first: int) -> None:
-    """Forty at a time, answered for a batch of 1 and, where the file leaves it open, of 2 and 5."""
-    trials = [trial for seed in range(first, first + (40 if first == 0 else 260)) for trial in random_net(seed)]
-    found = attempt(trials, engine)
-    check(found, len(trials) // 2)
+def test_random_networks_are_right_in_every_batch(engine: Engine, networks: list[Trial], write: Once) -> None:
+    check(attempt(networks, engine, write=write), len(networks) // 2)
 
 
 def test_a_file_that_ends_the_process_is_found_and_named(engine: Engine) -> None:
@@ -68,10 +70,8 @@ def test_a_file_that_ends_the_process_is_found_and_named(engine: Engine) -> None
     content = file.pack({"a": left, "b": right}, {"c": answer})
     numbers = {name: np.ones((2, 3), np.int8) for name in ("a", "b")}
     bad = Trial(name="bad", model=content, inputs=numbers, outputs=(np.zeros((2, 3), np.bool_),))
-    good = [trial for trial in backend_trials() if trial.name in ("node/test_relu", "node/test_abs")]
-    found = attempt([good[0], bad, good[1]], engine, write=lambda model: model if isinstance(model, bytes) else None)
-    assert {name: outcome.word for name, outcome in found.items()} == {
-        "node/test_abs": "right",
-        "bad": "aborted",
-        "node/test_relu": "right",
-    }
+    good = [random_net(seed)[0] for seed in (1, 2)]
+    found = attempt(
+        [good[0], bad, good[1]], engine, write=lambda model: model if isinstance(model, bytes) else convert(model)
+    )
+    assert [found[trial.name].word for trial in (good[0], bad, good[1])] == ["right", "aborted", "right"]

@@ -237,6 +237,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 @settings(derandomize=True, max_examples=300, deadline=None)
 def test_arbitrary_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
@@ -275,6 +276,7 @@ def _signed(private: ec.EllipticCurvePrivateKey, statement: Any) -> tuple[bytes,
     return encoded(bundle), key
 
 
+@pytest.mark.slow
 @given(data=st.data(), value=JSON)
 @settings(derandomize=True, max_examples=300, deadline=None)
 def test_a_signed_statement_of_another_shape_is_refused_in_one_line(data: st.DataObject, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,14 +75,19 @@ def counted(tree: ast.AST, *, refuses: bool = True) -> tuple[set[str], int]:
     return found, unclear
 
 
-def reasons_in_the_code() -> set[str]:
+@functools.cache
+def modules() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@functools.cache
+def reasons_in_the_code() -> frozenset[str]:
     found: set[str] = set()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        refuses = path.parent.name in READERS
-        found |= counted(ast.parse(path.read_text("utf-8")), refuses=refuses)[0]
+    for path, tree in modules().items():
+        found |= counted(tree, refuses=path.parent.name in READERS)[0]
     for reasons in WORKED_OUT.values():
         found |= reasons
-    return found
+    return frozenset(found)
 
 
 def test_the_scan_finds_what_is_known_to_be_there() -> None:
@@ -113,9 +119,7 @@ def test_no_advice_is_left_for_what_nothing_counts() -> None:
 def test_names_that_are_worked_out_are_few_and_known() -> None:
     """One more of them may count under a name that the scan above cannot see: list its reasons in `WORKED_OUT`."""
     unclear = {
-        str(path.relative_to(PACKAGE)): number
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if (number := counted(ast.parse(path.read_text("utf-8")))[1])
+        str(path.relative_to(PACKAGE)): number for path, tree in modules().items() if (number := counted(tree)[1])
     }
     # Those that are not in WORKED_OUT pass on what InputError, `_drop`, `_finish` and `forget` were given.
     assert unclear == {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from edge_runtime.types import Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
 from tests.faults.conftest import Note, Tier
+
+pytestmark = pytest.mark.slow
 
 RATE_HZ = 10.0
 CONTRACT = InputContract(

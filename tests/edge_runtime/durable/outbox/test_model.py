@@ -1,6 +1,7 @@
 """The outbox against a plain dict: whatever the order of calls and crashes, both hold and give the same.
 
-The suite runs a few hundred sequences. A long run, from the repository's root::
+The suite runs a hundred sequences, tests/faults/test_store_model.py five hundred longer
+ones. A long run, from the repository's root::
 
     python -m tests.edge_runtime.durable.outbox.test_model --sequences 2000 --steps 50
 """
@@ -406,7 +407,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
 TestOutbox = pytest.mark.slow(OutboxMachine.TestCase)
 TestOutbox.settings = settings(
-    max_examples=200, stateful_step_count=30, derandomize=True, deadline=None, database=None,
+    max_examples=100, stateful_step_count=30, derandomize=True, deadline=None, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

@@ -62,7 +62,7 @@ lint: $(VENV)/.test
 	$(BIN)/vermin --target=3.10- --violations --quiet --no-tips --eval-annotations $(OURS)
 
 types: $(VENV)/.test
-	$(BIN)/mypy
+	$(BIN)/mypy $(TYPED)
 
 # Which room imports which, what nothing leads to or uses, what is too complex or written twice; then the lines of each room.
 house: $(VENV)/.test
@@ -79,14 +79,16 @@ baselines: $(VENV)/.test
 	@for name in reachability unused complexity duplicates; do $(BIN)/python -m scripts.$$name --write; done
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest tests/edge_runtime tests/contracts $(ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow" tests/edge_runtime tests/contracts $(ARGS)
 
-# The same on other Pythons, each in an environment of its own: docs/devices.md. PYTHONS=/opt/python3.14/bin/python3.14
+# The same, and the types of what a device runs, on other Pythons, each in an environment of its own: docs/devices.md.
+# PYTHONS=/opt/python3.14/bin/python3.14
 PYTHONS ?= python3.10 python3.12 python3.13
 pythons: tools
 	@for python in $(PYTHONS); do \
 		$$python -c "" 2>/dev/null || { echo "skipped: $$python is not installed"; continue; }; \
-		$(MAKE) --no-print-directory unit PYTHON=$$python VENV=.venvs/$${python##*/} || exit; \
+		$(MAKE) --no-print-directory unit types PYTHON=$$python VENV=.venvs/$${python##*/} \
+			TYPED="edge_runtime devices/edge_devices" || exit; \
 	done
 
 format: $(VENV)/.test

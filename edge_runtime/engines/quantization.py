@@ -47,7 +47,7 @@ class Affine:
         limits = np.iinfo(self.dtype)
         if not limits.min <= self.zero <= limits.max:
             raise ValueError(f"zero point {self.zero} is not a value of {self.dtype}")
-        work = np.dtype(np.float64 if self.dtype.itemsize > 2 else np.float32)
+        work: np.dtype[Any] = np.dtype(np.float64 if self.dtype.itemsize > 2 else np.float32)
         step = work.type(np.float32(self.scale))
         values = (work, step, work.type(limits.min - self.zero) * step, work.type(limits.max - self.zero) * step)
         for name, value in zip(("work_dtype", "_step", "_low", "_high"), values, strict=True):

@@ -22,6 +22,7 @@ from edge_runtime.types import Float32
 if TYPE_CHECKING:
     from edge_runtime.recordings.layout import RecordingLayout, Refused
 
+_FORMAT: Any = np.lib.format  # its functions have no types before numpy 2.3
 _MAX_RECORDINGS = 1_000_000
 _MAX_COLUMNS = 4096
 _NPZ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
@@ -82,11 +83,12 @@ class _Stream:
 
     def __init__(self, reopen: Callable[[], IO[bytes]], path: Path, name: str) -> None:
         file = reopen()
-        version = np.lib.format.read_magic(file)
+        version = _FORMAT.read_magic(file)
         if version not in ((1, 0), (2, 0)):
             raise ValueError(f"array {name!r} has .npy version {version}")
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = _FORMAT.read_array_header_1_0 if version == (1, 0) else _FORMAT.read_array_header_2_0
         self.shape: tuple[int, ...]
+        self.dtype: np.dtype[Any]
         self.shape, fortran, self.dtype = read(file)
         if self.dtype.hasobject:
             raise ConfigError(f"{path}: array {name!r} holds Python objects (a pickle), which are never loaded")

@@ -22,6 +22,7 @@ from edge_runtime.cloud import committer, outbox_writer
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
+from edge_runtime.durable.sqlite_errors import Code
 from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.signals import stopped_by_signals
@@ -188,7 +189,7 @@ class Disk:
     """Of the outboxes that applications make: fails as long as it is told to, and is tried again soon."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.faults = {"": sqlite3.SQLITE_FULL}
+        self.faults: dict[str, int] = {"": Code.FULL}
         monkeypatch.setattr("edge_runtime.durable.outbox.Outbox", self._make)
         monkeypatch.setattr(committer, "AGAIN_S", (0.01, 0.05))
         monkeypatch.setattr(outbox_writer, "LOOK_AGAIN_S", 0.02)

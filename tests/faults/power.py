@@ -20,6 +20,8 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
+from edge_runtime.durable.sqlite_errors import Code
+
 SECTOR = 512
 
 Mode = Literal["dropped", "kept", "torn"]
@@ -235,7 +237,7 @@ class _Connection:
 
 def _translated(error: apsw.Error) -> sqlite3.Error:
     translated = sqlite3.OperationalError(str(error))
-    translated.sqlite_errorcode = getattr(error, "extendedresult", sqlite3.SQLITE_ERROR)
+    translated.sqlite_errorcode = getattr(error, "extendedresult", Code.ERROR)
     return translated
 
 

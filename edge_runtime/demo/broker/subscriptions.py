@@ -6,6 +6,7 @@ Source: MQTT 5 sections 4.7 (filters), 4.8.2 (shared subscriptions) and 3.3.4 (o
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from edge_runtime.mqtt.topics import parse_shared_subscription
@@ -39,7 +40,8 @@ class SharedGroup(Generic[S]):
         yield from members[: self._turn]
 
 
-class Matches(NamedTuple, Generic[S]):
+@dataclass(frozen=True, slots=True)
+class Matches(Generic[S]):
     """Matches of a topic: each subscriber once, and the groups, of which one member gets it."""
 
     direct: tuple[tuple[S, Grant], ...]

@@ -9,7 +9,6 @@ gives up.
 from __future__ import annotations
 
 import itertools
-import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,14 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.committer import AGAIN_S, Committer
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.durable.sqlite_errors import Code
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
-from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, Failing, cases, ids, names
+from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, READ_FAILED, Failing, cases, ids, names
 
-FULL = {"COMMIT": sqlite3.SQLITE_FULL}
+FULL: dict[str, int] = {"COMMIT": Code.FULL}
 """It can be opened and read."""
-DEAD = {"": sqlite3.SQLITE_IOERR_READ}
+DEAD = {"": READ_FAILED}
 """Every statement fails."""
 
 

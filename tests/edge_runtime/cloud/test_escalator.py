@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud, high
-from tests.edge_runtime.durable.outbox.outboxes import Failing
+from tests.edge_runtime.durable.outbox.outboxes import WRITE_FAILED, Failing
 from tests.edge_runtime.manifests import manifest
 
 
@@ -335,7 +334,7 @@ def test_it_begins_without_an_outbox_and_takes_up_what_waits_when_there_is_one(
     first.close()
     look_often(monkeypatch)
     said: list[str] = []
-    faults = {"": sqlite3.SQLITE_IOERR_WRITE}
+    faults = {"": WRITE_FAILED}
     rig = Rig(
         tmp_path / "outbox.db",
         outbox=Outbox(

@@ -38,14 +38,15 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_provider_that_takes_nothing_is_an_error_with_the_real_library() -> None:
-    with pytest.raises(EngineError, match=r"AzureExecutionProvider takes no node of this model, so all 6 would run"):
+    """Six nodes; onnxruntime before 1.24 can be asked only for those that ran, which are five."""
+    with pytest.raises(EngineError, match=r"AzureExecutionProvider takes no node of this model, so all [56] would run"):
         load(models.tiny_onnx_classifier(), {"AzureExecutionProvider": {}})
 
 
 def test_an_onnxruntime_that_cannot_be_asked_is_profiled_instead(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delattr(ort.InferenceSession.__mro__[1], "get_provider_graph_assignment_info")
+    monkeypatch.delattr(ort.InferenceSession.__mro__[1], "get_provider_graph_assignment_info", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(
         EngineError, match=r"AzureExecutionProvider takes no node of this model, so all [1-6] would run"
@@ -55,7 +56,7 @@ def test_an_onnxruntime_that_cannot_be_asked_is_profiled_instead(
 
 
 def test_where_it_stays_unknown_that_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.delattr(ort.InferenceSession.__mro__[1], "get_provider_graph_assignment_info")
+    monkeypatch.delattr(ort.InferenceSession.__mro__[1], "get_provider_graph_assignment_info", raising=False)
 
     def full(prefix: str) -> str:
         raise OSError(28, "No space left on device")

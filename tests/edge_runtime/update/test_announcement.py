@@ -31,6 +31,9 @@ GOOD: dict[str, Any] = {
     "expires": "2026-12-22T12:00:00+00:00", "devices": ["*"],
 }  # fmt: skip
 
+NO_TIME = "Invalid isoformat|not an ISO 8601 date or time"
+"""Python's words, and ours where it is Python 3.10 that cannot read it."""
+
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
@@ -73,7 +76,7 @@ def test_a_good_one_is_read(key: SigningKey, trusted: list[TrustedKey]) -> None:
         ({"devices": [""]}, "devices must be 1 to 1000"),
         ({"devices": "*"}, "devices: "),
         ({"expires": "2026-11-22T12:00:00Z"}, "expires must be later than issued"),
-        ({"expires": "never"}, "Invalid isoformat"),
+        ({"expires": "never"}, NO_TIME),
         ({"url": ""}, "either url or chunks"),
         ({"chunks": "a/b"}, "either url or chunks"),
         ({"url": "", "chunks": "a/#"}, "chunks is no topic"),
@@ -91,7 +94,7 @@ def test_a_good_one_is_read(key: SigningKey, trusted: list[TrustedKey]) -> None:
         ({"url": "http://a..b/x"}, "no host name"),
         ({"url": "http://" + "a" * 64 + "/x"}, "no host name"),
         ({"url": "http://-a/x"}, "no host name"),
-        ({"not_before": "soon"}, "Invalid isoformat"),
+        ({"not_before": "soon"}, NO_TIME),
         ({"surprise": 1}, "unknown key 'surprise'"),
     ],
 )

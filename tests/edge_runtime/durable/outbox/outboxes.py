@@ -14,8 +14,14 @@ from typing import Any
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.durable.sqlite_errors import Code
 
 EVERYTHING = 2**30
+# Extended result codes (https://www.sqlite.org/rescode.html): the `sqlite3` of Python 3.10 has no names for them.
+READ_FAILED = Code.IOERR | 1 << 8
+WRITE_FAILED = Code.IOERR | 3 << 8
+FSYNC_FAILED = Code.IOERR | 4 << 8
+CORRUPT_INDEX = Code.CORRUPT | 3 << 8
 ROOT = Path(__file__).parents[4]
 
 

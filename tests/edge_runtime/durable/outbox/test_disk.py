@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -14,10 +13,13 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
+from edge_runtime.durable.sqlite_errors import Code
 from edge_runtime.errors import StoreError, StoreFull
 from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
+    FSYNC_FAILED,
     ROOT,
+    WRITE_FAILED,
     Failing,
     cases,
     drain,
@@ -32,11 +34,11 @@ from tests.edge_runtime.durable.outbox.outboxes import (
 @pytest.mark.parametrize(
     ("code", "kind", "says"),
     [
-        (sqlite3.SQLITE_FULL, StoreFull, "free space"),
-        (sqlite3.SQLITE_IOERR_WRITE, StoreError, "check its disk"),
-        (sqlite3.SQLITE_IOERR_FSYNC, StoreError, "check its disk"),
-        (sqlite3.SQLITE_READONLY, StoreError, "read-only"),
-        (sqlite3.SQLITE_CANTOPEN, StoreError, "check its disk"),
+        (Code.FULL, StoreFull, "free space"),
+        (WRITE_FAILED, StoreError, "check its disk"),
+        (FSYNC_FAILED, StoreError, "check its disk"),
+        (Code.READONLY, StoreError, "read-only"),
+        (Code.CANTOPEN, StoreError, "check its disk"),
     ],
 )
 def test_a_disk_error_refuses_that_call_only_and_heals_by_itself(
@@ -73,7 +75,7 @@ def test_a_commit_that_failed_late_but_happened_is_recognised(tmp_path: Path, cl
     with Outbox(config, clock, connect=lambda path: FailsAfterCommit(connect_sqlite(path), faults)) as outbox:
         outbox.put(cases(1, 2, 3))
         outbox.take(3, EVERYTHING)
-        faults["COMMIT"] = sqlite3.SQLITE_IOERR_FSYNC
+        faults["COMMIT"] = FSYNC_FAILED
         with pytest.raises(StoreError):
             outbox.ack(names(1))
         with pytest.raises(StoreError):

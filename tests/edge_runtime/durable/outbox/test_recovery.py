@@ -15,6 +15,7 @@ from edge_runtime.durable.outbox import Damage, HardCase, Outbox, OutboxConfig, 
 from edge_runtime.durable.outbox.schema import Connection, connect_sqlite, stored_id
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from tests.edge_runtime.durable.outbox.outboxes import (
+    CORRUPT_INDEX,
     EVERYTHING,
     Failing,
     Rewritten,
@@ -367,7 +368,7 @@ def test_damage_met_while_running_is_repaired_and_the_call_goes_on(tmp_path: Pat
         outbox.put(cases(*range(20)))
         flying = [one.id for one in outbox.take(5, EVERYTHING)]
         outbox.retry(flying[:1], 0, "again")
-        faults["INSERT OR IGNORE"] = sqlite3.SQLITE_CORRUPT_INDEX
+        faults["INSERT OR IGNORE"] = CORRUPT_INDEX
         assert outbox.put(cases(77)).accepted == names(77)
         assert [(damage.recovered, damage.lost) for damage in seen] == [(20, 0)]
         assert outbox.counts().in_flight == 4

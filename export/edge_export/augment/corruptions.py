@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_export.augment.windows import Sampler
+from edge_export.augment.sampler import Sampler
 from edge_export.data.dataset import Float32, Int64
 from edge_runtime.errors import ConfigError
 

@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge_export.augment.windows import rotations
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording
 from edge_export.data.labels import Rule, stamps
 from edge_runtime.errors import ConfigError
@@ -255,3 +254,27 @@ def _labels(marks: Int64, samples: int, rule: Rule) -> Int64:
         most[own > best] = label
         best = np.maximum(best, own)
     return most
+
+
+def rotations(
+    random: np.random.Generator, count: int, deviation_rad: tuple[float, float, float]
+) -> npt.NDArray[np.float64]:
+    """Random rotation matrices by Rodrigues' formula.
+
+    Args:
+        random: where chance comes from.
+        count: how many.
+        deviation_rad: standard deviation of the rotation about each axis.
+
+    Returns:
+        (count, 3, 3).
+    """
+    vector = random.standard_normal((count, 3)) * np.array(deviation_rad)
+    angle = np.maximum(np.linalg.norm(vector, axis=1), 1e-9)[:, None, None]
+    x, y, z = vector.T
+    zero = np.zeros(count)
+    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], 1).reshape(count, 3, 3)
+    turned: npt.NDArray[np.float64] = (
+        np.eye(3) + np.sin(angle) / angle * cross + (1 - np.cos(angle)) / angle**2 * (cross @ cross)
+    )
+    return turned

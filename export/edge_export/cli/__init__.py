@@ -15,8 +15,6 @@ from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
 COMMANDS = ("build", "auto", "teacher", "pack", "measure", "report", "keys", "sign", "announce")
-HIDDEN = ("demo",)
-"""Commands that `--help` does not list: for the makers of edge-export."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"edge-export {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in (*COMMANDS, *HIDDEN):
+    for name in COMMANDS:
         importlib.import_module(f"edge_export.cli.{name}").add(commands)
     options = parser.parse_args(argv)
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from edge_export.networks.blocks import Classifier
 from edge_export.networks.build import build_network
-from edge_export.networks.pair import ContextNet, DeviceNet
 from edge_export.networks.size import Size, count, sized_to
 from edge_export.networks.surround import Calibrated, ChannelScale
 
@@ -16,8 +15,6 @@ __all__ = [
     "Calibrated",
     "ChannelScale",
     "Classifier",
-    "ContextNet",
-    "DeviceNet",
     "Size",
     "build_network",
     "count",

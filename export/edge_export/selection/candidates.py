@@ -21,6 +21,7 @@ from edge_export.onnx_graph.passes.temperature import with_temperature
 from edge_export.onnx_graph.run import answers
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
+from edge_export.quantize.int8_type import targets_for
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import Kept, Sensitivity, fit_mixed, round_to_halves, sensitivities, sqnr_db
 from edge_export.quantize.ranges import Ranges, choose, collect
@@ -28,7 +29,6 @@ from edge_export.quantize.scheme import OPERATORS
 from edge_export.quantize.select import left_in_float
 from edge_export.quantize.write import prepare, write
 from edge_export.recipe.recipe import QuantiseRecipe
-from edge_export.selection.limits import targets_for
 from edge_export.tflite.convert import convert
 from edge_runtime.errors import ConfigError
 

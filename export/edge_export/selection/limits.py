@@ -63,7 +63,8 @@ class Choice:
     """Candidates chosen for one target, and the reason against each other one.
 
     Attributes:
-        shipped: best first: the fastest, then the rest in order of time.
+        shipped: best first: the fastest, then the rest in order of time; for `ANY`, the format with the fastest file
+            here first, and of each format the smallest file first.
         lost: reason, a sentence, by name.
         metrics: of all candidates, in their order.
     """
@@ -120,7 +121,7 @@ def choose(
     reasons |= {row.name: _beaten(row, alive, target) for row in alive}  # rule 6
     complete = [row for row in table.values() if row.complete]
     return Choice(
-        shipped=tuple(row.source for row in sorted(alive, key=_Row.order) if not reasons[row.name]),
+        shipped=tuple(row.source for row in _in_order(alive, target) if not reasons[row.name]),
         lost={name: reason for name, reason in reasons.items() if reason},
         metrics=tuple(
             row.metrics(on_front=row.complete and not any(o.beats(row) for o in complete), reason=reasons[name])
@@ -164,22 +165,19 @@ def _beaten(row: _Row, alive: Iterable[_Row], target: str) -> str:
     return f"{better.name} is {_as_good(better, row)}" if better else ""
 
 
+def _in_order(rows: Sequence[_Row], target: str) -> list[_Row]:
+    """Sort best first (see `Choice.shipped`)."""
+    if target != ANY:
+        return sorted(rows, key=_Row.order)
+    fastest = {
+        row.source.format: min(o.ratio_here for o in rows if o.source.format == row.source.format) for row in rows
+    }
+    return sorted(rows, key=lambda row: (fastest[row.source.format], row.size, row.name))
+
+
 def _wherever(rival: VariantSource, source: VariantSource) -> bool:
     """Tell whether a file is made for every architecture that another one is made for."""
     return not rival.targets or (bool(source.targets) and set(source.targets) <= set(rival.targets))
-
-
-def targets_for(format: str, scheme: str) -> tuple[str, ...]:  # noqa: A002 - the manifest's own word
-    """Architectures that an int8 file is made for, as `VariantSource.targets` holds them; empty means any.
-
-    ONNX Runtime's fast kernels take unsigned activations on x86 and signed ones on Arm; the other type runs too, with
-    conversions around every addition. TensorFlow Lite files are s8s8 everywhere.
-    """
-    if format == "onnx" and scheme == "u8s8":
-        return ("x86_64",)
-    if format == "onnx" and scheme == "s8s8":
-        return ("aarch64", "armv7l")
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +204,10 @@ class _Row:
 
     @property
     def ratio(self) -> float:
-        if not self.timed_there:
-            return 1.0
+        return self.ratio_here if self.timed_there else 1.0
+
+    @property
+    def ratio_here(self) -> float:
         return self.timing.ratio if self.timing else math.inf
 
     @property

@@ -18,7 +18,7 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
-from edge_export.augment.windows import Sampler
+from edge_export.augment.sampler import Sampler
 from edge_export.data.dataset import UNLABELLED, Float32, Int64
 from edge_export.recipe.training_spec import Training
 from edge_export.training.loop import Batch, fit

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
 from edge_export.augment.corruptions import CorruptedSampler, Corruption
+from edge_export.augment.sampler import Sampler
 from edge_export.augment.sampling import PlaceSampler, Variation
-from edge_export.augment.windows import Sampler
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import evaluate

@@ -8,9 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (edge-export[train])")
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (edge-export[train])")
 
-from edge_export.augment.windows import Augmentation, WindowSampler  # noqa: E402 - only where torch is
-from edge_export.data.dataset import Channel, Dataset, Recording, cut_windows  # noqa: E402
-from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
+from edge_export.data.dataset import Channel, Dataset, Recording, cut_windows  # noqa: E402 - only where torch is
+from edge_export.networks import Calibrated  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.recipe.training_spec import Training  # noqa: E402
 from edge_export.tflite.convert import convert  # noqa: E402
@@ -18,6 +17,8 @@ from edge_export.training.distill import Distillation, distil, label_pool  # noq
 from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 
 from tests.edge_export.graphs import onnx_answers, operators, windows  # noqa: E402
+from tests.edge_export.networks.pair import ContextNet, DeviceNet  # noqa: E402
+from tests.edge_export.training.tones import ArraySampler  # noqa: E402
 
 SCALE = (1.0, 0.5, 0.25)
 
@@ -42,11 +43,15 @@ def waves(groups: int = 3) -> Dataset:
     )
 
 
+def drawn(seed: int) -> ArraySampler:
+    seen = cut_windows(waves(), samples=120, hop=10)
+    return ArraySampler(seen.x, seen.y, seed=seed)
+
+
 def trained(seed: int, steps: int = 60) -> ContextNet:
     start(seed)
-    sampler = WindowSampler(waves(), samples=120, augmentation=Augmentation(), seed=seed)
     network = ContextNet(scale=SCALE, classes=3, widths=(8, 8))
-    fit_labels(network, sampler, Training(steps=steps, batch=32))
+    fit_labels(network, drawn(seed), Training(steps=steps, batch=32))
     return network
 
 
@@ -76,8 +81,7 @@ def test_training_learns_and_is_the_same_for_the_same_seed() -> None:
 def test_a_student_learns_from_the_teacher_s_answers_alone() -> None:
     teacher = Calibrated([trained(0)])
     start(1)
-    sampler = WindowSampler(waves(), samples=120, augmentation=Augmentation(), seed=8)
-    pool = label_pool(teacher, sampler, size=600, samples=40)
+    pool = label_pool(teacher, drawn(8), size=600, samples=40)
     assert pool.x.shape == (600, 3, 40)
     np.testing.assert_allclose(np.exp(pool.teacher).sum(axis=1), 1, atol=1e-4)
     student = DeviceNet(scale=SCALE, classes=3, widths=(8, 8), dropout=0.0)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="quantisation-aware training needs t
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (edge-export[train])")
 
 import onnx  # noqa: E402
-from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
+from edge_export.networks import Calibrated  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.onnx_graph.run import answers  # noqa: E402
 from edge_export.quantize import Scheme  # noqa: E402
@@ -29,6 +29,7 @@ from torch.nn import functional  # noqa: E402, TID251 - this is the export toolc
 
 from edge_runtime.errors import ConfigError  # noqa: E402
 from tests.edge_export.graphs import onnx_answers, tflite_answers  # noqa: E402
+from tests.edge_export.networks.pair import ContextNet, DeviceNet  # noqa: E402
 
 SCALE = (1.0, 0.5, 0.25)
 SCHEME = Scheme(activations="uint8", weight_bits=8)

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import pytest
 from edge_export.metrics import REFERENCE, Evaluation
 from edge_export.package.pack import VariantSource
+from edge_export.quantize.int8_type import targets_for
 from edge_export.recipe.limits import Limits
-from edge_export.selection.limits import SLOWER, Choice, choose, compressed_size, targets_for
+from edge_export.selection.limits import SLOWER, Choice, choose, compressed_size
 from hypothesis import given
 from hypothesis import strategies as st
 

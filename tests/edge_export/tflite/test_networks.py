@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="networks are built with torch, which the plain test environment lacks")
 
-from edge_export.networks import Calibrated, ContextNet, DeviceNet  # noqa: E402
+from edge_export.networks import Calibrated  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.onnx_graph.passes.canonicalise import canonicalise  # noqa: E402
 from edge_export.quantize import Scheme, quantize  # noqa: E402
@@ -20,6 +20,7 @@ from edge_export.tflite.convert import convert  # noqa: E402
 from torch import nn  # noqa: E402, TID251
 
 from tests.edge_export.graphs import windows  # noqa: E402
+from tests.edge_export.networks.pair import ContextNet, DeviceNet  # noqa: E402
 from tests.edge_export.tflite.compare import is_open, on_onnx, on_tflite, operators  # noqa: E402
 
 CLASSES = 4

@@ -1,15 +1,14 @@
-"""A network for the device and one for the cloud, the cloud's seeing a longer context: those of the demo."""
+"""Two networks that no recipe makes: plain convolutions, and a residual net over a context that may be filling."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 
-import torch  # noqa: TID251 - this is the export toolchain
-from torch import nn  # noqa: TID251 - this is the export toolchain
-from torch.nn import functional  # noqa: TID251 - this is the export toolchain
-
+import torch  # noqa: TID251 - tests of the export toolchain
 from edge_export.networks.surround import ChannelScale
+from torch import nn  # noqa: TID251 - tests of the export toolchain
+from torch.nn import functional  # noqa: TID251 - tests of the export toolchain
 
 
 class DeviceNet(nn.Module):  # type: ignore[misc]

@@ -1,1 +1,0 @@
-"""The demo: its two models and the evaluation that accompanies them."""

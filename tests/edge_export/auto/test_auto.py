@@ -356,7 +356,7 @@ def test_copies_would_be_asked_of_whoever_taught_them(tmp_path: Path, capsys: py
         (lambda folder: (folder / "run" / "p9_0.CSV").write_text("time,a\n0,1\n"), (), "holds .CSV and .csv files"),
         (lambda _: None, ("--group", "("), "--group '(' is not a regular expression"),
         (lambda _: None, ("--group", r"q(\d)"), "finds nothing in this path"),
-        (lambda _: None, ("--target", "toaster"), "--target toaster: unknown; one of: cpu"),
+        (lambda _: None, ("--target", "toaster"), "--target toaster: unknown; one of: any, cpu"),
         (lambda _: None, ("--window", "60"), "is longer than what is labelled"),
         (lambda _: None, ("--label-column", "mood"), "has no column 'mood' for the label"),
         (lambda _: None, ("--max-forwarded", "2"), "--max-forwarded is a share below 1"),

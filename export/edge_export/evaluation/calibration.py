@@ -45,11 +45,6 @@ def at_temperature(probabilities: Float32, temperature: float) -> Float32:
     return softened
 
 
-def negative_log_likelihood(probabilities: Float32, y: Int64) -> float:
-    """Mean of -log p(label), natural logarithm."""
-    return float(-log_probabilities(probabilities)[np.arange(len(y)), y].mean())
-
-
 def smoothed_targets(y: Int64, classes: int) -> npt.NDArray[np.float64]:
     """(n, classes) what the answers should be: one less a share for a mistake that few windows would not have shown.
 

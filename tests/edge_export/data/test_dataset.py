@@ -10,10 +10,7 @@ from edge_export.data.dataset import (
     Channel,
     Dataset,
     Recording,
-    cut_windows,
-    leave_one_group_out,
     load_recordings,
-    save_recordings,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +20,7 @@ from edge_runtime.manifest import Channel as ContractChannel
 from edge_runtime.manifest import InputContract
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import cut_recording
+from tests.edge_export.recordings import cut_windows, save_recordings
 
 
 def dataset(*lengths: int, groups: str = "abc") -> Dataset:
@@ -81,16 +79,6 @@ def test_training_sees_the_windows_and_contexts_that_a_device_cuts(
 def test_impossible_windows_are_refused(samples: int, hop: int, context: int | None) -> None:
     with pytest.raises(ConfigError):
         cut_windows(dataset(20), samples=samples, hop=hop, context=context)
-
-
-def test_leaving_one_group_out_never_leaves_it_in() -> None:
-    made = dataset(20, 20, 20, 20)
-    splits = leave_one_group_out(made)
-    assert [group for group, _, _ in splits] == ["a", "b", "c"]
-    for group, others, own in splits:
-        assert group not in others.groups
-        assert own.groups == (group,)
-        assert len(others.recordings) + len(own.recordings) == 4
 
 
 def test_an_unknown_group_is_named() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_export.data.dataset import UNLABELLED, Channel, Dataset, Recording, cut_windows
+from edge_export.data.dataset import UNLABELLED, Channel, Dataset, Recording
 from edge_export.data.labels import clip, label_windows, marks_of_events, stamps, window_label
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
 from edge_runtime.windowing.window import cut_recording
+from tests.edge_export.recordings import cut_windows
 
 
 def contract(window: int = 20, hop: int = 10, rate_hz: float = 50.0, context: int = 0) -> manifest.InputContract:

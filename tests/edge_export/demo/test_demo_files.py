@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_export.data.dataset import Dataset, Windows, cut_windows, load_recordings
+from edge_export.data.dataset import Dataset, Windows, load_recordings
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RESERVED_PEOPLE
 from edge_export.evaluation.calibration import gate_metrics
 
@@ -17,6 +17,7 @@ from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.gate.gate import Gate
 from edge_runtime.system import toml
+from tests.edge_export.recordings import cut_windows
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "exercise-watch"
 

@@ -14,7 +14,7 @@ from edge_export.evaluation.calibration import (
     fit_temperature,
     gate_curve,
     gate_metrics,
-    negative_log_likelihood,
+    log_probabilities,
     scores,
     threshold_for_risk,
     threshold_for_share,
@@ -24,6 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
+
+
+def negative_log_likelihood(probabilities: np.ndarray, y: np.ndarray) -> float:
+    return float(-log_probabilities(probabilities)[np.arange(len(y)), y].mean())
 
 
 def drawn(temperature: float, n: int = 6000, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:

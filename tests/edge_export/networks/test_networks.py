@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (edge-export[train])")
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (edge-export[train])")
 
-from edge_export.data.dataset import Channel, Dataset, Recording, cut_windows  # noqa: E402 - only where torch is
+from edge_export.data.dataset import Channel, Dataset, Recording  # noqa: E402 - only where torch is
 from edge_export.networks import Calibrated  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.recipe.training_spec import Training  # noqa: E402
@@ -21,6 +21,7 @@ from tests.edge_export.networks.pair import ContextNet, DeviceNet  # noqa: E402
 from tests.edge_export.training.tones import ArraySampler  # noqa: E402
 
 SCALE = (1.0, 0.5, 0.25)
+from tests.edge_export.recordings import cut_windows  # noqa: E402
 
 
 def waves(groups: int = 3) -> Dataset:

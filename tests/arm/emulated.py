@@ -34,10 +34,13 @@ LIMIT_S = 900
 
 CLOSE = {
     ("pi2", "tflite-runtime tflite-int8"): 0.04,
+    ("pi2", "tflite-runtime tflite-fp32"): 1e-5,
     ("pi4", "litert tflite-int8"): 1e-6,
+    ("pi4", "litert tflite-fp32"): 2e-6,
     ("pi4", "onnxruntime onnx-int8-s8s8"): 1e-6,
     ("pi4", "onnxruntime onnx-fp32"): 2e-6,
     ("pi5", "litert tflite-int8"): 1e-6,
+    ("pi5", "litert tflite-fp32"): 2e-6,
     ("pi5", "onnxruntime onnx-int8-s8s8"): 1e-6,
     ("pi5", "onnxruntime onnx-fp32"): 2e-6,
 }

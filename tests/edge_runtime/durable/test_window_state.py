@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,16 @@ from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
 from tests.edge_runtime.durable.streams import contract, same, stream
 
+RUNS: list[Run] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close the file of each run of a test: Python 3.13 warns of one that is left open."""
+    yield
+    while RUNS:
+        RUNS.pop().saved.close()
+
 
 class Run:
     """One run of an application: a windower and its saved windows."""
@@ -40,6 +50,7 @@ class Run:
         self.metrics = Metrics()
         self.windower = Windower(self.spec, config, self.metrics)
         self.saved = SavedWindows(folder / "windows.db", 2**22, metrics=self.metrics, clock=SystemClock(), file=file)
+        RUNS.append(self)
         self.again, self.safe = self.saved.recover(self.spec, config, self.windower)
         if begin:
             self.saved.begin()

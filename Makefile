@@ -64,7 +64,8 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy $(TYPED)
 
-# Which room imports which, what nothing leads to or uses, what is too complex or written twice; then the lines of each room.
+# Which room imports which, what nothing leads to or uses, what is too complex or written twice, which words are used; then
+# the lines of each room.
 house: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python -m scripts.reachability
@@ -72,6 +73,7 @@ house: $(VENV)/.test
 	$(BIN)/python -m scripts.complexity
 	$(BIN)/python -m scripts.duplicates
 	$(BIN)/python -m scripts.commit_subjects
+	$(BIN)/python -m pytest -q -p no:xdist tests/test_words.py
 	@$(BIN)/python -m scripts.lines
 
 # Takes what is mended out of the lists of known faults; refuses to make one longer.

@@ -26,7 +26,7 @@ demo: $(VENV)/.device
 test: $(VENV)/.test tools check
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow" $(ARGS)
 
-# With the slow ones. A test over 3 s of CPU that is not marked slow fails here.
+# With the slow ones. A test over 3 s of CPU that is not marked slow is named at the end.
 test-all: $(VENV)/.test tools check
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 3 $(ARGS)
 

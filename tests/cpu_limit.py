@@ -1,4 +1,7 @@
-"""Option ``--cpu-limit``: keeps the fast tests fast. CPU time is counted, so a busy machine fails nothing."""
+"""Option ``--cpu-limit``: names the tests that should be marked slow, after the run.
+
+It fails none: how much CPU time the same work takes depends on the machine and on what runs beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,40 @@ from collections.abc import Generator
 
 import pytest
 
+SPENT = "cpu_s"
+"""Property of a test's report: seconds of CPU."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cpu-limit",
         type=float,
         metavar="SECONDS",
-        help="CPU time of a test that is not marked slow; more is a failure",
+        help="name the tests that took more CPU time and are not marked slow",
     )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     before_s = _cpu_s()
-    yield
-    spent_s = _cpu_s() - before_s
-    limit_s = item.config.getoption("--cpu-limit")
-    if limit_s is not None and spent_s > limit_s and item.get_closest_marker("slow") is None:
-        pytest.fail(f"took {spent_s:.1f} s of CPU: make it cheaper, or mark it: @pytest.mark.slow", pytrace=False)
+    try:
+        yield
+    finally:
+        if item.get_closest_marker("slow") is None:
+            item.user_properties.append((SPENT, _cpu_s() - before_s))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    limit_s = config.getoption("--cpu-limit")
+    if limit_s is None:
+        return
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            spent_s = dict(getattr(report, "user_properties", ())).get(SPENT, 0.0)
+            if getattr(report, "when", "") == "call" and spent_s > limit_s:
+                terminalreporter.write_line(
+                    f"{report.nodeid} took {spent_s:.1f} s of CPU: make it cheaper, or mark it: @pytest.mark.slow"
+                )
 
 
 def _cpu_s() -> float:

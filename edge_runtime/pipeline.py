@@ -3,38 +3,53 @@
 One iteration of the loop, for all that arrived in it::
 
     deliver() ─► windower ─► ready windows      (once per arrival)
-    flush_iteration() ─► batches ─► engine ─► gate ─► sinks.send ────────────────────┐
+    flush_iteration() ─► batches ─► engine ─► gate ─► events ─► sinks.send ──────────┐
                                         └► escalation.submit ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
                                                                                          the source acknowledges
 
-A source's `done` is called when every sink has handed over the answers of that iteration and every hard case is
-committed, so an acknowledged reading has no consequence that a crash could take back (its unfinished window is soft
-state). ``provisional`` promises that the case will be closed, so such an answer leaves when its case is committed, and
-the answers of its key that come after it leave behind it; those of other keys do not wait.
+When an answer leaves, and when a source's `done` is called: see `edge_runtime.handover`. An acknowledged reading leaves
+behind an unfinished window at most, which is soft state.
+
+The intake (`edge_runtime.intake`) sees the readings as they come and the windows before they are answered: answers of a
+key whose readings are suspect are hard, and the cloud is not asked about them.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import zlib
-from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
+from edge_runtime.events.tracker import EventTracker
+from edge_runtime.gate.audit import audited
 from edge_runtime.gate.budget import Budget
-from edge_runtime.gate.gate import Gate, audited
+from edge_runtime.handover import Escalation, HandOver, Join
+from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Predictor
 from edge_runtime.sinks import Sink
-from edge_runtime.types import Answer, Correction, Done, FinalAnswer, Hard, Prediction, Reading, Route
+from edge_runtime.tasks import Task
+from edge_runtime.types import (
+    Correction,
+    Done,
+    FinalAnswer,
+    Hard,
+    Prediction,
+    Reading,
+    Route,
+    SuspectPrediction,
+)
 from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Window, Windower
+from edge_runtime.windowing.join import AnyWindower
+from edge_runtime.windowing.window import KeyState, Window
 
 if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import ReadingLog
@@ -42,52 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
-class Escalation(Protocol):
-    """Takes hard cases and sees to it that each of them is answered, dropped by a stated policy, or a dead letter."""
-
-    def refuses(self) -> str:
-        """Return the reason for which a case would be dropped now, so that none is paid for; empty if it is taken."""
-        ...
-
-    def takes_short(self) -> bool:
-        """Return whether a case may have fewer samples than its bundle's history."""
-        ...
-
-    def submit(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take cases; `done` is called on the loop's thread once they are committed, or refused and counted.
-
-        Before that, the prediction of each case that was refused has its route set to ``local``.
-        """
-        ...
-
-
-class Join:
-    """Calls several callbacks when a number of others have reported. Single-threaded, like everything on the loop."""
-
-    __slots__ = ("_callbacks", "_missing")
-
-    def __init__(self, missing: int, callbacks: Sequence[Done]) -> None:
-        self._missing = missing
-        self._callbacks = callbacks
-
-    def __call__(self) -> None:
-        """Report once more; the last report calls everything, in order."""
-        self._missing -= 1
-        if self._missing == 0:
-            for callback in self._callbacks:
-                callback()
-
-
-class _Held:
-    """Answers of one key and one iteration that wait for a commit, their own or that of an earlier iteration."""
-
-    __slots__ = ("answers", "done", "uncommitted")
-
-    def __init__(self) -> None:
-        self.answers: list[Prediction] = []
-        self.uncommitted = False
-        self.done: Done = lambda: None
+_received = operator.attrgetter("received")
 
 
 class Pipeline:
@@ -96,7 +66,7 @@ class Pipeline:
     Args:
         model: answers windows.
         windower: cuts windows for all keys.
-        gate: tells hard from easy.
+        task: makes answers of what the model says, and tells hard ones from easy ones.
         budget: bounds what is sent.
         sinks: where answers go, all of them.
         escalation: where hard cases go; None keeps every answer local.
@@ -105,14 +75,16 @@ class Pipeline:
         audit_share: share of trusted answers that is sent all the same.
         reading_log: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged;
             None keeps begun windows in memory only.
+        intake: finds keys whose readings are suspect; None takes all as they come.
+        events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
     """
 
     def __init__(
         self,
         *,
         model: Predictor,
-        windower: Windower,
-        gate: Gate,
+        windower: AnyWindower,
+        task: Task,
         budget: Budget,
         sinks: Sequence[Sink],
         escalation: Escalation | None,
@@ -120,14 +92,19 @@ class Pipeline:
         clock: Clock,
         audit_share: float = 0.0,
         reading_log: ReadingLog | SavedWindows | None = None,
+        intake: Intake | None = None,
+        events: EventTracker | None = None,
     ) -> None:
+        self._intake = intake
+        self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
+        self._events = events or EventTracker(None, metrics=metrics)
         self._use(model)
         self._windower = windower
-        self._gate = gate
+        self._task = task
         self._budget = budget
-        self._sinks = list(sinks)
+        self._out = HandOver(sinks, escalation, metrics, clock)
         self._escalation = escalation
         self._metrics = metrics
         self._clock = clock
@@ -135,18 +112,12 @@ class Pipeline:
         self._every = 1
         self._ready: list[Window] = []
         self._waiting: list[Done] = []
-        self._open_iterations = 0
-        self._held: dict[str, deque[_Held]] = {}  # by key, oldest first; none where no case waits for its commit
         self._unanswering = False
 
     @property
     def idle(self) -> bool:
         """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
-        return (
-            not self._ready
-            and self._open_iterations == 0
-            and (self._reading_log is None or self._reading_log.drained())
-        )
+        return not self._ready and self._out.idle and (self._reading_log is None or self._reading_log.drained())
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """Take readings from a source (see `edge_runtime.sources.Deliver`)."""
@@ -156,6 +127,8 @@ class Pipeline:
         if self._writes_readings and self._reading_log is not None and done is not None:
             done = Join(2, [done])  # the disk has them, and what follows from them is safe
             self._reading_log.take(readings, done)
+        if self._intake is not None:
+            self._intake.take(readings)
         windows = self._windower.push(readings, received)
         self._metrics.stages["window"].observe(self._clock.monotonic() - began)
         if self._every > 1:
@@ -167,11 +140,17 @@ class Pipeline:
         elif done is not None:
             done()  # context alone is soft: nothing waits for it
 
+    def key_states(self) -> list[KeyState]:
+        """Return what is held for each key, the one silent for longest first; views, to be looked at at once."""
+        return self._windower.state()
+
     def flush(self) -> None:
         """Use what waits for the lateness bound, before stopping; a reading log keeps it instead."""
         if self._reading_log is None:
             self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
         self.flush_iteration()
+        if self._reading_log is None and (ended := self._events.finish()):
+            self._out.give(ended, [], [])
 
     def recover(self, contract: InputContract, config: WindowConfig) -> None:
         """Continue where the run before ended, as far as a reading log has it, by answering its last windows.
@@ -220,17 +199,19 @@ class Pipeline:
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
+        if self._intake is not None:
+            self._suspects = self._intake.look(windows)
         step = self._model.max_batch
         for at in range(0, len(windows), step):
             self._answer(windows[at : at + step], answers, hard)
-        self._hand_over(answers, hard, waiting)
+        self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
 
-    def replace(self, model: Predictor, gate: Gate, windower: Windower | None = None) -> None:
+    def replace(self, model: Predictor, task: Task, windower: AnyWindower | None = None) -> None:
         """Answer with another model from now on; what is ready is answered by the one before.
 
         Args:
             model: of the same input contract, so that the windows begun go on.
-            gate: its own.
+            task: its own.
             windower: where the contract is another one. What the one before holds back for late samples is used; the
                 windows begun are not finished, and the keys that had some are counted (``window_restarts_total``).
         """
@@ -242,29 +223,32 @@ class Pipeline:
         if windower is not None and self._reading_log is not None:
             self._reading_log.change(model.manifest.input, windower)
         self._use(model)
-        self._gate = gate
+        self._task = task
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
         """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
         corrections = sum(isinstance(answer, Correction) for answer in answers)
         self._metrics.counts["corrections_total"] += corrections
         self._metrics.counts["final_total"] += len(answers) - corrections
-        self._send(answers, [done])
+        self._out.send(answers, [done])
 
     def _use(self, model: Predictor) -> None:
         manifest = model.manifest
         self._model = model
+        self._manifest = manifest
         self._name = manifest.model
-        self._labels = manifest.output.labels
         self._length_s = manifest.input.window / manifest.input.rate_hz
         self._history = manifest.input.history
         self._hop = manifest.input.hop
+        if self._intake is not None:
+            self._intake.follow(manifest)
+        self._events.use(manifest)
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
         began = clock.monotonic()
         try:
-            probabilities = self._model.predict(windows)
+            numbers = self._model.predict(windows)
         except InputError as error:
             self._refuse(windows, error, answers, hard)
             return
@@ -274,48 +258,37 @@ class Pipeline:
         self._unanswering = False
         ended = clock.monotonic()
         stages["engine"].observe((ended - began) / len(windows), len(windows))
-        best, trust, is_hard = self._gate.decide(probabilities)
+        task = self._task
+        decision = task.decide(numbers)
         self._budget.seen(len(windows))
-        # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
-        rows = probabilities.astype(np.float64).round(7).tolist()
         # Asked of the model each time: one made of several answers under the name of the one that answered.
-        labels, model, variant = self._labels, self._model.manifest.model, self._model.variant.name
-        keys, slots, starts, _, _, received = zip(*windows, strict=True)
-        length = self._length_s
-        made = [
-            Prediction(
-                f"{key}@{slot}",
-                key,
-                start := round(begin * 1e6) / 1e6,  # microseconds; a third of the time of round(x, 6)
-                round((start + length) * 1e6) / 1e6,
-                labels[label],
-                scores[label],
-                scores,
-                "local",
-                difficult,
-                model,
-                variant,
-                latency_ms,
-            )
-            for key, slot, begin, label, scores, difficult, latency_ms in zip(
-                keys,
-                slots,
-                starts,
-                best,
-                rows,
-                is_hard,
-                self._latencies_ms(received, began, ended),
-                strict=True,
-            )
-        ]
+        manifest = self._model.manifest
+        made = task.predictions(
+            windows,
+            numbers,
+            decision,
+            self._latencies_ms(windows, began, ended),
+            (self._name if manifest is self._manifest else manifest.model, self._model.variant.name),
+        )
+        if self._suspects:
+            made = [self._marked(window, answer) for window, answer in zip(windows, made, strict=True)]
+            decision = decision._replace(hard=[answer.hard for answer in made])
         answers += made
-        n_hard = sum(is_hard)
+        n_hard = sum(decision.hard)
         if self._escalation is not None and (n_hard or self._audit_share):
-            for window, prediction, score in zip(windows, made, trust, strict=True):
+            for window, prediction, score in zip(windows, made, decision.trust, strict=True):
                 if prediction.hard or self._audit_share:
                     self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+
+    def _marked(self, window: Window, answer: Prediction) -> Prediction:
+        """Return the answer; as a hard one that says why, where the window's readings are suspect."""
+        suspect = self._suspects.get((window.key, window.slot))
+        if suspect is None:
+            return answer
+        answer.hard = True
+        return SuspectPrediction(**vars(answer), suspect=suspect)
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
         """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""
@@ -354,10 +327,10 @@ class Pipeline:
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += len(windows)
 
-    def _latencies_ms(self, received: Sequence[float], began: float, ended: float) -> list[float]:
+    def _latencies_ms(self, windows: Sequence[Window], began: float, ended: float) -> list[float]:
         """Measure milliseconds from arrival to answer of each window; windows of one arrival are counted together."""
         latencies: list[float] = []
-        for arrived, together in itertools.groupby(received):
+        for arrived, together in itertools.groupby(map(_received, windows)):
             n = len(list(together))
             self._metrics.stages["wait"].observe(began - arrived, n)
             self._metrics.stages["total"].observe(ended - arrived, n)
@@ -367,6 +340,9 @@ class Pipeline:
     def _escalate(
         self, escalation: Escalation, window: Window, prediction: Prediction, score: float, hard: list[Hard]
     ) -> None:
+        if isinstance(prediction, SuspectPrediction):
+            self._metrics.dropped["suspect"] += 1
+            return
         audit = not prediction.hard
         if audit and not audited(prediction.id, self._audit_share):
             return
@@ -385,65 +361,3 @@ class Pipeline:
         route: Route = "local" if audit else "provisional"
         prediction.route = route
         hard.append(Hard(prediction, np.ascontiguousarray(context.T), score, audit))
-
-    def _hand_over(self, answers: list[Prediction], hard: list[Hard], waiting: list[Done]) -> None:
-        if not answers and not hard:
-            for done in waiting:
-                done()
-            return
-        self._open_iterations += 1
-        began = self._clock.monotonic()
-        held: dict[str, _Held] = {}
-        now = self._hold(answers, held) if hard or self._held else answers
-        join = Join(bool(now) + bool(hard) + len(held) + 1, [*waiting, self._iteration_ended])
-        for one in held.values():
-            one.done = join
-        if now:
-            self._send(now, [join])  # first: answers of a key before its first hard one are among them
-        if self._escalation is not None and hard:
-            self._escalation.submit(hard, lambda: self._committed(held, join))
-        join()  # the iteration itself
-        ended = self._clock.monotonic()
-        self._metrics.stages["publish"].observe((ended - began) / max(1, len(answers)), max(1, len(answers)))
-
-    def _hold(self, answers: Sequence[Prediction], held: dict[str, _Held]) -> list[Prediction]:
-        """Return the answers that leave at once; those that wait for a commit are put into `held` by key."""
-        now = []
-        for answer in answers:
-            one = held.get(answer.key)
-            if one is None and (answer.route == "provisional" or answer.key in self._held):
-                one = held[answer.key] = _Held()
-                self._held.setdefault(answer.key, deque()).append(one)
-            if one is None:
-                now.append(answer)
-            else:
-                one.answers.append(answer)
-                one.uncommitted |= answer.route == "provisional"
-        return now
-
-    def _committed(self, held: Mapping[str, _Held], join: Done) -> None:
-        """Send the answers of an iteration whose cases are committed or refused, those of each key in order."""
-        ready: list[Prediction] = []
-        done: list[Done] = []
-        for key, one in held.items():
-            one.uncommitted = False
-            waiting = self._held.get(key)
-            while waiting and not waiting[0].uncommitted:
-                first = waiting.popleft()
-                ready += first.answers
-                done.append(first.done)
-            if waiting is not None and not waiting:
-                del self._held[key]
-        if ready:
-            self._send(ready, done)
-        join()
-
-    def _send(self, answers: Sequence[Answer], done: Sequence[Done]) -> None:
-        """Hand answers to every sink; all of `done` are called once, when each sink has them safe."""
-        join = Join(len(self._sinks) + 1, done)
-        for sink in self._sinks:
-            sink.send(answers, join)
-        join()  # with no sink no other reports
-
-    def _iteration_ended(self) -> None:
-        self._open_iterations -= 1

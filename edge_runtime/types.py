@@ -1,8 +1,8 @@
 """Values that travel through the pipeline: readings in, predictions, corrections and final answers out.
 
 A `Reading` is what a codec makes of one message. A `Prediction` is the device's answer for one window, a `Correction`
-the cloud's later answer for the same window, a `FinalAnswer` the word that none will come. Each becomes a JSON object,
-and its field names are public.
+the cloud's later answer for the same window, a `FinalAnswer` the word that none will come. An `Event` is what
+predictions come to over time. Each becomes a JSON object, and its field names are public.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Reading(NamedTuple):
     """(n_samples, n_channels), in the physical units of the bundle's input contract, all finite."""
     period_s: float = 0.0
     """Seconds between samples where `t` is one stamp; 0 means the model's own rate."""
+    channels: tuple[int, ...] | None = None
+    """Columns of the contract that `values` holds, in that order; None: all of them, in the contract's order."""
 
 
 class _Line:
@@ -70,13 +72,22 @@ class Prediction(_Line):
     """``local``: final. ``provisional``: the case is on the disk, and a correction or a final message with the same id
     follows. ``cloud``: is that correction."""
     hard: bool
-    """The gate does not trust this answer. Hard and ``local`` together: budget or outbox said no."""
+    """The gate does not trust this answer. Hard and ``local`` together: budget or outbox said no, or it is a
+    `SuspectPrediction`."""
     model: str
     """Bundle name and version, for example ``exercise-watch/3``."""
     variant: str
     """Variant of the bundle that answered; ``none`` if nothing did."""
     latency_ms: float
     """From the arrival of the reading that completed the window to the hand-over to the sinks."""
+
+
+@dataclass
+class SuspectPrediction(Prediction):
+    """An answer that is hard because of its readings. The cloud is not asked: it would see the same ones."""
+
+    suspect: str
+    """Checks that the key fails (``rate``, ``stuck``, ``unit``), with commas between them."""
 
 
 @dataclass
@@ -139,7 +150,38 @@ class FinalAnswer(_Line):
     ``context_short`` (`CloudModel` learned too late that the cloud takes whole contexts only)."""
 
 
-Answer = Prediction | Correction | FinalAnswer
+@dataclass
+class Event(_Line):
+    """The beginning or the end of an event: what the predictions of a key come to over time, by an event rule."""
+
+    id: str
+    """Names the event: its beginning and its end have the same, also after a retry or a restart."""
+    key: str
+    event: str
+    """Name of the rule."""
+    kind: Literal["start", "end"]
+    label: str
+    """Label of the rule."""
+    start: float
+    """Stamp of the first sample of the first window that counted, seconds."""
+    end: float | None
+    """End of the last window, seconds; None while it is open."""
+    peak: float
+    """Highest smoothed score so far, rounded to 7 decimals."""
+    windows: int
+    """Windows so far, from the first that counted."""
+    evidence: list[str]
+    """Ids of the predictions that began it, and of the one with the peak; at most 16."""
+    reason: str
+    """Empty at the start. Ended by ``off`` (its score fell), ``gap`` (the stream broke off), ``clock`` (set back),
+    ``evicted`` (too many keys), ``rules`` (its rule is gone, or another one), ``stopped``."""
+    route: Route
+    """Always ``local``: corrections change no event."""
+    model: str
+    """Bundle name and version."""
+
+
+Answer = Prediction | Correction | FinalAnswer | Event
 
 
 Done = Callable[[], None]

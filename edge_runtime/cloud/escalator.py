@@ -127,17 +127,17 @@ class Escalator:
     # -- on the loop's thread ----------------------------------------------------------------------------------------
 
     def refuses(self) -> str:
-        """See `edge_runtime.pipeline.Escalation`."""
+        """See `edge_runtime.handover.Escalation`."""
         if self._committer.failure_reason:
             return "outbox_error"
         return "outbox_busy" if self._pending >= self._config.max_pending else ""
 
     def takes_short(self) -> bool:
-        """See `edge_runtime.pipeline.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
+        """See `edge_runtime.handover.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
         return self._model.takes_short is not False
 
     def submit(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take hard cases (see `edge_runtime.pipeline.Escalation`); what cannot be kept is counted before `done`."""
+        """Take hard cases (see `edge_runtime.handover.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
         if reason := self.refuses() or ("outbox_busy" if busy else ""):
             for case in cases:
@@ -206,9 +206,7 @@ class Escalator:
         for correction in corrections:
             self._metrics.stages["cloud"].observe(correction.latency_ms / 1e3)
             self._metrics.counts["late_total"] += correction.late
-            self._metrics.counts["audit_agreed_total"] += (
-                not correction.hard and correction.label == correction.supersedes
-            )
+            self._metrics.counts["audit_agreed_total"] += not correction.hard and self._model.task.upheld(correction)
         self._publish(corrections, safe)
 
     def _publish_closings(self, closings: Sequence[Closing]) -> None:

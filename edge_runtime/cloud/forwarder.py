@@ -161,14 +161,14 @@ class Forwarder:
 
     def _ask(self, cases: list[HardCase]) -> bool:
         try:
-            probabilities = self._model.ask(cases)
+            corrections = self._model.ask(cases)
         except (CloudError, ConfigError) as error:
             self._failed(cases, error)
             return False
         self.breaker.success()
         self._refusals.answered(case.id for case in cases)
         self._show_reachable(True, "")
-        self._publish([self._model.correction(case, row) for case, row in zip(cases, probabilities, strict=True)])
+        self._publish(corrections)
         return True
 
     def _failed(self, cases: Sequence[HardCase], error: CloudError | ConfigError) -> None:

@@ -15,11 +15,13 @@ from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.refusals import UnaskableCase
 from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
-from edge_runtime.errors import CloudError, CloudRejected, ConfigError
+from edge_runtime.errors import CloudError, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.types import Correction, FinalAnswer, Float32
+from edge_runtime.oip import TensorSpec
+from edge_runtime.tasks import Finding
+from edge_runtime.tasks.build import build_task
+from edge_runtime.types import Correction, FinalAnswer
 
 _SHORT: Final = "context_short"
 _LOOK_S: Final = 30.0
@@ -27,7 +29,7 @@ _LOOK_S: Final = 30.0
 
 
 class CloudModel:
-    """Turns hard cases into one request, its answer into probabilities, and these into corrections.
+    """Turns hard cases into one request, and its answer into corrections.
 
     Args:
         config: which input and output, and what the numbers are.
@@ -44,12 +46,13 @@ class CloudModel:
         self._client = client
         self._metrics = metrics
         self._clock = clock
-        self._labels = config.labels or manifest.output.labels
         self._channels = len(manifest.input.channels)
         self._context = manifest.input.history > manifest.input.window
         self._look_at = 0.0
         self._input_name = ""
         self._name = ""
+        self.task = build_task(manifest, labels=config.labels)
+        """Meaning of what the cloud answers."""
         self.history = manifest.input.history
         """Samples of a whole case."""
         self.takes_short: bool | None = None
@@ -65,8 +68,8 @@ class CloudModel:
             with suppress(CloudError, ConfigError):  # a case that is asked meets it again, and says so
                 self._check()
 
-    def ask(self, cases: Sequence[HardCase]) -> Float32:
-        """Ask the cloud about cases; return probabilities, (n, labels).
+    def ask(self, cases: Sequence[HardCase]) -> list[Correction]:
+        """Ask the cloud about cases; return the correction of each.
 
         A case with fewer samples than the bundle's history is sent as it is; the request then has the parameters
         ``context_short`` (true) and ``context_samples``.
@@ -93,22 +96,20 @@ class CloudModel:
         short = {_SHORT: True, "context_samples": n} if n < self.history else None
         outputs = self._client.infer({self._input_name: tensor}, request_id=name, parameters=short)
         answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
-        return self._readable(answer, len(cases))
+        found = self.task.read_reply(answer, len(cases), self._config.output_kind)
+        return [self._correction(case, one) for case, one in zip(cases, found, strict=True)]
 
-    def correction(self, case: HardCase, row: Float32) -> Correction:
-        """Make the correction of a case from its probabilities."""
+    def _correction(self, case: HardCase, found: Finding) -> Correction:
         meta = orjson.loads(case.meta)
         waited = max(0.0, self._clock.wall() - case.created)
-        scores = np.round(row.astype(np.float64), 7).tolist()
-        best = int(row.argmax())
         return Correction(
             id=case.id,
             key=case.key,
             start=meta["start"],
             end=meta["end"],
-            label=self._labels[best],
-            confidence=scores[best],
-            scores=scores,
+            label=found.label,
+            confidence=found.confidence,
+            scores=found.scores,
             route="cloud",
             hard=meta["hard"],
             model=self._name,
@@ -170,16 +171,3 @@ class CloudModel:
         self._client.check([spec], [self._config.output] if self._config.output else [])
         self.takes_short = any(one.name == self._input_name and one.shape[2:] == (-1,) for one in theirs.inputs)
         self.checked = True
-
-    def _readable(self, answer: Array | None, n: int) -> Float32:
-        """Return the answer as probabilities; CloudRejected if it is none."""
-        if answer is None or answer.shape != (n, len(self._labels)) or answer.dtype.kind not in "fiu":
-            shape = "nothing" if answer is None else f"{answer.dtype} {answer.shape}"
-            raise CloudRejected(f"the cloud answered {shape} where ({n}, {len(self._labels)}) numbers are due", None)
-        rows = answer.astype(np.float32)
-        if self._config.output_kind == "logits":
-            rows = np.exp(rows - rows.max(axis=1, keepdims=True))
-            rows /= rows.sum(axis=1, keepdims=True)
-        if not np.isfinite(rows).all() or rows.min() < -1e-3 or np.abs(rows.sum(axis=1) - 1).max() > 0.02:
-            raise CloudRejected("the cloud answered numbers that are no probabilities; is output_kind right?", None)
-        return rows

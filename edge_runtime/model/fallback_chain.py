@@ -38,7 +38,7 @@ class ProvenVariant(LoadedVariant):
         manifest: of the bundle.
         variant: which file of it.
         engine: the loaded model.
-        golden: inputs (n, channels, samples) and expected probabilities (n, labels).
+        golden: inputs (n, channels, samples) and expected answers (n, ...).
         max_batch: windows in one call.
     """
 

@@ -53,7 +53,7 @@ class Predictor(Protocol):
         """Answer 1 to `max_batch` windows.
 
         Returns:
-            (windows, classes) probabilities, valid until the next call.
+            (windows, ...) what the model says of each, for an `edge_runtime.tasks.Task`; valid until the next call.
 
         Raises:
             InputError: the engine will not have these values.
@@ -81,8 +81,8 @@ class LoadedVariant:
 
     def predict(self, windows: Sequence[Window]) -> Float32:
         """See `Predictor`."""
-        (probabilities, *_) = self.engine.run(self._batch.gather(windows))
-        return probabilities
+        (answers, *_) = self.engine.run(self._batch.gather(windows))
+        return answers
 
     def close(self) -> None:
         """Free the model."""

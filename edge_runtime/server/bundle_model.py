@@ -9,13 +9,14 @@ from edge_runtime.errors import InputError
 from edge_runtime.model.loading import Model
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.server.batcher import ServedModel
+from edge_runtime.tasks.build import build_task
 from edge_runtime.windowing.batch import fill_first
 
-INPUT, OUTPUT = "window", "probabilities"
+INPUT = "window"
 
 
 def served_model(model: Model, max_batch: int) -> ServedModel:
-    """Wrap a bundle's model: windows as (batch, channels, samples) FP32 in, probabilities (batch, labels) out.
+    """Wrap a bundle's model: windows as (batch, channels, samples) FP32 in, answers by the task out.
 
     Where the manifest says how a missing beginning is filled (`InputContract.fill`), the axis of samples is open (-1),
     and shorter windows are taken too.
@@ -24,20 +25,20 @@ def served_model(model: Model, max_batch: int) -> ServedModel:
         model: loaded; whatever layout its variant has, callers see one.
         max_batch: windows in one request.
     """
-    contract, labels = model.manifest.input, model.manifest.output.labels
+    contract, output = model.manifest.input, build_task(model.manifest).output
 
     def predict(inputs: dict[str, Array]) -> dict[str, Array]:
         windows = inputs[INPUT]
         if not 1 <= windows.shape[2] <= contract.window:
             raise InputError("shape", f"windows have 1 to {contract.window} samples, not {windows.shape[2]}")
-        (probabilities, *_) = model.engine.run(arrange(fill_first(windows, contract.window), model.variant))
-        return {OUTPUT: np.asarray(probabilities, np.float32)}
+        (answers, *_) = model.engine.run(arrange(fill_first(windows, contract.window), model.variant))
+        return {output.name: np.asarray(answers, np.float32)}
 
     return ServedModel(
         name=model.manifest.name,
         version=str(model.manifest.version),
         inputs=(TensorSpec(INPUT, "FP32", (-1, len(contract.channels), -1 if contract.fill else contract.window)),),
-        outputs=(TensorSpec(OUTPUT, "FP32", (-1, len(labels))),),
+        outputs=(output,),
         predict=predict,
         max_batch=max_batch,
         max_numbers=len(contract.channels) * contract.window,

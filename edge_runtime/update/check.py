@@ -10,6 +10,7 @@ from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
 from edge_runtime.errors import BundleError, IntegrityError, ManifestError, SignatureError, UpdateRefused
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import InputContract, Manifest
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.config import UpdateConfig
@@ -69,6 +70,7 @@ def examine(
     config: UpdateConfig,
     *,
     has_cloud: bool,
+    events: Sequence[EventRule] = (),
 ) -> Installed | None:
     """Compare a verified bundle to what was announced and to what runs.
 
@@ -98,6 +100,11 @@ def examine(
         raise UpdateRefused(
             "contract", f"{manifest.model} has other labels or context than {running.model}, which hard cases in the "
             "outbox have; install it by hand"
+        )  # fmt: skip
+    if missing := {rule.label for rule in events} - set(manifest.output.labels):
+        raise UpdateRefused(
+            "contract", f"{manifest.model} lacks labels that [[events]] of the application name: "
+            f"{', '.join(sorted(missing))}; change them first"
         )  # fmt: skip
     return Installed(name=manifest.name, version=manifest.version, sha256=bundle.digest)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from edge_runtime.event_rule import EventRule
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
@@ -60,7 +61,7 @@ class UpdateConfig:
     trial_windows: int = 200
     """Windows that the trial must compare besides."""
     min_agreement: float = 0.9
-    """Share of compared windows on which both models give the same label."""
+    """Share of compared windows on which both models give the same answer."""
     max_slowdown: float = 3.0
     """Largest ratio of its time to the old one's, for the same windows (median)."""
     max_errors: int = 0
@@ -121,3 +122,5 @@ class Setting(NamedTuple):
     threshold: float | None
     """Of the table ``[gate]``."""
     has_cloud: bool
+    events: tuple[EventRule, ...] = ()
+    """The application's own, whose labels a new bundle has to have."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edge_runtime.clock import Clock
-from edge_runtime.gate.gate import Gate
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Predictor
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.barrier import Scheduler
+from edge_runtime.tasks.build import build_task
 from edge_runtime.update import acceptance as rules_of
 from edge_runtime.update import check
 from edge_runtime.update import state as states
@@ -33,7 +33,7 @@ from edge_runtime.update.shadow import Alone, Pair
 from edge_runtime.update.state import Installed, Phase, State
 from edge_runtime.update.update_store import UpdateStore
 from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Windower
+from edge_runtime.windowing.join import windower_of
 
 log = logging.getLogger(__name__)
 
@@ -187,9 +187,15 @@ class Rollout:
             self.on_trial = new
             self._swap(new, candidate)
             return
-        pair = Pair(old.predictor, new.tried, new_leads=False, clock=self._clock, share=self._config.compare_share)
+        pair = self._pair(old, new, new_leads=False)
         self._replace(pair, old.model.manifest)
         self._begin("shadow", candidate, new, pair, self._config.shadow_s, self._config.shadow_windows)
+
+    def _pair(self, old: Served, new: Served, *, new_leads: bool) -> Pair:
+        return Pair(
+            old.predictor, new.tried, agree=build_task(new.model.manifest).agree, new_leads=new_leads,
+            clock=self._clock, share=self._config.compare_share,
+        )  # fmt: skip
 
     def _begin(
         self, stage: Phase, candidate: Installed, new: Served, pair: Pair | Alone, seconds: float, windows: int
@@ -249,7 +255,7 @@ class Rollout:
         manifest = new.model.manifest
         pair: Pair | Alone = Alone(new.tried, self._clock)
         if old is not None and not check.difference(old.model.manifest, manifest):
-            pair = Pair(old.predictor, new.tried, new_leads=True, clock=self._clock, share=self._config.compare_share)
+            pair = self._pair(old, new, new_leads=True)
         self._replace(pair, manifest, cut_anew=not resumed and _windows_differ(old, new))
         self._host.serves(new.model, None)
         self._metrics.counts["updates_swapped_total"] += not resumed
@@ -348,8 +354,8 @@ class Rollout:
     def _replace(self, predictor: Predictor, manifest: Manifest, *, cut_anew: bool = False) -> None:
         windower = None
         if cut_anew:
-            windower = Windower(manifest.input, self._window, self._metrics)
-        self._pipeline.replace(predictor, Gate(manifest.gate, self._threshold), windower)
+            windower = windower_of(manifest.input, self._window, self._metrics)
+        self._pipeline.replace(predictor, build_task(manifest, threshold=self._threshold), windower)
 
     def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:
         """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""

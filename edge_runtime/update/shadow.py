@@ -7,13 +7,12 @@ most. Windows that come meanwhile are not compared, and are counted as skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
@@ -24,6 +23,8 @@ from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_runtime.model.failover import FallbackChain
+
+Agree = Callable[[Float32, Float32], Sequence[bool]]
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""
@@ -36,7 +37,7 @@ class Tally:
     compared: int = 0
     """Windows that both answered."""
     agreed: int = 0
-    """Of these, with the same label."""
+    """Of these, with the same answer, as the task compares them."""
     answered: int = 0
     """Windows that the new model answered."""
     errors: int = 0
@@ -92,12 +93,12 @@ class Steady:
 
     def predict(self, windows: Sequence[Window]) -> Float32:
         """See `Predictor`."""
-        probabilities = self._fallback_chain.predict(windows)
+        answers = self._fallback_chain.predict(windows)
         if self._fallback_chain.current != self._backend:
             raise EngineError(
                 f"{self._fallback_chain.backends[self._backend].name} failed, and another variant or engine stands in"
             )
-        return probabilities
+        return answers
 
 
 class Pair:
@@ -106,6 +107,7 @@ class Pair:
     Args:
         old: what ran before.
         new: what is to be tried.
+        agree: says for each window whether two answers are the same: `edge_runtime.tasks.Task.agree`.
         leads: which of the two answers.
         clock: measures both.
         share: of the thread's time that comparing may take.
@@ -113,7 +115,9 @@ class Pair:
     While the new one leads, the old one stands in where it fails: no window is lost to a bad update.
     """
 
-    def __init__(self, old: Predictor, new: Predictor, *, new_leads: bool, clock: Clock, share: float) -> None:
+    def __init__(
+        self, old: Predictor, new: Predictor, *, agree: Agree, new_leads: bool, clock: Clock, share: float
+    ) -> None:
         self._old = old
         self._new = new
         self._new_leads = new_leads
@@ -121,7 +125,8 @@ class Pair:
         self._clock = clock
         self._pause = (1 - share) / share
         self._free_at = 0.0
-        self._pending: tuple[list[Window], npt.NDArray[np.intp], float] | None = None
+        self._agree = agree
+        self._pending: tuple[list[Window], Float32, float] | None = None
         self._answering = self._lead
         self.max_batch = min(old.max_batch, new.max_batch)
         self.tally = Tally()
@@ -143,37 +148,35 @@ class Pair:
         began = self._clock.monotonic()
         self._answering = self._lead
         if self._new_leads:
-            probabilities, stood_in = self._try(windows)
+            answers, stood_in = self._try(windows)
             if stood_in:
-                return probabilities
+                return answers
         else:
-            probabilities = self._lead.predict(windows)
+            answers = self._lead.predict(windows)
         ended = self._clock.monotonic()
         if self._pending is None and ended >= self._free_at:
-            self._pending = (list(windows), probabilities.argmax(axis=1), ended - began)
+            self._pending = (list(windows), answers.copy(), ended - began)
         else:
             self.tally.skipped += len(windows)
-        return probabilities
+        return answers
 
     def _try(self, windows: Sequence[Window]) -> tuple[Float32, bool]:
         """Answers of the new model, or of the old one where it has none."""
         self.began = self._clock.monotonic()
         try:
-            probabilities = self._new.predict(windows)
-            if np.isfinite(probabilities).all():
+            answers = self._new.predict(windows)
+            if np.isfinite(answers).all():
                 self.tally.answered += len(windows)
-                return probabilities, False
+                return answers, False
             error = "answers that are not finite"
         except (EngineError, InputError) as raised:
             error = " ".join(str(raised).split())
         finally:
             self.began = 0.0
-        probabilities = self._old.predict(
-            windows
-        )  # if this raises too, the windows are to blame, and nothing is counted
+        answers = self._old.predict(windows)  # if this raises too, the windows are to blame, and nothing is counted
         self._answering = self._old
         self.tally.failed(len(windows), error)
-        return probabilities, True
+        return answers, True
 
     def compare(self) -> float | None:
         """Ask the other model what the first one was asked, if there is something and the time for it has come.
@@ -186,11 +189,11 @@ class Pair:
         began = self._clock.monotonic()
         if began < self._free_at:
             return self._free_at - began
-        windows, labels, lead_s = self._pending
+        windows, given, lead_s = self._pending
         self._pending = None
         self.began = 0.0 if self._new_leads else began
         try:
-            probabilities = self._other.predict(windows)
+            answers = self._other.predict(windows)
         except (EngineError, InputError) as error:
             if not self._new_leads:
                 self.tally.failed(len(windows), " ".join(str(error).split()))
@@ -201,7 +204,7 @@ class Pair:
         other_s = ended - began
         self._free_at = ended + other_s * self._pause
         if not self._new_leads:
-            if not np.isfinite(probabilities).all():
+            if not np.isfinite(answers).all():
                 self.tally.failed(len(windows), "answers that are not finite")
                 return None
             self.tally.answered += len(windows)
@@ -209,7 +212,7 @@ class Pair:
         if old_s > 0:
             self.tally.timed(new_s / old_s)
         self.tally.compared += len(windows)
-        self.tally.agreed += int((probabilities.argmax(axis=1) == labels).sum())
+        self.tally.agreed += sum(self._agree(given, answers))
         return None
 
 
@@ -238,17 +241,17 @@ class Alone:
         """See `Predictor`."""
         self.began = self._clock.monotonic()
         try:
-            probabilities = self._new.predict(windows)
+            answers = self._new.predict(windows)
         except EngineError as error:
             self.tally.failed(len(windows), " ".join(str(error).split()))
             raise
         finally:
             self.began = 0.0
-        if np.isfinite(probabilities).all():
+        if np.isfinite(answers).all():
             self.tally.answered += len(windows)
         else:
             self.tally.failed(len(windows), "answers that are not finite")
-        return probabilities
+        return answers
 
     def compare(self) -> None:
         """Do nothing; there is nothing to compare with."""

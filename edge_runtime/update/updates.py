@@ -261,6 +261,7 @@ class Updates:
                 found = check.examine(
                     bundle, file.announced, self.store.state, self.running, self._config,
                     has_cloud=self._setting.has_cloud,
+                    events=self._setting.events,
                 )  # fmt: skip
                 created = bundle.manifest.created
         except UpdateRefused as error:

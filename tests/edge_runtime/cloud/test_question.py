@@ -47,8 +47,8 @@ class Rig:
 
 def test_many_cases_are_one_request_named_after_the_first() -> None:
     rig = Rig()
-    probabilities = rig.model.ask([hard(1), hard(2), hard(3)])
-    assert probabilities.shape == (3, 2)
+    corrections = rig.model.ask([hard(1), hard(2), hard(3)])
+    assert [one.id for one in corrections] == ["k@1", "k@2", "k@3"]
     assert rig.cloud.asked == [("k@1+2", 3)]
     assert rig.metrics.counts["cloud_requests_total"] == 1
     assert rig.metrics.counts["cloud_bytes_total"] == 3 * 2 * 8 * 4
@@ -99,20 +99,19 @@ def test_an_output_that_is_not_there_is_refused() -> None:
 def test_logits_become_probabilities(dtype: type[np.floating[Any]]) -> None:
     rig = Rig(EscalationConfig(output_kind="logits"))
     rig.answer(np.array([[0.0, np.log(3)]], dtype))
-    assert rig.model.ask([hard(1)])[0] == pytest.approx([0.25, 0.75], abs=1e-3)
+    assert rig.model.ask([hard(1)])[0].scores == pytest.approx([0.25, 0.75], abs=1e-3)
 
 
 def test_logits_beyond_what_an_exponential_holds_are_still_probabilities() -> None:
     rig = Rig(EscalationConfig(output_kind="logits"))
     rig.answer(np.array([[1e4, -1e4]], np.float32))
-    assert rig.model.ask([hard(1)]).tolist() == [[1.0, 0.0]]
+    assert rig.model.ask([hard(1)])[0].scores == [1.0, 0.0]
 
 
 def test_a_correction_carries_the_cases_window_and_the_clouds_answer() -> None:
     rig = Rig()
     case = hard(1, age_s=90.0)
-    (row,) = rig.model.ask([case])
-    correction = rig.model.correction(case, row)
+    (correction,) = rig.model.ask([case])
     assert (correction.id, correction.start, correction.end, correction.hard) == ("k@1", 1.0, 2.0, True)
     assert (correction.label, correction.supersedes, correction.confidence) == ("high", "low", 0.75)
     assert (correction.model, correction.variant, correction.route) == ("teacher/7", "cloud", "cloud")
@@ -125,16 +124,15 @@ def test_a_short_case_goes_as_it_is_and_the_request_and_the_correction_say_so() 
     rig = Rig()
     rig.cloud.input_shape = (-1, 2, -1)
     short = hard(1, samples=5, marked=True)
-    (row,) = rig.model.ask([short])
+    (correction,) = rig.model.ask([short])
     assert rig.cloud.shapes == [(1, 2, 5)]
     assert rig.cloud.parameters == [{"context_short": True, "context_samples": 5}]
-    correction = rig.model.correction(short, row)
     assert (correction.context_short, correction.context_samples) == (True, 5)
     whole = hard(2)
-    (row,) = rig.model.ask([whole])
+    (correction,) = rig.model.ask([whole])
     assert rig.cloud.parameters[1:] == [{}]
-    assert not rig.model.correction(whole, row).context_short
-    assert rig.model.correction(whole, row).context_samples == 8
+    assert not correction.context_short
+    assert correction.context_samples == 8
 
 
 def test_a_model_of_a_fixed_length_is_not_sent_a_short_case() -> None:
@@ -171,6 +169,5 @@ def test_a_server_that_states_no_inputs_is_asked_whole_cases_only() -> None:
 def test_a_clock_that_went_back_makes_no_negative_latency() -> None:
     rig = Rig()
     case = hard(1, age_s=-3600.0)
-    (row,) = rig.model.ask([case])
-    correction = rig.model.correction(case, row)
+    (correction,) = rig.model.ask([case])
     assert (correction.latency_ms, correction.late) == (0.0, False)

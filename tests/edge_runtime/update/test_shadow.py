@@ -13,16 +13,19 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
-from edge_runtime.gate.gate import Gate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
+from edge_runtime.tasks.classification import Classification
 from edge_runtime.types import Float32, Reading
 from edge_runtime.update.acceptance import Elapsed, Rules, fault, passed
 from edge_runtime.update.shadow import Pair, Steady, Tally
 from edge_runtime.windowing.window import Window, Windower
+from tests.edge_runtime import manifests
 from tests.edge_runtime.update.devices import HOP, Answers, Factory
 from tests.integration.running import load_model
+
+AGREE = Classification(manifests.manifest()).agree
 
 
 class Fake:
@@ -58,7 +61,7 @@ def clock() -> SimulatedClock:
 
 
 def pair(clock: SimulatedClock, old: Fake, new: Fake, *, new_leads: bool, share: float = 1.0) -> Pair:
-    return Pair(old, new, new_leads=new_leads, clock=clock, share=share)
+    return Pair(old, new, agree=AGREE, new_leads=new_leads, clock=clock, share=share)
 
 
 @pytest.mark.parametrize("new_leads", [False, True])
@@ -158,7 +161,7 @@ class Falling(Fake):
 def test_a_rung_that_stands_in_is_a_failure_of_the_candidate(clock: SimulatedClock) -> None:
     """Mutation: `Steady.predict` without its comparison: a bundle that the accelerator refuses passes."""
     fallback_chain: Any = Falling(clock, 1)
-    both = Pair(Fake(clock, 0), Steady(fallback_chain), new_leads=True, clock=clock, share=1.0)
+    both = Pair(Fake(clock, 0), Steady(fallback_chain), agree=AGREE, new_leads=True, clock=clock, share=1.0)
     assert both.predict(windows(2)).argmax(axis=1).tolist() == [1, 1]
     assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
     assert both.tally.error == "npu failed, and another variant or engine stands in"
@@ -218,7 +221,7 @@ def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory:
     manifest, answers, metrics = models[0].manifest, Answers(), Metrics()
     clock = SimulatedClock()
     pipeline = Pipeline(
-        model=models[0], windower=Windower(manifest.input), gate=Gate(manifest.gate), sinks=[answers],
+        model=models[0], windower=Windower(manifest.input), task=Classification(manifest), sinks=[answers],
         budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
     )  # fmt: skip
 
@@ -227,7 +230,7 @@ def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory:
 
     for i in range(6):
         pipeline.deliver([reading(i)], 0.0, None)
-    pipeline.replace(models[1], Gate(manifest.gate))
+    pipeline.replace(models[1], Classification(manifest))
     for i in range(6, 10):
         pipeline.deliver([reading(i)], 0.0, None)
     pipeline.flush_iteration()
@@ -243,13 +246,13 @@ def test_another_windower_begins_anew_and_says_so(factory: Factory) -> None:
     answers, metrics, clock = Answers(), Metrics(), SimulatedClock()
     manifest, other = models[0].manifest, models[1].manifest
     pipeline = Pipeline(
-        model=models[0], windower=Windower(manifest.input), gate=Gate(manifest.gate), sinks=[answers],
+        model=models[0], windower=Windower(manifest.input), task=Classification(manifest), sinks=[answers],
         budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
     )  # fmt: skip
     for i in range(9):
         values = np.ones((HOP, 3), np.float32)
         pipeline.deliver([Reading(f"k{i % 3}", 1e9 + i // 3 * HOP / 50.0, values)], 0.0, None)
-    pipeline.replace(models[1], Gate(other.gate), Windower(other.input))
+    pipeline.replace(models[1], Classification(other), Windower(other.input))
     assert metrics.counts["window_restarts_total"] == 3
     assert {answer.model for answer in answers.all} == {"watch/1"}
     for model in models:
@@ -259,7 +262,7 @@ def test_another_windower_begins_anew_and_says_so(factory: Factory) -> None:
 def test_a_loaded_variant_is_a_predictor_for_both(factory: Factory, tmp_path: Path) -> None:
     model = load_model(factory.bundle(1), "onnx-fp32")
     assert isinstance(model, LoadedVariant)
-    both = Pair(model, model, new_leads=True, clock=SimulatedClock(), share=1.0)
+    both = Pair(model, model, agree=AGREE, new_leads=True, clock=SimulatedClock(), share=1.0)
     assert both.max_batch == model.max_batch
     assert both.manifest.model == "watch/1"
     model.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.event_rule import EventRule
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.update import inbox, rollout
 from edge_runtime.update.inbox import Request
@@ -110,6 +112,19 @@ def test_what_does_not_fit_is_refused_with_a_line_and_counted(
     (line,) = [record.message for record in caplog.records if "refused: " in record.message]
     assert "\n" not in line
     assert line.startswith("update: refused: what=new.edge reason=")
+
+
+def test_a_bundle_without_the_labels_of_the_application_s_events_is_refused(
+    factory: Factory, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be refused by the start of the application, which would then have no model."""
+    rule = EventRule(name="moving", label="walk")
+    config = replace(configured(folder, contract_change="allow"), events=(rule,))
+    with Device(config) as device:
+        drop(folder, factory.bundle(2, labels=("a", "b")))
+        device.until(lambda: device.counts.get("update_contract") == 1 and not device.updates.busy)
+        device.stop()
+    assert "lacks labels that [[events]] of the application name: walk; change them first" in caplog.text
 
 
 def test_a_truncated_and_an_oversized_file_are_refused(factory: Factory, folder: Path) -> None:

@@ -8,43 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.gate.audit import audited
 from edge_runtime.gate.budget import DAY_S, Budget
 from edge_runtime.gate.config import GateConfig
-from edge_runtime.gate.gate import Gate, audited
-from edge_runtime.manifest import GateSpec
-
-
-def rows(*probabilities: list[float]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    return np.array(probabilities, np.float32)
-
-
-@pytest.mark.parametrize(
-    ("score", "trust"),
-    [("confidence", [0.7, 0.4, 1 / 3]), ("margin", [0.5, 0.1, 0.0]), ("entropy", [0.2702, 0.0088, 0.0])],
-)
-def test_scores_are_what_the_papers_say(score: str, trust: list[float]) -> None:
-    p = rows([0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [1 / 3, 1 / 3, 1 / 3])
-    decision = Gate(GateSpec(score=score, threshold=0.5)).decide(p)  # type: ignore[arg-type]
-    assert decision.best[:2] == [0, 1]
-    assert decision.trust == pytest.approx(trust, abs=1e-3)
-
-
-def test_hard_is_strictly_below_the_threshold_and_the_operator_may_move_it() -> None:
-    p = rows([0.75, 0.25], [0.5, 0.5])
-    assert Gate(GateSpec(threshold=0.75)).decide(p).hard == [False, True]
-    assert Gate(GateSpec(threshold=0.75), threshold=0.0).decide(p).hard == [False, False]
-    assert Gate(GateSpec(threshold=0.75), threshold=1.1).decide(p).hard == [True, True]
-
-
-def test_an_answer_that_is_not_a_number_is_hard() -> None:
-    assert Gate(GateSpec(threshold=0.0)).decide(rows([np.nan, np.nan])).hard == [True]
-
-
-@given(st.lists(st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=9), st.floats(0, 1))
-def test_a_window_gets_the_same_verdict_alone_and_among_others(p: list[list[float]], threshold: float) -> None:
-    gate = Gate(GateSpec(threshold=threshold))
-    alone = [gate.decide(rows(row)) for row in p]
-    assert gate.decide(rows(*p)) == tuple([one[i][0] for one in alone] for i in range(3))
 
 
 def test_without_bounds_everything_may_be_sent() -> None:

@@ -1,0 +1,64 @@
+"""The daily budget of uploads, kept in the outbox: what one run has spent, the next one does not spend again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
+from edge_runtime.gate.budget import Budget
+from edge_runtime.system.loop import Loop
+
+if TYPE_CHECKING:
+    from edge_runtime.cloud.escalator import Escalator
+    from edge_runtime.durable.outbox import Outbox
+
+SAVE_S = 60.0
+"""Seconds between two saves: a crash forgets what was spent in this time at most."""
+
+
+class SavedBudget:
+    """Reads what is left of the budget when the outbox opens, and writes it down from then on.
+
+    Args:
+        budget: what is kept.
+        outbox: opened by `open`.
+        escalator: goes on without the outbox while a disk fails, and writes to it.
+    """
+
+    def __init__(self, budget: Budget, outbox: Outbox, escalator: Escalator) -> None:
+        self._budget = budget
+        self._outbox = outbox
+        self._escalator = escalator
+        self._known = False  # what an earlier run spent has been read, and may be written over
+
+    def open(self) -> None:
+        """Open the outbox; a disk that fails ends nothing: hard cases are counted as dropped until it can be opened.
+
+        Raises:
+            StoreError: waiting would not help: another process has the file, or it is no outbox.
+        """
+        try:
+            self._outbox.open()
+            self._restore(self._outbox.get_state("budget"))
+        except (StoreInUse, StoreUnusable):
+            raise
+        except StoreError as error:
+            self._escalator.begin_without_outbox(error)
+            self._escalator.load_state("budget", self._restore)
+
+    def start(self, loop: Loop) -> None:
+        """Save now and then, as long as the loop runs."""
+        self.save()
+        loop.call_every(SAVE_S, self.save)
+
+    def save(self) -> None:
+        """Write down what is left."""
+        if self._known:
+            self._escalator.save_state("budget", orjson.dumps(self._budget.state()))
+
+    def _restore(self, saved: bytes | None) -> None:
+        self._known = True
+        if saved is not None:
+            self._budget.restore(orjson.loads(saved))

@@ -1,0 +1,86 @@
+"""Tasks: what the numbers of a model mean, on the device, from the cloud, and next to another model's.
+
+A model answers windows with numbers, one row each. A `Task` makes predictions of them, tells hard rows from easy ones,
+compares two models, and reads what the cloud answers. No other room takes the largest of several scores, which
+`tests/contracts/test_task.py` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.types import Correction, Float32, Prediction
+from edge_runtime.windowing.window import Window
+
+ReplyValues = Literal["probabilities", "logits"]
+"""Kind of numbers that the cloud's model answers with."""
+
+Author = tuple[str, str]
+"""Bundle (``name/version``) and variant that answered."""
+
+
+class Decision(NamedTuple):
+    """Decision about a batch: lists with one entry for each window."""
+
+    best: list[int]
+    """Index of the most probable label."""
+    trust: list[float]
+    """The gate's score, 0 to 1."""
+    hard: list[bool]
+    """True where the score lies below the threshold."""
+
+
+class Finding(NamedTuple):
+    """One answer in words, as predictions and corrections carry it."""
+
+    label: str
+    confidence: float
+    scores: list[float]
+
+
+class Task(Protocol):
+    """Meaning of a model's answers. Without state: the same numbers mean the same at any time."""
+
+    output: TensorSpec
+    """Answer of a server that offers such a model, first axis the windows."""
+
+    def decide(self, answers: Float32, /) -> Decision:
+        """Decide for each window, (windows, ...), which ones are hard; one with NaN is."""
+        ...
+
+    def predictions(
+        self, windows: Sequence[Window], answers: Float32, decision: Decision, latencies_ms: list[float], by: Author
+    ) -> list[Prediction]:
+        """Make the predictions of windows, routed ``local``.
+
+        Args:
+            windows: 1 or more.
+            answers: a row for each.
+            decision: what `decide` said of `answers`.
+            latencies_ms: one for each.
+            by: who answered.
+        """
+        ...
+
+    def agree(self, one: Float32, other: Float32) -> list[bool]:
+        """Compare two models' answers to the same windows: would a user be told the same?"""
+        ...
+
+    def read_reply(self, reply: Array | None, n: int, values: ReplyValues) -> list[Finding]:
+        """Read what the cloud answered to n cases.
+
+        Args:
+            reply: the output that holds the answer; None if the cloud left it out.
+            n: cases that were asked.
+            values: what its numbers are.
+
+        Raises:
+            CloudRejected: the answer makes no sense.
+        """
+        ...
+
+    def upheld(self, correction: Correction) -> bool:
+        """Return whether the cloud's answer to a case is the device's own."""
+        ...

@@ -7,7 +7,9 @@ must not pretend to keep it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,17 +17,45 @@ import orjson
 
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
+from edge_runtime.event_rule import EventRule, check_rules
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSIONS = (1, 2)
+"""Those that are read here. The second adds how a channel is joined, references and events; a bundle without them is
+written in the first, which every release reads."""
+
+REFERENCE_LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+"""Shares of the training data that lie at or below `Reference.quantiles`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """One column of the sensor's values."""
+    """One column of the sensor's values. All but name and unit are for channels that come in messages of their own."""
 
     name: str
     unit: str
     """As in UCUM or SenML, for example ``m/s2``, ``rad/s``, ``g``, ``1`` for none."""
+    resample: Literal["", "linear", "mean", "previous"] = ""
+    """Rule for the value of grid points between this channel's samples; empty means `InputContract.resample`."""
+    max_age_s: float = 0.0
+    """A value older than this is missing, seconds; 0 means `InputContract.max_gap`."""
+    missing: Literal["refuse", "last"] = "refuse"
+    """Where the value is missing: no window, or the last value once more."""
+    mask_of: str = ""
+    """Name of the channel whose presence this one tells the model: 1 where it has a value, 0 where it is missing. No
+    sensor sends it."""
+
+    def __post_init__(self) -> None:
+        if not (self.max_age_s >= 0 and math.isfinite(self.max_age_s)):
+            raise ValueError(f"channel {self.name!r}: max_age_s must be 0 or more seconds")
+        if self.mask_of and (self.resample or self.max_age_s or self.missing != "refuse"):
+            raise ValueError(
+                f"channel {self.name!r} is a mask; write resample, max_age_s and missing at {self.mask_of!r} instead"
+            )
+
+    @property
+    def joined(self) -> bool:
+        """True where the channel says more than the first schema has room for."""
+        return bool(self.resample or self.max_age_s or self.mask_of) or self.missing != "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +94,7 @@ class InputContract:
             raise ValueError("snap must be at least 0.001 and below 0.5")
         if self.max_gap_s and self.max_gap_s < 2 / self.rate_hz:
             raise ValueError("max_gap_s must be 0 or at least two sample periods")
+        _check_masks(self.channels)
 
     @property
     def history(self) -> int:
@@ -81,6 +112,28 @@ class InputContract:
         return self.max_gap_s or 5 / self.rate_hz
 
 
+def _check_masks(channels: Sequence[Channel]) -> None:
+    by_name = {channel.name: channel for channel in channels}
+    masked: set[str] = set()
+    for mask in channels:
+        if not mask.mask_of:
+            continue
+        of = by_name.get(mask.mask_of)
+        if of is None:
+            raise ValueError(
+                f"channel {mask.name!r}: mask_of names no channel ({mask.mask_of!r}); known: {', '.join(by_name)}"
+            )
+        if of.mask_of:
+            raise ValueError(f"channel {mask.name!r}: {of.name!r} is a mask itself; name a channel that a sensor sends")
+        if of.missing != "last":
+            raise ValueError(
+                f"channel {of.name!r} has a mask ({mask.name!r}) that would never be 0; set its missing = 'last'"
+            )
+        if of.name in masked:
+            raise ValueError(f"channel {of.name!r} has two masks; leave {mask.name!r} out")
+        masked.add(of.name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputContract:
     """Meaning of the model's output."""
@@ -92,6 +145,11 @@ class OutputContract:
     def __post_init__(self) -> None:
         if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
             raise ValueError("needs two or more labels, all different")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one window's answer."""
+        return (len(self.labels),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +206,48 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Range of a channel, or of the norm of several, over the training data: what a sensor of this kind delivers."""
+
+    channels: tuple[str, ...]
+    """One channel, or those of a triad in one unit, whose norm is meant."""
+    quantiles: tuple[float, ...]
+    """In the channels' unit, at `REFERENCE_LEVELS`."""
+    span_s: float
+    """Seconds of a live stream that a comparison with the quantiles needs."""
+    still_s: float | None = None
+    """Longest time for which one of the channels kept a value; None where that may be any time."""
+    rates_hz: tuple[float, float] | None = None
+    """Samples a second of the recordings, the slowest and the fastest, before they were resampled; None: unknown."""
+
+    def __post_init__(self) -> None:
+        if not self.channels or len(set(self.channels)) != len(self.channels):
+            raise ValueError("a reference needs channels, all different")
+        if len(self.quantiles) != len(REFERENCE_LEVELS) or list(self.quantiles) != sorted(self.quantiles):
+            raise ValueError(f"quantiles must be {len(REFERENCE_LEVELS)} rising numbers, at {REFERENCE_LEVELS}")
+        if not all(map(math.isfinite, self.quantiles)):
+            raise ValueError("quantiles must be finite")
+        if not 0 < self.span_s < math.inf:
+            raise ValueError("span_s must be above 0 seconds")
+        if self.still_s is not None and not 0 <= self.still_s < math.inf:
+            raise ValueError("still_s must be 0 or more seconds, or be left out")
+        if self.rates_hz is not None and not 0 < self.rates_hz[0] <= self.rates_hz[1] < math.inf:
+            raise ValueError("rates_hz must be the slowest and the fastest rate, above 0")
+
+
+def _check_reference(reference: Reference, channels: Iterable[Channel]) -> None:
+    known = {channel.name: channel for channel in channels if not channel.mask_of}
+    for name in reference.channels:
+        if name not in known:
+            raise ValueError(f"a reference names no channel of a sensor ({name!r}); known: {', '.join(known)}")
+    if len(units := {known[name].unit for name in reference.channels}) > 1:
+        raise ValueError(
+            f"a reference takes the norm of {', '.join(reference.channels)}, which have different units "
+            f"({', '.join(sorted(units))}); make one of each unit"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The whole of ``manifest.json``."""
 
@@ -163,6 +263,10 @@ class Manifest:
     input: InputContract
     output: OutputContract
     gate: GateSpec = GateSpec()
+    references: tuple[Reference, ...] = ()
+    """What the sensors delivered in training; empty in bundles that do not say."""
+    events: tuple[EventRule, ...] = ()
+    """Rules tuned with the model; an application's own take their place."""
     variants: tuple[Variant, ...]
     golden_inputs: str
     """.npy file of the bundle: float32 (n, channels, samples)."""
@@ -172,21 +276,42 @@ class Manifest:
     """Recipe, data and teacher digests, versions, licences: for people and audits; the runtime reads none of it."""
 
     def __post_init__(self) -> None:
-        if self.schema_version != SCHEMA_VERSION:
+        if self.schema_version not in SCHEMA_VERSIONS:
+            raise ValueError(_unknown_schema(self.schema_version))
+        needed = needed_schema(self.input, self.references, self.events)
+        if self.schema_version < needed:
             raise ValueError(
-                f"schema_version {self.schema_version} is not known here (this version reads {SCHEMA_VERSION}); "
-                "update edge-runtime or export the bundle again",
+                f"schema_version {self.schema_version} has no room for what this manifest says; write {needed}"
             )
         if not self.variants:
             raise ValueError("needs at least one variant")
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
+        for reference in self.references:
+            _check_reference(reference, self.input.channels)
+        check_rules(self.events, self.output.labels)
 
     @property
     def model(self) -> str:
         """Name and version as predictions carry them."""
         return f"{self.name}/{self.version}"
+
+
+def needed_schema(
+    input: InputContract,  # noqa: A002 - the manifest's own word
+    references: Sequence[Reference] = (),
+    events: Sequence[EventRule] = (),
+) -> int:
+    """Return the lowest schema version that has room for these parts of a manifest."""
+    return 2 if references or events or any(channel.joined for channel in input.channels) else 1
+
+
+def _unknown_schema(version: Any) -> str:
+    return (
+        f"schema_version {version} is not known here (this version reads "
+        f"{' and '.join(map(str, SCHEMA_VERSIONS))}); update edge-runtime or export the bundle again"
+    )
 
 
 def parse(data: bytes) -> Manifest:
@@ -196,7 +321,11 @@ def parse(data: bytes) -> Manifest:
         ManifestError: not JSON, or not a manifest this version understands; names the place.
     """
     try:
-        return schema.load(Manifest, orjson.loads(data))
+        plain = orjson.loads(data)
+        version = plain.get("schema_version") if isinstance(plain, dict) else None
+        if type(version) is int and version not in SCHEMA_VERSIONS:  # first: a later one has keys that are unknown here
+            raise ManifestError(f"manifest.json: top level: {_unknown_schema(version)}")
+        return schema.load(Manifest, plain)
     except orjson.JSONDecodeError as error:
         raise ManifestError(f"manifest.json is not JSON: {error}") from error
     except schema.SchemaError as error:
@@ -206,13 +335,27 @@ def parse(data: bytes) -> Manifest:
 def dump(manifest: Manifest) -> bytes:
     """Encode the manifest as canonical JSON: fields in their order, keys of tables sorted; same manifest, same bytes.
 
-    ``measured`` and ``fill`` are left out where they are empty: earlier versions do not know them, and would refuse the
-    bundle.
+    Fields that came after the first release are left out where they have their default: earlier versions do not know
+    them, and would refuse the bundle.
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    if not plain["input"]["fill"]:
-        del plain["input"]["fill"]
-    for variant in plain["variants"]:
-        if not variant["measured"]:
-            del variant["measured"]
+    _sparse([plain], Manifest, "references", "events")
+    _sparse([plain["input"]], InputContract, "fill")
+    _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
+    _sparse(plain["variants"], Variant, "measured")
+    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz")
+    _sparse(plain.get("events", ()), EventRule, *(field.name for field in dataclasses.fields(EventRule)))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _sparse(tables: Iterable[dict[str, Any]], cls: type[Any], *names: str) -> None:
+    """Take these fields out of tables that hold their default."""
+    defaults = {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(cls)
+        if field.name in names
+    }
+    for table in tables:
+        for name, default in defaults.items():
+            if table[name] == (list(default) if isinstance(default, tuple) else default):
+                del table[name]

@@ -3,8 +3,9 @@
 One loader serves the configuration, the manifest of a bundle and the cards of the export toolchain, so that all of
 them refuse a typo the same way: by naming the place, the key, and the key that was probably meant.
 
-Supported field types: ``bool int float str Path``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``dict[str, X]``,
-nested dataclasses, `OneOf` several dataclasses, told apart by the table's ``type``, and `Deferred` ones.
+Supported field types: ``bool int float str Path``, ``Literal``, ``X | None``, ``tuple[X, ...]``, ``tuple[X, Y]``,
+``dict[str, X]``, nested dataclasses, `OneOf` several dataclasses, told apart by the table's ``type``, and `Deferred`
+ones.
 Integers are accepted where a float is expected, never the other way round, and a bool is never a number.
 """
 
@@ -164,10 +165,7 @@ def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
     if origin is Literal:
         return _choice(get_args(hint), data, where)
     if origin is tuple:
-        if not isinstance(data, list | tuple):
-            raise SchemaError(f"expected a list, got {_describe(data)}", where)
-        (item, _ellipsis) = get_args(hint)
-        return tuple(_convert(item, value, (*where, i), base) for i, value in enumerate(data))
+        return _tuple(get_args(hint), data, where, base)
     if origin is dict:
         if not isinstance(data, Mapping):
             raise SchemaError(f"expected a table, got {_describe(data)}", where)
@@ -180,6 +178,17 @@ def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, data, where, base)
     return _scalar(hint, data, where, base)
+
+
+def _tuple(items: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    if not isinstance(data, list | tuple):
+        raise SchemaError(f"expected a list, got {_describe(data)}", where)
+    if items[-1] is Ellipsis:
+        items = items[:1] * len(data)
+    elif len(data) != len(items):
+        raise SchemaError(f"expected a list of {len(items)}, got one of {len(data)}", where)
+    pairs = zip(items, data, strict=True)
+    return tuple(_convert(item, value, (*where, i), base) for i, (item, value) in enumerate(pairs))
 
 
 def _union(members: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S, TimeUnit, iso8601
+from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S, TimeUnit, iso8601, unit_of_date
 from edge_runtime.errors import InputError
 from edge_runtime.types import Float64
 
@@ -28,6 +28,8 @@ _UNITS: dict[str, TimeUnit] = {
     "ns": "ns", "nsec": "ns", "nanos": "ns", "nanoseconds": "ns",
 }  # fmt: skip
 _SUFFIX = re.compile(rf"^(.*?)(?:[_ ]+|\s*[\[(]\s*)({'|'.join(_UNITS)})\s*[\])]?$")
+_LONGEST = 64
+"""Characters of a name that may be called like stamps; the search is quadratic, and names come from messages."""
 _EMPTY = frozenset(("", "nan", "na", "n/a", "null", "none", "-"))
 
 
@@ -51,7 +53,7 @@ def is_time(name: str) -> bool:
 
 def _is_called(name: str, known: Collection[str]) -> bool:
     plain = name.strip().lower()
-    match = _SUFFIX.match(plain)
+    match = _SUFFIX.match(plain) if len(plain) <= _LONGEST else None
     return plain in known or (match is not None and match[1] in known)
 
 
@@ -60,14 +62,8 @@ def unit_in_name(name: str) -> TimeUnit | None:
     plain = name.strip().lower()
     if plain in (*TIME_COLUMNS, *OTHER_TIME_COLUMNS):
         return _UNITS.get(plain.split("_")[0])
-    match = _SUFFIX.match(plain)
+    match = _SUFFIX.match(plain) if len(plain) <= _LONGEST else None
     return _UNITS[match[2]] if match else None
-
-
-def unit_of_date(stamp: float) -> TimeUnit | None:
-    """Find the unit in which a stamp is a moment from 1973 to the year 5138; None where it may count from any start."""
-    units: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")
-    return next((unit for unit in units if 1e8 <= stamp / UNITS_PER_S[unit] < 1e11), None)
 
 
 def is_empty(cell: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.columns import unit_of
-from edge_runtime.recordings.tables import ROWS, Block, find_channels, one_line, scale_of, to_float32
+from edge_runtime.recordings.tables import KEY, NO_TIME, ROWS, Block, find_channels, of_all, one_line, sent, to_physical
 from edge_runtime.types import Float32
 
 if TYPE_CHECKING:
@@ -43,15 +44,17 @@ def npz_blocks(
             values = npz.open(stack, layout.values)
             if not values.shape or values.dtype.kind not in "fiu":
                 raise ConfigError(f"{path}: array {layout.values!r} must hold numbers, (rows, channels)")
-            pick = npz.columns(values.shape[1] if len(values.shape) == 2 else 1, contract, layout)
+            pick, columns = npz.columns(values.shape[1] if len(values.shape) == 2 else 1, contract, layout)
             time = npz.stamps(stack, values.shape[0], layout)
             ends = npz.ends(values.shape[0], layout)
             keys = npz.keys(len(ends), layout, fallback)
+            labels = npz.labels(values.shape[0], ends, layout)
             rate_hz = layout.rate_hz or npz.rate() or contract.rate_hz
             factors = npz.scale(pick)
         except _NPZ_ERRORS as error:
             raise ConfigError(f"{path}: not a usable .npz file: {one_line(error)}") from None
-        scale = scale_of(contract, layout) if layout.scale else factors
+        physical = to_physical(path, contract, layout, columns, factors)
+        channels = of_all(tuple(columns), contract)
         silence_s = max(1.0, 2 * contract.max_gap_s)
         row = 0
         try:
@@ -63,7 +66,8 @@ def npz_blocks(
                         t = np.arange(row, row + n) / rate_hz + i * silence_s
                     else:
                         t = time[0].read(n).astype(np.float64) / time[1]
-                    yield Block(t, to_float32(table[:, pick], scale), key, range(row + 1, row + n + 1), "row")
+                    numbers = physical(table[:, pick])
+                    yield Block(t, numbers, key, range(row + 1, row + n + 1), "row", labels(row, n), channels)
                     row += n
         except _NPZ_ERRORS as error:
             refuse(InputError("malformed", f"{path}: cannot be read past row {row}: {one_line(error)}"))
@@ -139,30 +143,35 @@ class _Npz:
             raise ConfigError(f"{self._path}: array {name!r} is missing; the file has {known}; set values or time")
         return _Stream(lambda: stack.enter_context(self._archive.open(f"{name}.npy")), self._path, name)
 
-    def _small(self, name: str, kinds: str) -> npt.NDArray[Any] | None:
+    def _small(self, name: str, kinds: str, most: int = _MAX_RECORDINGS) -> npt.NDArray[Any] | None:
         """Read a whole array of one dimension at most, if it is there and of one of the kinds."""
         if name not in self._names:
             return None
         with ExitStack() as stack:
             stream = self.open(stack, name)
-            if stream.dtype.kind not in kinds or len(stream.shape) > 1 or (stream.shape or (1,))[0] > _MAX_RECORDINGS:
+            if stream.dtype.kind not in kinds or len(stream.shape) > 1 or (stream.shape or (1,))[0] > most:
                 return None
             return stream.read(stream.shape[0]) if stream.shape else stream.read(1)
 
-    def columns(self, width: int, contract: InputContract, layout: RecordingLayout) -> list[int]:
-        """Positions of the model's channels among the columns of the values."""
+    def columns(self, width: int, contract: InputContract, layout: RecordingLayout) -> tuple[list[int], dict[int, str]]:
+        """Positions of the model's channels among the columns of the values; names of these columns by channel."""
         names = self._small("channels", "U")
         if names is not None and len(names) == width:
-            return find_channels(self._path, [str(name) for name in names], contract, layout)
-        if width != len(contract.channels):
+            header = [str(name) for name in names]
+            places, present = find_channels(self._path, header, contract, layout)
+            return places, {channel: header[place] for channel, place in zip(present, places, strict=True)}
+        channels = sent(contract)
+        if width != len(channels):
             raise ConfigError(
-                f"{self._path}: array {layout.values!r} has {width} columns, the model has {len(contract.channels)}"
+                f"{self._path}: array {layout.values!r} has {width} columns, the model has {len(channels)}"
             )
-        return list(range(width))
+        return list(range(width)), dict.fromkeys(channels, "")
 
     def stamps(self, stack: ExitStack, rows: int, layout: RecordingLayout) -> tuple[_Stream, float] | None:
         """Find the array of stamps with its units per second; None where there is none."""
         name = layout.time or "t"
+        if name == NO_TIME:
+            return None
         if name not in self._names and not layout.time:
             return None
         stream = self.open(stack, name)
@@ -188,15 +197,29 @@ class _Npz:
         """Read the key of each recording."""
         if layout.key:
             return [layout.key] * recordings
-        if not layout.key_column:
+        names = self._small(layout.key_column or KEY, "Uiu")
+        if not layout.key_column and (names is None or len(names) != recordings):
             return [fallback] if recordings == 1 else [f"{fallback}-{i}" for i in range(recordings)]
-        names = self._small(layout.key_column, "Uiu")
         if names is None or len(names) != recordings:
             raise ConfigError(f"{self._path}: array {layout.key_column!r} must name each of {recordings} recordings")
         try:
             return [check_key(name) for name in names.tolist()]
         except InputError as error:
             raise ConfigError(f"{self._path}: array {layout.key_column!r}: {error}") from None
+
+    def labels(self, rows: int, ends: list[int], layout: RecordingLayout) -> Callable[[int, int], str | list[str]]:
+        """Make the function from a first row and a number of rows, all of one recording, to their labels."""
+        if not layout.label:
+            return lambda _row, _n: ""
+        found = self._small(layout.label, "Uiu", most=rows)
+        if found is None or len(found) not in (len(ends), rows):
+            raise ConfigError(
+                f"{self._path}: array {layout.label!r} must hold a label for each of {len(ends)} recordings or of "
+                f"{rows} rows"
+            )
+        if len(found) == rows:
+            return lambda row, n: [str(label) for label in found[row : row + n].tolist()]
+        return lambda row, _n: str(found[bisect_right(ends, row)])
 
     def scale(self, pick: list[int]) -> Float32 | None:
         """Read ``scale``, the factors that make the values physical: one, or one per column."""

@@ -1,4 +1,4 @@
-"""Reading recordings: JSONL, CSV, Parquet and NPZ files, as the readings that a sensor would have sent.
+"""Reading recordings: lines of messages, CSV, Parquet, NPZ and WAV files, as the readings that a sensor would send.
 
 One way in, `iter_readings`, for the recording source, for ``edge-runtime replay`` and for the export toolchain, so that
 all of them see the same samples. Files are read in pieces: memory stays bounded, and the same file always gives the
@@ -10,27 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_runtime.codecs.json import JsonCodec
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.recordings.layout import Format, RecordingLayout, Refused
-from edge_runtime.types import Reading
+from edge_runtime.recordings.layout import Format, Labelled, RecordingLayout, Refused
+from edge_runtime.recordings.lines import line_blocks, line_columns, line_readings
+from edge_runtime.types import Float32, Float64, Reading
 
 if TYPE_CHECKING:
     from edge_runtime.recordings.tables import Block
 
 _SUFFIXES: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
+    ".jsonl": "lines",
+    ".ndjson": "lines",
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
     ".npz": "npz",
+    ".wav": "wav",
 }
 
 
@@ -41,6 +42,7 @@ def iter_readings(
     *,
     key: str = "",
     on_refused: Refused | None = None,
+    on_labels: Labelled | None = None,
 ) -> Iterator[Reading]:
     """Read one file.
 
@@ -51,6 +53,7 @@ def iter_readings(
         key: what readings belong to where neither file nor layout says; empty: the file's name without suffix.
         on_refused: called with each line or row that cannot be used, which is then left out. None: it is raised, and
             the reading ends there.
+        on_labels: called with the stamps and labels of samples before they are yielded; needs `RecordingLayout.label`.
 
     Yields:
         Readings, in the order of the file; of a table, at most `RecordingLayout.chunk_s` long.
@@ -61,22 +64,65 @@ def iter_readings(
     """
     layout = layout or RecordingLayout()
     refuse = on_refused or _raise
-    fallback = key or path.stem
+    labelled = on_labels if layout.label else None
+    if _format_of(path, layout) == "lines":
+        yield from line_readings(path, contract, layout, key or path.stem, refuse, labelled)
+        return
+    for block in iter_blocks(path, contract, layout, key=key, on_refused=refuse):
+        sound = _sound(block, path, contract, refuse, partial=layout.partial)
+        if labelled is not None:
+            _hand_on(sound, labelled)
+        yield from _cut(sound, layout.chunk_s)
+
+
+def iter_blocks(
+    path: Path, contract: InputContract, layout: RecordingLayout, *, key: str = "", on_refused: Refused
+) -> Iterator[Block]:
+    """Read one file as blocks of rows, as `iter_readings` does before it leaves out what holds no finite number.
+
+    Args:
+        path: the recording.
+        contract: channels, units and rate of the model.
+        layout: where things stand in it.
+        key: as in `iter_readings`.
+        on_refused: called with each line or row that cannot be read. Empty cells are NaN.
+
+    Raises:
+        ConfigError: as `iter_readings`.
+    """
+    kind = _format_of(path, layout)
+    # csv, zipfile and the rest only where such a file is read.
+    from edge_runtime.recordings.csv_file import csv_blocks  # noqa: PLC0415
+    from edge_runtime.recordings.npz import npz_blocks  # noqa: PLC0415
+    from edge_runtime.recordings.parquet_file import parquet_blocks  # noqa: PLC0415
+    from edge_runtime.recordings.wav import wav_blocks  # noqa: PLC0415
+
+    readers = {
+        "lines": line_blocks, "csv": csv_blocks, "parquet": parquet_blocks, "npz": npz_blocks, "wav": wav_blocks,
+    }  # fmt: skip
+    yield from readers[kind](path, contract, layout, key or path.stem, on_refused)
+
+
+def _format_of(path: Path, layout: RecordingLayout) -> Format:
     kind = layout.format if layout.format != "auto" else _SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path}: which format? its suffix is none of {', '.join(_SUFFIXES)}; set format")
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
-    if kind == "jsonl":
-        yield from _jsonl(path, contract, layout, fallback, refuse)
-        return
-    # csv, zipfile and the rest only where such a file is read.
-    from edge_runtime.recordings.npz import npz_blocks  # noqa: PLC0415
-    from edge_runtime.recordings.tables import csv_blocks, parquet_blocks  # noqa: PLC0415
+    return kind
 
-    readers = {"csv": csv_blocks, "parquet": parquet_blocks, "npz": npz_blocks}
-    for block in readers[kind](path, contract, layout, fallback, refuse):
-        yield from _cut(_sound(block, path, contract, refuse), layout.chunk_s)
+
+def columns_of(path: Path) -> dict[str, Sequence[Any]]:
+    """Whole columns of a CSV or Parquet file, or of JSON lines: texts of a CSV file, else the file's own types.
+
+    Raises:
+        ConfigError: it cannot be read, has no header, holds no rows, or rows of several lengths; names the line.
+    """
+    from edge_runtime.recordings.csv_file import csv_columns  # noqa: PLC0415 - see above
+    from edge_runtime.recordings.parquet_file import parquet_columns  # noqa: PLC0415
+
+    kind = _SUFFIXES.get(path.suffix.lower())
+    return {"lines": line_columns, "parquet": parquet_columns}.get(kind or "", csv_columns)(path)
 
 
 def expand(files: Sequence[Path]) -> list[tuple[Path, str]]:
@@ -111,57 +157,21 @@ def _raise(error: InputError) -> None:
     raise error
 
 
-# -- JSONL -------------------------------------------------------------------------------------------------------------
-
-
-def _jsonl(
-    path: Path, contract: InputContract, layout: RecordingLayout, fallback: str, refuse: Refused
-) -> Iterator[Reading]:
-    """Read a JSON document per line. A line's own key counts, unless the layout has one for all."""
-    codec = JsonCodec(layout.json, [channel.name for channel in contract.channels], contract.rate_hz)
-    limit = layout.json.max_bytes
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(limit + 2):  # the line end does not count
-                number += 1
-                whole = line.endswith(b"\n")
-                text = line.strip()
-                if not whole and len(line) > limit + 1:
-                    while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
-                        pass
-                if not text:
-                    continue
-                try:
-                    yield from _line(codec, layout.key, fallback, text)
-                except InputError as error:
-                    refuse(InputError(error.reason, f"{path}: line {number}: {error}"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def _line(codec: JsonCodec, key: str, fallback: str, text: bytes) -> list[Reading]:
-    try:
-        return codec.decode(key, text, 0.0)
-    except InputError as error:
-        if error.reason != "no_key":
-            raise
-        return codec.decode(fallback, text, 0.0)
-
-
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _sound(block: Block, path: Path, contract: InputContract, refuse: Refused) -> Block:
-    """Keep the rows of a block that hold finite numbers and a sensible stamp."""
+def _sound(block: Block, path: Path, contract: InputContract, refuse: Refused, *, partial: bool) -> Block:
+    """Keep the rows of a block that hold finite numbers, or some of them if partial, and a sensible stamp."""
     finite = np.isfinite(block.values)
     timely = (block.t >= EARLIEST_S) & (block.t < LATEST_S)
-    good = finite.all(axis=1) & timely
+    whole = finite.any(axis=1) & ~np.isinf(block.values).any(axis=1) if partial else finite.all(axis=1)
+    good = whole & timely
     if good.all():
         return block
+    channels = block.channels or range(len(contract.channels))
     for i in np.flatnonzero(~good).tolist():
         if timely[i]:
-            name = contract.channels[int(np.argmin(finite[i]))].name
+            name = contract.channels[channels[int(np.argmin(finite[i]))]].name
             reason, what = "not_finite", f"channel {name} is missing, NaN, infinite or beyond float32"
         else:
             reason, what = (
@@ -170,8 +180,30 @@ def _sound(block: Block, path: Path, contract: InputContract, refuse: Refused) -
             )
         refuse(InputError(reason, f"{path}: {block.unit} {block.places[i]}: {what}"))
     keep = np.flatnonzero(good).tolist()
-    keys = block.keys if isinstance(block.keys, str) else [block.keys[i] for i in keep]
-    return block._replace(t=block.t[good], values=block.values[good], keys=keys, places=[block.places[i] for i in keep])
+    return block._replace(
+        t=block.t[good],
+        values=block.values[good],
+        keys=block.keys if isinstance(block.keys, str) else [block.keys[i] for i in keep],
+        places=[block.places[i] for i in keep],
+        labels=block.labels if isinstance(block.labels, str) else [block.labels[i] for i in keep],
+    )
+
+
+def _hand_on(block: Block, labelled: Labelled) -> None:
+    """Hand on the labels of a block, key by key."""
+    labels = [block.labels] * len(block.t) if isinstance(block.labels, str) else block.labels
+    if isinstance(block.keys, str):
+        labelled(block.keys, block.t, labels)
+        return
+    for name, own in _rows_by_key(block.keys).items():
+        labelled(name, block.t[own], [labels[i] for i in own])
+
+
+def _rows_by_key(keys: Sequence[str]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for i, name in enumerate(keys):
+        rows.setdefault(name, []).append(i)
+    return rows
 
 
 def _cut(block: Block, chunk_s: float) -> Iterator[Reading]:
@@ -184,10 +216,21 @@ def _cut(block: Block, chunk_s: float) -> Iterator[Reading]:
     for start, end in pairwise(starts):
         t, values = block.t[start:end], block.values[start:end]
         if isinstance(block.keys, str):
-            yield Reading(block.keys, t, values)
+            yield from _whole_channels(block.keys, t, values, block.channels)
             continue
-        rows: dict[str, list[int]] = {}
-        for i, name in enumerate(block.keys[start:end]):
-            rows.setdefault(name, []).append(i)
-        for name, own in rows.items():
-            yield Reading(name, t[own], values[own])
+        for name, own in _rows_by_key(block.keys[start:end]).items():
+            yield from _whole_channels(name, t[own], values[own], block.channels)
+
+
+def _whole_channels(key: str, t: Float64, values: Float32, channels: tuple[int, ...] | None) -> Iterator[Reading]:
+    """Cut readings whose rows all hold the same channels; NaN stands for those that a row lacks."""
+    there = np.isfinite(values)
+    if there.all():
+        yield Reading(key, t, values, 0.0, channels)
+        return
+    known = np.arange(values.shape[1]) if channels is None else np.array(channels)
+    starts = [0, *(np.flatnonzero((there[1:] != there[:-1]).any(axis=1)) + 1).tolist(), len(t)]
+    for start, end in pairwise(starts):
+        own = np.flatnonzero(there[start])
+        rows = np.ascontiguousarray(values[start:end, own])
+        yield Reading(key, t[start:end], rows, 0.0, tuple(known[own].tolist()))

@@ -1,13 +1,14 @@
 """One key's samples on the regular grid of the model: rules 3 and 4 of `edge_runtime.windowing.window`.
 
 Samples come here in the order of their stamps, without a gap. The start of the next window is all
-that is known of windows; samples before it are dropped.
+that is known of windows; samples before it are dropped. `edge_runtime.windowing.track` uses the same rules for channels
+that come in messages of their own.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,15 @@ import numpy.typing as npt
 from edge_runtime.manifest import InputContract
 from edge_runtime.types import Float32, Float64
 
+Columns = slice | npt.NDArray[np.intp]
+"""Columns of the contract."""
+ALL: Final = slice(None)
+
 
 class Segment:
     """One key's grid: an append-only buffer that is replaced, never rewound, so that windows can be views of it."""
 
-    __slots__ = ("anchor", "base", "buffer", "filled", "first", "last_t", "next_window", "tail")
+    __slots__ = ("anchor", "base", "buffer", "filled", "first", "hole", "last_t", "next_window", "tail")
 
     def __init__(self, anchor: float, base: int, next_window: int, buffer: Float32) -> None:
         self.anchor = anchor
@@ -31,6 +36,8 @@ class Segment:
         """Grid point that ``buffer[0]`` holds."""
         self.filled = 0
         """Grid points determined so far."""
+        self.hole = -1
+        """Newest grid point at which a channel has no value; its row holds NaN there."""
         self.next_window = next_window
         """Grid point at which the next window starts."""
         self.last_t = -math.inf
@@ -52,15 +59,14 @@ class SegmentState(NamedTuple):
     """(grid points, n_channels) up to `filled`: what windows and their context still need."""
 
 
-class Grid:
-    """Determines the grid points of segments from samples.
+class Rows:
+    """Grid points of segments, and the room for their rows.
 
     Args:
-        contract: rate, resampling, and how much of the past a window needs.
+        contract: rate, channels, and how much of the past a window needs.
     """
 
     def __init__(self, contract: InputContract) -> None:
-        self._resample = contract.resample
         self._n = contract.window
         self._hop = contract.hop
         self._rate = contract.rate_hz
@@ -76,45 +82,20 @@ class Grid:
         buffer = np.empty((self._capacity, self._channels), np.float32)
         return Segment(anchor, base, -base % self._hop, buffer)
 
-    def fill(self, segment: Segment, times: Float64, values: Float32) -> None:
-        """Compute every grid point that these samples determine."""
-        known_t, known_v = self._with_tail(segment, times, values)
-        if self._resample == "mean":
-            self._fill_mean(segment, known_t, known_v, float(known_t[-1]))
-            return
-        # A point is determined by the first sample at or after (point - snap).
-        points = self._points(segment, float(times[-1]) + self._snap)
-        right = np.searchsorted(known_t, points - self._snap, side="left")
-        known = right < len(known_t)
-        points, right = points[known], right[known]
-        snapped = known_t[right] <= points + self._snap
-        if snapped.all():
-            block = known_v[right]
-        elif self._resample == "previous":
-            block = known_v[np.where(snapped, right, right - 1)]
-        else:
-            block = np.where(snapped[:, np.newaxis], known_v[right], _on_line(known_t, known_v, right, points))
-        self._append(segment, block)
-        segment.last_t = float(times[-1])
-        segment.tail = (times[-1:], values[-1:].copy())  # a copy: a view would hold the whole message
-
-    def end(self, segment: Segment) -> None:
-        """Compute what waited for a sample that will not come: only a mean waits."""
-        if self._resample == "mean" and segment.tail is not None:
-            self._fill_mean(segment, *segment.tail, segment.last_t + self._period)
-
-    def make_room(self, segment: Segment, n: int) -> int:
+    def make_room(self, segment: Segment, n: int, lowest: int | None = None) -> int:
         """Move the part that windows still need to a fresh buffer; views of the old one stay as they are.
 
         Args:
             segment: its buffer has no room for more.
             n: how many grid points will come.
+            lowest: first grid point that still lacks a channel; None: all determined ones are whole.
 
         Returns:
             Where in the new buffer the next grid point goes.
         """
         held = segment.first
-        first = max(held, min(segment.next_window + self._n - self._history, segment.filled))
+        whole = segment.filled if lowest is None else lowest
+        first = max(held, min(segment.next_window + self._n - self._history, whole))
         kept = segment.filled - first
         buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
         buffer[:kept] = segment.buffer[first - held : segment.filled - held]
@@ -122,12 +103,21 @@ class Grid:
         segment.first = first
         return kept
 
+    def count_known(
+        self, segment: Segment, filled: int, times: Float64, values: Float32, columns: Columns = ALL
+    ) -> int:
+        """Count the samples whose values the grid has at their place: they were delivered once more."""
+        slots = np.rint((times - segment.anchor) * self._rate).astype(np.int64) - segment.first
+        inside = (slots >= 0) & (slots < filled - segment.first)
+        return int((segment.buffer[slots[inside]][:, columns] == values[inside]).all(axis=1).sum())
+
     # -- over a restart ----------------------------------------------------------------------------------------------
 
-    def state(self, segment: Segment) -> SegmentState:
-        """Return what `restore` needs; views, to be encoded at once."""
+    def state(self, segment: Segment, lowest: int | None = None) -> SegmentState:
+        """Return what `restore` needs; views, to be encoded at once. `lowest` as in `make_room`."""
         # The newest point at least: without a tail it is what the next sample is interpolated from.
-        first = max(segment.first, min(segment.next_window + self._n - self._history, segment.filled - 1))
+        whole = segment.filled - 1 if lowest is None else lowest
+        first = max(segment.first, min(segment.next_window + self._n - self._history, whole))
         rows = segment.buffer[first - segment.first : segment.filled - segment.first]
         return SegmentState(
             segment.anchor, segment.base, segment.next_window, segment.filled, segment.last_t, segment.tail, rows
@@ -143,6 +133,59 @@ class Grid:
         segment.last_t, segment.tail = state.last_t, state.tail
         return segment
 
+    def points(self, segment: Segment, filled: int, until: float) -> Float64:
+        """Stamps of the grid points from number `filled` up to a time."""
+        count = math.floor((until - segment.anchor) * self._rate) + 1 - filled
+        steps = np.arange(filled, filled + max(0, count), dtype=np.float64)
+        return segment.anchor + steps * self._period
+
+    def edges(self, segment: Segment, filled: int, count: int) -> Float64:
+        """Stamps half-way between grid points: before, between and after `count` of them from number `filled`.
+
+        One edge between two points, computed one way: a sample on it belongs to exactly one of them.
+        """
+        numbers = np.arange(filled, filled + count + 1, dtype=np.float64)
+        return segment.anchor + (numbers - 0.5) * self._period
+
+
+class Grid(Rows):
+    """Determines the grid points of segments from samples that hold all channels.
+
+    Args:
+        contract: rate, resampling, and how much of the past a window needs.
+    """
+
+    def __init__(self, contract: InputContract) -> None:
+        super().__init__(contract)
+        self._resample = contract.resample
+
+    def fill(self, segment: Segment, times: Float64, values: Float32) -> None:
+        """Compute every grid point that these samples determine."""
+        known_t, known_v = self._with_tail(segment, times, values)
+        if self._resample == "mean":
+            self._fill_mean(segment, known_t, known_v, float(known_t[-1]))
+            return
+        # A point is determined by the first sample at or after (point - snap).
+        points = self.points(segment, segment.filled, float(times[-1]) + self._snap)
+        right = np.searchsorted(known_t, points - self._snap, side="left")
+        known = right < len(known_t)
+        points, right = points[known], right[known]
+        snapped = known_t[right] <= points + self._snap
+        if snapped.all():
+            block = known_v[right]
+        elif self._resample == "previous":
+            block = known_v[np.where(snapped, right, right - 1)]
+        else:
+            block = np.where(snapped[:, np.newaxis], known_v[right], on_line(known_t, known_v, right, points))
+        self._append(segment, block)
+        segment.last_t = float(times[-1])
+        segment.tail = (times[-1:], values[-1:].copy())  # a copy: a view would hold the whole message
+
+    def end(self, segment: Segment) -> None:
+        """Compute what waited for a sample that will not come: only a mean waits."""
+        if self._resample == "mean" and segment.tail is not None:
+            self._fill_mean(segment, *segment.tail, segment.last_t + self._period)
+
     # -- rule 4 ------------------------------------------------------------------------------------------------------
 
     def _with_tail(self, segment: Segment, times: Float64, values: Float32) -> tuple[Float64, Float32]:
@@ -156,12 +199,6 @@ class Grid:
             return times, values
         return np.concatenate((tail_t, times)), np.concatenate((tail_v, values))
 
-    def _points(self, segment: Segment, until: float) -> Float64:
-        """Grid points not yet determined, up to a time."""
-        count = math.floor((until - segment.anchor) * self._rate) + 1 - segment.filled
-        steps = np.arange(segment.filled, segment.filled + max(0, count), dtype=np.float64)
-        return segment.anchor + steps * self._period
-
     def _append(self, segment: Segment, block: Float32) -> None:
         n = len(block)
         at = segment.filled - segment.first
@@ -173,18 +210,11 @@ class Grid:
     def _fill_mean(self, segment: Segment, known_t: Float64, known_v: Float32, until: float) -> None:
         """Mean over half a period to both sides, computed once a sample beyond that is known."""
         half = self._period / 2
-        points = self._points(segment, until - half)
+        points = self.points(segment, segment.filled, until - half)
         if len(points):
-            # One edge between two points, computed one way: a sample on it belongs to exactly one of them.
-            numbers = np.arange(segment.filled, segment.filled + len(points) + 1, dtype=np.float64)
-            edges = np.searchsorted(known_t, segment.anchor + (numbers - 0.5) * self._period, side="left")
-            low, high = edges[:-1], edges[1:]
-            block = np.empty((len(points), self._channels), np.float32)
-            some = high > low
-            # Each sum starts at its own samples, so the result does not depend on how they were split.
-            sums = np.add.reduceat(known_v[: high[-1]].astype(np.float64), low[some], axis=0)
-            block[some] = sums / (high - low)[some, np.newaxis]
-            block[~some] = _on_line(known_t, known_v, low[~some], points[~some])
+            edges = np.searchsorted(known_t, self.edges(segment, segment.filled, len(points)), side="left")
+            block, some = means(known_v, edges)
+            block[~some] = on_line(known_t, known_v, edges[:-1][~some], points[~some])
             self._append(segment, block)
         first_open = segment.anchor + (segment.filled - 0.5) * self._period
         keep = max(0, int(np.searchsorted(known_t, first_open, side="left")) - 1)
@@ -192,8 +222,27 @@ class Grid:
         segment.tail = (known_t[keep:].copy(), known_v[keep:].copy())
 
 
-def _on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], points: Float64) -> Float32:
-    """Interpolate at `points` on the line from the sample before ``right`` to the one at ``right``."""
+def means(values: Float32, edges: npt.NDArray[np.intp]) -> tuple[Float32, npt.NDArray[np.bool_]]:
+    """Average the samples between one edge and the next.
+
+    Args:
+        values: (n, channels).
+        edges: (points + 1,) positions in `values`.
+
+    Returns:
+        (points, channels), and the points that have a sample; the values of others are not set.
+    """
+    low, high = edges[:-1], edges[1:]
+    block = np.empty((len(low), values.shape[1]), np.float32)
+    some = high > low
+    # Each sum starts at its own samples, so the result does not depend on how they were split.
+    sums = np.add.reduceat(values[: edges[-1]].astype(np.float64), low[some], axis=0)
+    block[some] = sums / (high - low)[some, np.newaxis]
+    return block, some
+
+
+def on_line(times: Float64, values: Float32, right: npt.NDArray[np.intp], points: Float64) -> Float32:
+    """Interpolate at `points` on the line from the sample before `right` to the one at `right`."""
     left = np.maximum(right - 1, 0)
     span = times[right] - times[left]
     # Clipped for the points that snap to a sample instead, and may lie outside the two: those values are not used.

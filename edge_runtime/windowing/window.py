@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -39,6 +38,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.grid import Grid, Segment, SegmentState
+from edge_runtime.windowing.keyed import Keyed
+from edge_runtime.windowing.ordering import Block, PartState, Stream, stamps
 
 
 class Window(NamedTuple):
@@ -62,19 +63,14 @@ class Window(NamedTuple):
         return f"{self.key}@{self.slot}"
 
 
-class _Key:
+class _Key(Stream):
     """All that is held for one key."""
 
-    __slots__ = ("newest", "pending", "segment", "suspect")
+    __slots__ = ("segment",)
 
     def __init__(self) -> None:
+        super().__init__()
         self.segment: Segment | None = None
-        self.newest = -math.inf
-        """Newest stamp seen, used or pending."""
-        self.pending: list[tuple[Float64, Float32]] = []
-        """Samples that wait for the lateness bound, blocks in order of stamp."""
-        self.suspect: tuple[Float64, Float32] | None = None
-        """A lone reading from another time."""
 
 
 class KeyState(NamedTuple):
@@ -82,41 +78,62 @@ class KeyState(NamedTuple):
 
     name: str
     newest: float
-    pending: Sequence[tuple[Float64, Float32]]
-    suspect: tuple[Float64, Float32] | None
+    pending: Sequence[Block]
+    suspect: Block | None
     segment: SegmentState | None
+    parts: Sequence[PartState] = ()
+    """Of a joined key: what its parts hold; `pending` and `suspect` are empty then."""
+    settled: float = -math.inf
+    """Of a joined key: all samples up to this stamp are used."""
 
 
-class Windower:
-    """Cuts windows for all keys.
+class Cutter:
+    """Cuts windows from the rows of a segment (rule 5).
+
+    Args:
+        contract: what a window is.
+    """
+
+    def __init__(self, contract: InputContract) -> None:
+        self._n = contract.window
+        self._hop = contract.hop
+        self._period = 1.0 / contract.rate_hz
+        self._history = contract.history
+
+    def cut(self, name: str, segment: Segment, filled: int, windows: list[Window], received: float) -> None:
+        """Append the windows that `filled` grid points complete."""
+        start, n, history = segment.next_window, self._n, self._history
+        buffer, first = segment.buffer, segment.first
+        while filled >= start + n:
+            end = start - first + n
+            samples = buffer[end - n : end]
+            context = samples if history == n else buffer[max(0, end - history) : end]
+            stamp = segment.anchor + start * self._period
+            windows.append(Window(name, segment.base + start, stamp, samples, context, received))
+            start += self._hop
+        segment.next_window = start
+
+
+class Windower(Keyed[_Key]):
+    """Cuts windows for all keys, from readings that hold all channels.
 
     Args:
         contract: what a window is.
         config: run-time bounds.
         metrics: receives ``samples_total``, ``windows_total``, ``gaps_total``, ``keys_evicted_total``,
-            ``clock_jumps_total``, and drops by reason (``late``, ``duplicate``, ``bad_time``).
+            ``clock_jumps_total``, and drops by reason (``late``, ``duplicate``, ``bad_time``, ``evicted``).
     """
 
     def __init__(
         self, contract: InputContract, config: WindowConfig | None = None, metrics: Metrics | None = None
     ) -> None:
-        self._config = config or WindowConfig()
-        self._metrics = metrics or Metrics()
-        self._keys: OrderedDict[str, _Key] = OrderedDict()
+        super().__init__(contract, config, metrics)
         self._n = contract.window
-        self._hop = contract.hop
-        self._rate = contract.rate_hz
-        self._period = 1.0 / contract.rate_hz
         self._snap = contract.snap / contract.rate_hz
-        self._max_gap = contract.max_gap
-        self._history = contract.history
         self._grid = Grid(contract)
+        self._cut = Cutter(contract).cut
         # Rule 4 in one step needs a sample per grid point; a mean waits for the sample after, so it never has that.
         self._fast = self._config.lateness_s == 0 and contract.resample != "mean"
-
-    def __len__(self) -> int:
-        """Keys held."""
-        return len(self._keys)
 
     def push(self, readings: Iterable[Reading], received: float = 0.0) -> list[Window]:
         """Take readings in the order of arrival; return the windows they completed, in order per key."""
@@ -125,7 +142,7 @@ class Windower:
         snap, period, fast, n = self._snap, self._period, self._fast, self._n
         samples = 0
         for reading in readings:
-            name, t, values, step = reading
+            name, t, values, step, columns = reading
             count = len(values)
             samples += count
             state = state_of(name)
@@ -139,6 +156,7 @@ class Windower:
             if (
                 fast
                 and segment is not None
+                and columns is None
                 and state.suspect is None
                 and type(t) is float
                 and (step == 0.0 or step == period)  # noqa: PLR1714 - a tuple would be built each time
@@ -153,9 +171,9 @@ class Windower:
                     segment.last_t = state.newest = t + (count - 1) * period
                     segment.tail = None
                     if filled >= segment.next_window + n:
-                        self._cut(name, segment, windows, received)
+                        self._cut(name, segment, filled, windows, received)
                     continue
-            self._push_slow(name, state, _stamps(reading, period), values, windows, received)
+            self._push_slow(state, reading, windows, received)
         counts = self._metrics.counts
         counts["samples_total"] += samples
         counts["windows_total"] += len(windows)
@@ -166,8 +184,10 @@ class Windower:
         windows: list[Window] = []
         for name, state in self._keys.items():
             if state.suspect is not None:
-                self._restart(state, state.suspect)
-            self._release(name, state, math.inf, windows, received)
+                suspect, state.suspect = state.suspect, None
+                self._jump(name, state, suspect, windows, received)
+            if (block := self._order.release(state, math.inf)) is not None:
+                self._use(name, state, *block, windows, received)
             if state.segment is not None:
                 self._end(name, state.segment, windows, received)
         self._metrics.counts["windows_total"] += len(windows)
@@ -191,126 +211,69 @@ class Windower:
     def restore(self, states: Iterable[KeyState]) -> None:
         """Go on where another windower of the same contract was; the keys, the one silent for longest first."""
         self._keys.clear()
-        for name, newest, pending, suspect, held in states:
+        for name, newest, pending, suspect, held, *_ in states:
             key = self._keys[name] = _Key()
             key.newest, key.pending, key.suspect = newest, list(pending), suspect
+            self._order.waiting += key.waiting()
             if held is not None:
                 key.segment = self._grid.restore(held)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def _new_key(self, name: str) -> _Key:
-        if len(self._keys) >= self._config.max_keys:
-            self._keys.popitem(last=False)
-            self._metrics.counts["keys_evicted_total"] += 1
+        left = self._evict()
+        if left is not None and (lost := self._order.discard(left)):
+            self._metrics.dropped["evicted"] += lost
         state = self._keys[name] = _Key()
         return state
 
     # -- any stamps, any order ---------------------------------------------------------------------------------------
 
-    def _push_slow(
-        self,
-        name: str,
-        state: _Key,
-        times: Float64,
-        values: Float32,
-        windows: list[Window],
-        received: float,
-    ) -> None:
-        times, values = self._in_order(times, values)
-        if state.newest > -math.inf and not self._plausible(state, times, values):
+    def _push_slow(self, state: _Key, reading: Reading, windows: list[Window], received: float) -> None:
+        name, order, lateness = reading.key, self._order, self._config.lateness_s
+        if reading.channels is not None:
+            self._metrics.dropped["wrong_channels"] += len(reading.values)
             return
-        if self._config.lateness_s == 0 and state.pending:
-            self._release(name, state, math.inf, windows, received)  # the suspect that this reading confirmed
-        bound = state.newest - self._config.lateness_s
+        times, values = order.sort(stamps(reading, self._period), reading.values)
+        if state.newest > -math.inf and not order.near(times, state.newest):
+            confirmed = order.doubt(state, times, values)
+            if confirmed is None:
+                return
+            self._jump(name, state, confirmed, windows, received)
+        elif state.suspect is not None:
+            self._metrics.dropped["bad_time"] += order.trust(state)
+        bound = state.newest - lateness
         if times[0] <= bound:
             keep = times > bound
             self._count_late(state, times[~keep], values[~keep])
             times, values = times[keep], values[keep]
             if not len(times):
                 return
-        if self._config.lateness_s == 0:
+        if lateness == 0 and not state.pending:
             state.newest = float(times[-1])
             self._use(name, state, times, values, windows, received)
             return
-        self._hold(state, times, values)
-        self._release(name, state, state.newest - self._config.lateness_s, windows, received)
+        order.hold(state, times, values)
+        if (block := order.release(state, state.newest - lateness)) is not None:
+            self._use(name, state, *block, windows, received)
 
-    def _in_order(self, times: Float64, values: Float32) -> tuple[Float64, Float32]:
-        steps = np.diff(times)
-        if len(steps) and steps.min() <= 0:
-            order = np.argsort(times, kind="stable")
-            times, values = times[order], values[order]
-            distinct = np.concatenate(([True], np.diff(times) > 0))
-            if not distinct.all():
-                self._metrics.dropped["duplicate"] += int(len(times) - distinct.sum())
-                times, values = times[distinct], values[distinct]
-        return times, values
-
-    def _plausible(self, state: _Key, times: Float64, values: Float32) -> bool:
-        """Decide on clock jumps; False when the reading has been set aside as suspect."""
-        jump = self._config.max_jump_s
-        first, last = float(times[0]), float(times[-1])
-        suspect = state.suspect
-        if -jump <= last - state.newest and first - state.newest <= jump:
-            if suspect is not None:
-                self._metrics.dropped["bad_time"] += len(suspect[0])
-                state.suspect = None
-            return True
-        if suspect is not None and abs(first - float(suspect[0][-1])) <= jump:
-            self._restart(state, suspect)
-            return True
-        if suspect is not None:
-            self._metrics.dropped["bad_time"] += len(suspect[0])
-        state.suspect = (times, values)
-        return False
-
-    def _restart(self, state: _Key, block: tuple[Float64, Float32]) -> None:
-        """Restart the key at another time, with a block that waits to be used."""
+    def _jump(self, name: str, state: _Key, block: Block, windows: list[Window], received: float) -> None:
+        """Go on at another time, with a block that waits to be used."""
         self._metrics.counts["clock_jumps_total"] += 1
-        if state.pending:
-            self._metrics.dropped["bad_time"] += sum(len(times) for times, _ in state.pending)
-        state.segment = None
-        state.suspect = None
-        state.pending = [block]
-        state.newest = float(block[0][-1])
+        if block[0][0] > state.newest:  # as after any silence: nothing earlier can come, and rule 2 ends the segment
+            if (rest := self._order.release(state, math.inf)) is not None:
+                self._use(name, state, *rest, windows, received)
+        else:
+            if lost := self._order.discard(state):
+                self._metrics.dropped["bad_time"] += lost
+            state.segment = None
+        state.newest = -math.inf
+        self._order.hold(state, *block)
 
     def _count_late(self, state: _Key, times: Float64, values: Float32) -> None:
-        """Tell a redelivered sample, which is expected with QoS 1, from one that came too late to be used."""
         segment = state.segment
-        duplicates = 0
-        if segment is not None:
-            slots = np.rint((times - segment.anchor) * self._rate).astype(np.int64) - segment.first
-            inside = (slots >= 0) & (slots < segment.filled - segment.first)
-            duplicates = int((segment.buffer[slots[inside]] == values[inside]).all(axis=1).sum())
-        if duplicates:
-            self._metrics.dropped["duplicate"] += duplicates
-        if len(times) > duplicates:
-            self._metrics.dropped["late"] += len(times) - duplicates
-
-    def _hold(self, state: _Key, times: Float64, values: Float32) -> None:
-        """Merge a block into what waits for the lateness bound."""
-        if state.pending and times[0] <= state.pending[-1][0][-1]:
-            blocks = [*state.pending, (times, values)]
-            all_times = np.concatenate([block[0] for block in blocks])
-            all_values = np.concatenate([block[1] for block in blocks])
-            state.pending = [self._in_order(all_times, all_values)]
-        else:
-            state.pending.append((times, values))
-        state.newest = max(state.newest, float(times[-1]))
-
-    def _release(self, name: str, state: _Key, bound: float, windows: list[Window], received: float) -> None:
-        """Use all pending samples up to the bound: nothing earlier than those can come."""
-        while state.pending:
-            times, values = state.pending[0]
-            cut = int(np.searchsorted(times, bound, side="right"))
-            if cut == 0:
-                return
-            self._use(name, state, times[:cut], values[:cut], windows, received)
-            if cut < len(times):
-                state.pending[0] = (times[cut:], values[cut:])
-                return
-            state.pending.pop(0)
+        known = 0 if segment is None else self._grid.count_known(segment, segment.filled, times, values)
+        self._order.count_late(state, times, known)
 
     # -- samples in order: rule 2, and 3 and 4 by the grid ------------------------------------------------------------
 
@@ -336,39 +299,9 @@ class Windower:
                     self._end(name, segment, windows, received)
                 segment = state.segment = self._grid.begin(float(times[begin]))
             self._grid.fill(segment, times[begin:end], values[begin:end])
-            self._cut(name, segment, windows, received)
+            self._cut(name, segment, segment.filled, windows, received)
 
     def _end(self, name: str, segment: Segment, windows: list[Window], received: float) -> None:
         """Cut what is left, where grid points were still waiting for a sample."""
         self._grid.end(segment)
-        self._cut(name, segment, windows, received)
-
-    # -- rule 5 ------------------------------------------------------------------------------------------------------
-
-    def _cut(self, name: str, segment: Segment, windows: list[Window], received: float) -> None:
-        start, n, history = segment.next_window, self._n, self._history
-        buffer, first, filled = segment.buffer, segment.first, segment.filled
-        while filled >= start + n:
-            end = start - first + n
-            samples = buffer[end - n : end]
-            context = samples if history == n else buffer[max(0, end - history) : end]
-            stamp = segment.anchor + start * self._period
-            windows.append(Window(name, segment.base + start, stamp, samples, context, received))
-            start += self._hop
-        segment.next_window = start
-
-
-def _stamps(reading: Reading, period: float) -> Float64:
-    """Return one stamp per sample."""
-    t = reading.t
-    if isinstance(t, np.ndarray):
-        return t.astype(np.float64, copy=False)
-    return t + np.arange(len(reading.values), dtype=np.float64) * (reading.period_s or period)
-
-
-def cut_recording(contract: InputContract, key: str, t: float | Float64, values: Float32) -> Sequence[Window]:
-    """Cut all windows of one recording, as training and evaluation do, so that they see what a device sees."""
-    windower = Windower(contract)
-    windows = windower.push([Reading(key, t, values)])
-    windows.extend(windower.flush())
-    return windows
+        self._cut(name, segment, segment.filled, windows, received)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S
+from edge_runtime.codecs.numbers import LATEST_S, UNITS_PER_S, unit_of_date
 from edge_runtime.errors import InputError
 from edge_runtime.recordings.columns import (
     OTHER_TIME_COLUMNS,
@@ -21,7 +21,6 @@ from edge_runtime.recordings.columns import (
     time_positions,
     unit_in_name,
     unit_of,
-    unit_of_date,
 )
 
 START = 1_700_000_000.25

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.codecs.raw import RawConfig
+from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.recordings.layout import RecordingLayout
@@ -177,7 +180,7 @@ def test_a_giant_line_is_skipped_without_being_kept(tmp_path: Path) -> None:
     good = b'{"t":1,"values":[1,2]}'
     path.write_bytes(good + b"\n" + b"x" * 5000 + b"\n" + good + b"\n" + b"y" * 5000)
     refused: list[InputError] = []
-    layout = RecordingLayout(json=JsonConfig(max_bytes=100))
+    layout = RecordingLayout(codec=JsonConfig(max_bytes=100))
     assert len(read(path, layout, on_refused=refused.append)) == 2
     assert [error.reason for error in refused] == ["too_large", "too_large"]
     assert "line 2" in str(refused[0])
@@ -187,8 +190,77 @@ def test_a_giant_line_is_skipped_without_being_kept(tmp_path: Path) -> None:
 def test_lines_may_be_mapped(tmp_path: Path) -> None:
     path = tmp_path / "rec.jsonl"
     path.write_bytes(b'{"ts":1000,"x":1,"y":2}')
-    layout = RecordingLayout(json=JsonConfig(time="ts", time_unit="ms", channels={"ax": "x", "ay": "y"}))
+    layout = RecordingLayout(codec=JsonConfig(time="ts", time_unit="ms", channels={"ax": "x", "ay": "y"}))
     assert read(path, layout)[0].values.tolist() == [[1, 2]]
+
+
+def test_lines_may_be_of_another_codec(tmp_path: Path) -> None:
+    path = tmp_path / "rec.txt"
+    path.write_text('[{"bn":"w:","bt":1.7e9,"n":"ax","v":1},{"n":"ay","v":2}]\n')
+    (reading,) = read(path, RecordingLayout(format="lines", codec=SenmlConfig()))
+    assert (reading.key, reading.values.tolist()) == ("w", [[1, 2]])
+
+
+def test_lines_without_stamps_follow_the_rate_key_by_key(tmp_path: Path) -> None:
+    path = tmp_path / "rec.jsonl"
+    path.write_text('{"key":"a","values":[[1,2],[3,4]]}\n{"key":"b","values":[1,2]}\n{"key":"a","values":[5,6]}\n')
+    readings = read(path, RecordingLayout(codec=JsonConfig(time=""), rate_hz=10))
+    assert [(r.key, r.t, r.period_s) for r in readings] == [("a", 0.0, 0.1), ("b", 0.0, 0.1), ("a", 0.2, 0.1)]
+
+
+def test_lines_with_a_field_for_each_channel_are_rows_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "rec.jsonl"
+    path.write_text(
+        '{"who":"a","time_ms":1500,"imu":{"ax [g]":1,"ay":2},"tags":[{"ax":9}]}\n'
+        '{"who":"b","time_ms":1600,"imu":{"ax [g]":3,"ay":4}}\n'
+    )
+    layout = RecordingLayout(
+        columns={"ax": "imu.ax [g]", "ay": "imu.ay"}, key_column="who", units={"ay": "mg", "ax": "g"}
+    )
+    first, second = read(path, layout)
+    assert (first.key, first.t, second.key, second.t) == ("a", 1.5, "b", 1.6)
+    np.testing.assert_allclose([first.values[0], second.values[0]], [[1, 0.002], [3, 0.004]], rtol=1e-6)
+    path.write_text('{"ax":1,"ay":2,"date":"2023-11-14T22:13:20Z"}\n')
+    (reading,) = read(path)
+    assert (reading.key, reading.t, reading.values.tolist()) == ("rec", START, [[1, 2]])
+    path.write_text('{"ax":1,"ay":2}\n')
+    assert "set time or rate_hz" in error_of(path)
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "jsonl"])
+def test_labels_come_with_the_stamps_of_their_samples(kind: str, tmp_path: Path) -> None:
+    path, names = tmp_path / f"rec.{kind}", ["walk", "run", "run", ""]
+    if kind == "csv":
+        path.write_text("t,key,ax,ay,what\n" + "".join(f"{i},a,1,2,{name}\n" for i, name in enumerate(names)))
+    elif kind == "parquet":
+        column = {"key": ["a"] * 4, "t": np.arange(4.0), "ax": np.ones(4), "ay": np.ones(4), "what": [*names[:3], None]}
+        pq.write_table(pa.table(column), path)
+    elif kind == "npz":
+        np.savez(path, t=np.arange(4.0), x=np.ones((4, 2)), what=names, key=["a"])
+    else:
+        lines = [{"key": "a", "t": i, "values": [1, 2], "note": {"what": name}} for i, name in enumerate(names)]
+        path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    found: list[tuple[str, float, str]] = []
+
+    def labelled(key: str, t: npt.NDArray[np.float64], labels: Sequence[str]) -> None:
+        found.extend((key, float(at), label) for at, label in zip(t, labels, strict=True))
+
+    read(path, RecordingLayout(label="note.what" if kind == "jsonl" else "what"), on_labels=labelled)
+    assert found == [("a", float(i), name) for i, name in enumerate(names)]
+
+
+def test_an_npz_may_have_a_label_for_each_recording(tmp_path: Path) -> None:
+    path = tmp_path / "rec.npz"
+    np.savez(path, x=np.ones((5, 2)), offset=[0, 2, 5], y=[1, 0])
+    found: dict[str, list[str]] = {}
+    read(path, RecordingLayout(label="y"), on_labels=lambda key, _t, labels: found.update({key: list(labels)}))
+    assert found == {"rec-0": ["1"] * 2, "rec-1": ["0"] * 3}
+    np.savez(path, x=np.ones((5, 2)), y=[1, 0])
+    with pytest.raises(ConfigError, match="must hold a label for each of 1 recordings or of 5 rows"):
+        read(path, RecordingLayout(label="y"))
 
 
 # -- CSV --------------------------------------------------------------------------------------------------------------
@@ -227,6 +299,45 @@ def test_without_stamps_rows_follow_the_rate(tmp_path: Path) -> None:
     assert joined(read(path, RecordingLayout(rate_hz=10)))[0].tolist() == [0, 0.1]
 
 
+def test_rows_without_stamps_are_counted_for_each_key(tmp_path: Path) -> None:
+    path = csv(tmp_path, "key,ax,ay\na,1,2\nb,3,4\na,5,6\nb,7,8\n")
+    readings = read(path, RecordingLayout(rate_hz=10))
+    assert {reading.key: np.asarray(reading.t).tolist() for reading in readings} == {"a": [0, 0.1], "b": [0, 0.1]}
+
+
+@pytest.mark.parametrize("name", ["key", "Key"])
+def test_a_column_called_key_parts_the_rows_unless_a_key_is_set(name: str, tmp_path: Path) -> None:
+    path = csv(tmp_path, f"t,{name},ax,ay\n1.0,a,1,2\n1.1,b,3,4\n")
+    assert [reading.key for reading in read(path)] == ["a", "b"]
+    assert {reading.key for reading in read(path, RecordingLayout(key="all"))} == {"all"}
+
+
+def test_a_unit_may_stand_behind_a_channel_s_name(tmp_path: Path) -> None:
+    assert read(csv(tmp_path, "t,ay [g],ax (g)\n1,2,3\n"))[0].values.tolist() == [[3, 2]]
+    assert "column 'ax' (channel ax) is missing" in error_of(csv(tmp_path, "t,ay,ax (g),ax [g]\n1,2,3,4\n"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_numbers_in_another_unit_are_converted(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"rec.{kind}")
+    values = joined(read(path, RecordingLayout(units={"ax": "m/s2"}, scale=(2.0,))))[1]
+    np.testing.assert_allclose(values, 2 * X * [1 / 9.80665, 1], rtol=1e-6)
+    with pytest.raises(ConfigError, match="channel ay comes in 'V', the model wants 'g': 'V' is a unit of voltage"):
+        read(path, RecordingLayout(units={"ay": "V"}))
+    with pytest.raises(ConfigError, match="units names az"):
+        read(path, RecordingLayout(units={"az": "g"}))
+
+
+def test_a_column_s_name_states_its_unit(tmp_path: Path) -> None:
+    path = csv(tmp_path, "t,ax (m/s2),ay (mg)\n1,9.80665,500\n")
+    np.testing.assert_allclose(read(path)[0].values, [[1, 0.5]], rtol=1e-6)
+
+
+def test_no_column_holds_stamps_where_the_layout_says_so(tmp_path: Path) -> None:
+    path = csv(tmp_path, "t,ax,ay\n7,1,2\n9,3,4\n")
+    assert joined(read(path, RecordingLayout(time="-", rate_hz=10)))[0].tolist() == [0, 0.1]
+
+
 def test_a_key_column_parts_the_rows(tmp_path: Path) -> None:
     path = csv(tmp_path, "t,who,ax,ay\n1.0,a,1,2\n1.1,b,3,4\n1.2,a,5,6\n")
     a, b = read(path, RecordingLayout(key_column="who"))
@@ -249,7 +360,8 @@ def test_r_s_column_of_row_names_is_left_out(tmp_path: Path) -> None:
     ("row", "told"),
     [
         ("2,x,3", "line 3: column 'ax': 'x' is not a number"),
-        ("2,,3", "line 3: column 'ax': '' is not a number"),
+        ("2,,3", "line 3: channel ax is missing"),
+        (",2,3", "line 3: time stamp nan s lies outside"),
         ("now,2,3", "line 3: column 't': 'now' is not a number"),
         ("2,3", "line 3: 2 cells, the header has 3"),
         ("2,3,4,5", "line 3: 4 cells, the header has 3"),
@@ -456,7 +568,7 @@ def test_patterns_expand_in_order_and_keys_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"chunk_s": 0}, {"rate_hz": -1}, {"delimiter": ";;"}, {"scale": (0.0,)}, {"json": JsonConfig(time="")}]
+    "wrong", [{"chunk_s": 0}, {"rate_hz": -1}, {"delimiter": ";;"}, {"scale": (0.0,)}, {"codec": RawConfig()}]
 )
 def test_layouts_that_make_no_sense_are_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"\w"):

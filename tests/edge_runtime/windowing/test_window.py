@@ -15,7 +15,8 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Reading
 from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Window, Windower, cut_recording
+from edge_runtime.windowing.recorded import cut_recording
+from edge_runtime.windowing.window import Window, Windower
 
 RATE = 10.0
 Samples = list[tuple[float, float]]

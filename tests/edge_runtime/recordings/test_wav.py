@@ -1,0 +1,99 @@
+"""Sound of a WAV file is the same in whatever pieces it is read, at the model's rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.recordings import wav
+from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.recordings.reader import iter_readings
+from edge_runtime.types import Float32
+from tests.edge_runtime.recordings.wav_files import write
+
+CONTRACT = InputContract(channels=(Channel(name="sound", unit="1"),), rate_hz=800, window=100, hop=100)
+
+
+def sound(path: Path, **layout: object) -> tuple[list[float], list[float]]:
+    readings = list(iter_readings(path, CONTRACT, RecordingLayout(**layout)))  # type: ignore[arg-type]
+    assert {reading.key for reading in readings} == {path.stem}
+    return (
+        np.concatenate([np.atleast_1d(reading.t) for reading in readings]).tolist(),
+        np.concatenate([reading.values for reading in readings])[:, 0].tolist(),
+    )
+
+
+def test_samples_are_a_period_apart_from_0_and_lie_between_minus_1_and_1(tmp_path: Path) -> None:
+    t, values = sound(write(tmp_path / "a.wav", np.array([0, 0.5, -1], np.float32)))
+    assert (t, values) == ([0, 1 / 800, 2 / 800], [0, 0.5, -1])
+
+
+def test_channels_are_averaged_and_a_scale_counts(tmp_path: Path) -> None:
+    pcm = np.array([[0.5, 0.25], [0, 0.5]], np.float32)
+    assert sound(write(tmp_path / "a.wav", pcm, channels=2), scale=(2.0,))[1] == [0.75, 0.5]
+
+
+def filtered(pcm: Float32, step: int) -> Float32:
+    """The filter as the books have it, over the whole recording at once."""
+    at = np.arange(-16 * step, 16 * step + 1)
+    taps = np.sinc(at * 0.9 / step) * np.hamming(len(at))
+    padded = np.concatenate((np.zeros(16 * step), pcm, np.zeros(16 * step)))
+    return np.asarray(np.convolve(padded, taps / taps.sum(), "valid")[::step], np.float32)
+
+
+@given(sizes=st.lists(st.integers(1, 300), max_size=12), step=st.integers(1, 4), seed=st.integers(0, 3))
+def test_a_lower_rate_does_not_depend_on_the_pieces(sizes: list[int], step: int, seed: int) -> None:
+    pcm = np.random.default_rng(seed).uniform(-1, 1, sum(sizes)).astype(np.float32)
+
+    def pieces() -> Iterator[Float32]:
+        at = 0
+        for size in sizes:
+            yield pcm[at : at + size]
+            at += size
+
+    found = np.concatenate([np.empty(0, np.float32), *wav._slower(pieces(), step)])
+    expected = pcm if step == 1 else filtered(pcm, step)
+    assert len(found) == -(-len(pcm) // step)
+    np.testing.assert_allclose(found, expected[: len(found)], atol=1e-6)
+
+
+def test_a_file_longer_than_one_piece_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pcm = np.random.default_rng(1).uniform(-1, 1, 1000).astype(np.float32)
+    path = write(tmp_path / "a.wav", pcm, rate=1600)
+    whole = sound(path)
+    monkeypatch.setattr(wav, "FRAMES", 64)
+    assert sound(path) == whole
+    assert len(whole[0]) == 500
+
+
+@pytest.mark.parametrize(
+    ("rate", "width", "told"),
+    [(1100, 2, "1100 Hz cannot become 800 Hz"), (400, 2, "400 Hz cannot"), (800, 1, "8 bits a sample")],
+)
+def test_what_cannot_be_played_is_refused(rate: int, width: int, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        sound(write(tmp_path / "a.wav", np.zeros(10, np.float32), rate, width=width))
+
+
+def test_a_model_of_several_channels_takes_no_sound(tmp_path: Path) -> None:
+    contract = InputContract(channels=(Channel(name="a", unit="g"), *CONTRACT.channels), rate_hz=800, window=9, hop=9)
+    with pytest.raises(ConfigError, match="sound is one channel, the model has 2"):
+        list(iter_readings(write(tmp_path / "a.wav", np.zeros(9, np.float32)), contract))
+
+
+def test_a_damaged_file_is_an_error_and_a_short_one_is_played_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wav", np.zeros(100, np.float32))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-21])
+    refused: list[InputError] = []
+    assert sum(len(r.values) for r in iter_readings(path, CONTRACT, on_refused=refused.append)) == 89
+    path.write_bytes(whole[:20])
+    with pytest.raises(ConfigError, match="not a PCM WAV file"):
+        sound(path)

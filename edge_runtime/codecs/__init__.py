@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from edge_runtime.types import Reading
 
+Notice = Callable[[str, str], None]
+"""Takes what the user should know once of a source: a short name, under which it is counted, and the sentence."""
+
 
 class Codec(Protocol):
-    """Decodes one message. Pure: no state, no I/O, so the same bytes give the same readings."""
+    """Decodes one message. Pure: no state, no I/O, so the same bytes give the same readings.
+
+    One exception: a Sparkplug codec remembers births, which say what the numbers of later messages mean.
+    """
 
     name: str
 
@@ -22,10 +29,11 @@ class Codec(Protocol):
 
         Returns:
             One or more readings; values float32, finite, C-contiguous, (n_samples, n_channels) with the channels the
-            codec was made for.
+            codec was made for, or with those of `Reading.channels`. None where the message is not meant (`select`), or
+            says of each value that it is missing.
 
         Raises:
             InputError: `reason` is one of ``malformed``, ``wrong_channels``, ``not_finite``, ``bad_time``,
-                ``no_key``, ``too_large``, ``empty``.
+                ``no_key``, ``too_large``, ``empty``; a Sparkplug codec's also ``no_birth``.
         """
         ...

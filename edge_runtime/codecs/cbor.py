@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edge_runtime.codecs.document import DocumentConfig, DocumentReader
+from edge_runtime.codecs import Notice
+from edge_runtime.codecs.document import DocumentReader
+from edge_runtime.codecs.document_config import DocumentConfig
 from edge_runtime.codecs.numbers import TypedArray
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
@@ -103,12 +105,7 @@ def _typed_array(tag: Any, _immutable: bool = False) -> TypedArray:
 
 
 class CborCodec:
-    """Decodes CBOR.
-
-    Args:
-        config: where things stand in a document.
-        names: the model's channels, in order.
-        rate_hz: the model's own rate; 0 where unknown.
+    """Decodes CBOR. Takes what `edge_runtime.codecs.document.DocumentReader` takes.
 
     Raises:
         ConfigError: cbor2 is missing or too old, or the channel mapping does not fit the model.
@@ -116,10 +113,12 @@ class CborCodec:
 
     name = "cbor"
 
-    def __init__(self, config: CborConfig, names: Sequence[str], rate_hz: float = 0.0) -> None:
+    def __init__(
+        self, config: CborConfig, names: Sequence[str], rate_hz: float = 0.0, notice: Notice | None = None
+    ) -> None:
         self._parse = load_cbor(self.name)
         self._max_bytes = config.max_bytes
-        self._read = DocumentReader(config, names, rate_hz).read
+        self._read = DocumentReader(config, names, rate_hz, notice).read
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`."""

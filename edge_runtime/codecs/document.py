@@ -15,62 +15,24 @@ Other people's shapes are mapped: `DocumentConfig.channels` names a field for ea
 - one object with a list per channel (in binary formats also bytes or a typed array):
   ``{"ts": 1700000000123, "ax": [1.0, 1.1], "ay": [2.0, 2.1]}``;
 - with `DocumentConfig.samples`, a list of objects of the first kind, which may belong to several keys.
+
+Plain numbers of all channels are read here. What is not that, as a number in a text, and what a setting asks for beyond
+that, as some of the channels, is read value by value (`edge_runtime.codecs.fields`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from edge_runtime.codecs.numbers import (
-    MAX_BYTES,
-    MAX_SAMPLES,
-    TimeUnit,
-    TypedArray,
-    arrival,
-    check_key,
-    matrix,
-    numbers,
-    stamps,
-)
-from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.codecs import Notice
+from edge_runtime.codecs.document_config import DocumentConfig
+from edge_runtime.codecs.fields import FieldReader, undated
+from edge_runtime.codecs.numbers import TypedArray, arrival, check_key, matrix, numbers, stamps
+from edge_runtime.codecs.paths import Find, finder, is_field, is_free
+from edge_runtime.errors import InputError
 from edge_runtime.types import Float64, Reading
-
-Find = Callable[[Any], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentConfig:
-    """Layout of a document. Paths are dotted (``payload.imu.ax``); digits index a list."""
-
-    time: str = "t"
-    """Field of the time stamp; empty: messages carry none, and their last sample counts as taken on arrival."""
-    time_unit: TimeUnit = "s"
-    """Unit of numeric stamps since 1970, or ``iso8601`` for texts (UTC unless they say otherwise)."""
-    key: str = "key"
-    """Field of the key; read only where the topic gives none, since a broker vouches for topics, not for payloads."""
-    values: str = "values"
-    """Field of the samples, unless `channels` maps them."""
-    channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to field; all channels or none."""
-    samples: str = ""
-    """With `channels`: field of a list of objects, one per sample; ``.`` where the message is that list."""
-    rate_hz: float = 0.0
-    """Samples per second within a message that has one stamp; 0: the model's own rate."""
-    max_bytes: int = MAX_BYTES
-    max_samples: int = MAX_SAMPLES
-
-    def __post_init__(self) -> None:
-        if self.samples and not self.channels:
-            raise ValueError("samples needs channels: which field of each object is which channel")
-        if not self.values or "." in (self.time, self.key, self.values):
-            raise ValueError("values must name a field; '.' is for samples alone")
-        if not 0 <= self.rate_hz <= 1e6:
-            raise ValueError("rate_hz must be 0 (the model's rate) to 1e6")
-        if self.max_bytes < 1 or self.max_samples < 1:
-            raise ValueError("max_bytes and max_samples must be at least 1")
 
 
 class DocumentReader:
@@ -80,38 +42,41 @@ class DocumentReader:
         config: where things stand.
         names: the model's channels, in order.
         rate_hz: the model's own rate; 0 where unknown.
+        notice: as in `edge_runtime.codecs.fields.FieldReader`.
 
     Raises:
-        ConfigError: `config.channels` does not name exactly the model's channels.
+        ConfigError: `config` does not fit the model's channels.
     """
 
-    def __init__(self, config: DocumentConfig, names: Sequence[str], rate_hz: float = 0.0) -> None:
+    def __init__(
+        self, config: DocumentConfig, names: Sequence[str], rate_hz: float = 0.0, notice: Notice | None = None
+    ) -> None:
+        fields = config.fields(names)
+        self._by_value = FieldReader(config, names, rate_hz, notice=notice)
+        self._notice = notice
         self._n_channels = len(names)
         self._max_samples = config.max_samples
         self._unit = config.time_unit
         self._time_field = config.time
         self._has_time = bool(config.time)
-        self._time = _finder(config.time)
-        self._key = _finder(config.key)
+        self._time = finder(config.time)
+        self._key = finder(config.key)
         self._values_field = config.values
-        self._values = _finder(config.values)
+        self._values = finder(config.values)
         self._period_s = 1 / config.rate_hz if config.rate_hz else 0.0
         self._arrival_period_s = self._period_s or (1 / rate_hz if rate_hz else 0.0)
         self._fields: list[tuple[str, Find]] = []
-        self._samples: Find | None = _finder(config.samples) if config.samples else None
+        self._samples: Find | None = finder(config.samples) if config.samples else None
         self._pick: Callable[[dict[Any, Any]], Sequence[Any]] = self._pick_slowly
         self.read = self._read_own
-        if config.channels:
-            if set(config.channels) != set(names):
-                raise ConfigError(
-                    f"codec channels maps {', '.join(sorted(config.channels))}; "
-                    f"the model's channels are {', '.join(names)}: map each of them",
-                )
-            paths = [config.channels[name] for name in names]
-            self._fields = [(path, _finder(path)) for path in paths]
-            if len(paths) > 1 and not any("." in path for path in paths):
+        if fields:
+            paths = [fields[name] for name in names if name in fields]
+            self._fields = [(path, finder(path)) for path in paths]
+            if len(paths) > 1 and all(map(is_field, paths)):
                 self._pick = itemgetter(*paths)  # three times as fast, and plain fields are what most messages have
             self.read = self._read_mapped
+        if config.single_values or not all(map(is_free, fields.values())):
+            self.read = self._by_value.read
 
     def _read_own(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
         """Read one document with this reader's own rules.
@@ -125,36 +90,37 @@ class DocumentReader:
         Raises:
             InputError: whatever is wrong with it.
         """
-        if type(document) is not dict:
-            raise InputError("malformed", "the message is not an object with fields")
-        if not key:
-            key = check_key(self._key(document))
         values = self._values(document)
         if values is None:
-            raise InputError("malformed", f"field {self._values_field!r} is missing")
-        array = matrix(values, self._n_channels, self._max_samples, scan=scan)
-        n = len(array)
-        t = self._stamp(document, n, received)
-        return [Reading(key, t, array, self._period_s)]
+            return self._by_value.read(document, key, received, scan=scan)  # a bare number, or the reason why not
+        if not key:
+            key = check_key(self._key(document))
+        try:
+            array = matrix(values, self._n_channels, self._max_samples, scan=scan)
+        except InputError as error:
+            if self._n_channels > 1 or error.reason != "malformed":
+                raise
+            return self._by_value.read(document, key, received, scan=scan)  # one number that stands in no list
+        return [Reading(key, self._stamp(document, len(array), received), array, self._period_s)]
 
     def _read_mapped(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
         """Read as `_read_own` does, through the field mapping."""
-        if self._samples is not None:
-            return self._read_objects(document, key, received, scan=scan)
-        if type(document) is not dict:
-            raise InputError("malformed", "the message is not an object with fields")
-        if not key:
-            key = check_key(self._key(document))
-        columns = [_as_list(column) for column in self._row(document)]
-        lists = [type(column) is list for column in columns]
-        if not any(lists):
-            array = matrix(columns, self._n_channels, self._max_samples, scan=scan)
-        elif all(lists) and len(set(map(len, columns))) == 1:
-            rows = list(map(list, zip(*columns, strict=True)))
-            array = matrix(rows, self._n_channels, self._max_samples, scan=scan)
-        else:
-            raise InputError("wrong_channels", "the channels' fields are not all numbers, nor lists of the same length")
-        return [Reading(key, self._stamp(document, len(array), received), array, self._period_s)]
+        try:
+            if self._samples is not None:
+                return self._read_objects(document, key, received, scan=scan)
+            if type(document) is dict:
+                columns = [_as_list(column) for column in self._row(document)]
+                lists = [type(column) is list for column in columns]
+                if all(lists) and len(set(map(len, columns))) == 1:
+                    columns = list(map(list, zip(*columns, strict=True)))
+                array = matrix(columns, self._n_channels, self._max_samples, scan=scan)
+                if not key:
+                    key = check_key(self._key(document))
+                return [Reading(key, self._stamp(document, len(array), received), array, self._period_s)]
+        except InputError as error:
+            if error.reason not in ("malformed", "wrong_channels"):
+                raise
+        return self._by_value.read(document, key, received, scan=scan)  # texts and words, or the reason why not
 
     def _read_objects(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
         """Read one object per sample, of one key or several, with a stamp in each or one around all of them."""
@@ -211,44 +177,10 @@ class DocumentReader:
             return arrival(received, n, self._arrival_period_s)
         value = self._time(document)
         if value is None:
-            raise InputError(
-                "bad_time", f"field {self._time_field!r} is missing; set time = '' to use the arrival time"
-            )
+            undated(self._time_field, self._notice)
+            return arrival(received, n, self._arrival_period_s)
         return stamps(value, n, self._unit)
 
 
 def _as_list(column: Any) -> Any:
     return numbers(column, "a channel").tolist() if type(column) in (bytes, TypedArray) else column
-
-
-def _finder(path: str) -> Find:
-    """Build a function that finds the value at a dotted path, or None; a field with dots in its name comes first."""
-    if not path:
-        return _nothing
-    if path == ".":
-        return _itself
-    steps = path.split(".")
-    if len(steps) == 1:
-        return lambda document: document.get(path) if type(document) is dict else None
-
-    def find(document: Any) -> Any:
-        if type(document) is dict and path in document:
-            return document[path]
-        for step in steps:
-            if type(document) is dict:
-                document = document.get(step)
-            elif type(document) is list and step.isdecimal() and len(step) <= 6 and int(step) < len(document):
-                document = document[int(step)]
-            else:
-                return None
-        return document
-
-    return find
-
-
-def _nothing(_document: Any) -> None:
-    return None
-
-
-def _itself(document: Any) -> Any:
-    return document

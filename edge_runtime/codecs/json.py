@@ -12,7 +12,10 @@ from typing import Literal
 
 import orjson
 
-from edge_runtime.codecs.document import DocumentConfig, DocumentReader
+from edge_runtime.codecs import Notice
+from edge_runtime.codecs.cells import MAX_TEXT
+from edge_runtime.codecs.document import DocumentReader
+from edge_runtime.codecs.document_config import DocumentConfig
 from edge_runtime.errors import InputError
 from edge_runtime.types import Reading
 
@@ -25,12 +28,7 @@ class JsonConfig(DocumentConfig):
 
 
 class JsonCodec:
-    """Decodes JSON.
-
-    Args:
-        config: where things stand in a document.
-        names: the model's channels, in order.
-        rate_hz: the model's own rate; 0 where unknown.
+    """Decodes JSON. Takes what `edge_runtime.codecs.document.DocumentReader` takes.
 
     Raises:
         ConfigError: the channel mapping does not fit the model.
@@ -38,9 +36,12 @@ class JsonCodec:
 
     name = "json"
 
-    def __init__(self, config: JsonConfig, names: Sequence[str], rate_hz: float = 0.0) -> None:
+    def __init__(
+        self, config: JsonConfig, names: Sequence[str], rate_hz: float = 0.0, notice: Notice | None = None
+    ) -> None:
         self._max_bytes = config.max_bytes
-        self._read = DocumentReader(config, names, rate_hz).read
+        self._bare = config.values == "." or "." in config.channels.values() or len(names) == 1
+        self._read = DocumentReader(config, names, rate_hz, notice).read
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`."""
@@ -49,7 +50,9 @@ class JsonCodec:
         try:
             document = orjson.loads(payload)
         except orjson.JSONDecodeError as error:
-            raise InputError("empty" if not payload else "malformed", f"not JSON: {error}") from None
+            if not (self._bare and 0 < len(payload) <= MAX_TEXT and payload[:1] not in b'{["'):
+                raise InputError("empty" if not payload else "malformed", f"not JSON: {error}") from None
+            document = payload.decode(errors="replace")  # one value as a plain text: unavailable, nan, ON
         # Only a text that spells them can hold booleans; without them the packer itself refuses all but numbers.
         # One letter is found ten times faster than a word, and our own field names hold neither r nor f.
         scan = (b"r" in payload and b"true" in payload) or (b"f" in payload and b"false" in payload)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edge_runtime.codecs.document import DocumentConfig, DocumentReader
+from edge_runtime.codecs import Notice
+from edge_runtime.codecs.document import DocumentReader
+from edge_runtime.codecs.document_config import DocumentConfig
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
@@ -24,12 +26,7 @@ class MsgpackConfig(DocumentConfig):
 
 
 class MsgpackCodec:
-    """Decodes MessagePack.
-
-    Args:
-        config: where things stand in a document.
-        names: the model's channels, in order.
-        rate_hz: the model's own rate; 0 where unknown.
+    """Decodes MessagePack. Takes what `edge_runtime.codecs.document.DocumentReader` takes.
 
     Raises:
         ConfigError: ormsgpack is not installed, or the channel mapping does not fit the model.
@@ -37,14 +34,16 @@ class MsgpackCodec:
 
     name = "msgpack"
 
-    def __init__(self, config: MsgpackConfig, names: Sequence[str], rate_hz: float = 0.0) -> None:
+    def __init__(
+        self, config: MsgpackConfig, names: Sequence[str], rate_hz: float = 0.0, notice: Notice | None = None
+    ) -> None:
         try:
             import ormsgpack  # noqa: PLC0415 - an extra that only this codec needs
         except ImportError:
             raise ConfigError('codec msgpack needs ormsgpack: pip install "edge-runtime[codecs]"') from None
         self._unpack = ormsgpack.unpackb
         self._max_bytes = config.max_bytes
-        self._read = DocumentReader(config, names, rate_hz).read
+        self._read = DocumentReader(config, names, rate_hz, notice).read
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`."""

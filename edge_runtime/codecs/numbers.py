@@ -6,6 +6,7 @@ What goes wrong is looked at closely only after a cheap check of the whole has f
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from edge_runtime.system.iso8601 import parse_time
 from edge_runtime.types import Float32, Float64
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
+StampUnit = Literal["s", "ms", "us", "ns", "iso8601", "auto"]
 
 UNITS_PER_S: dict[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
@@ -38,7 +40,13 @@ MAX_BYTES = 256 * 1024
 MAX_SAMPLES = 65_536
 """Default limit of samples in one message: 4 s of 16 kHz sound, 20 minutes of a watch."""
 
+MAX_LINES = 8192
+"""Default limit of lines in a message of text, each of which costs about 10 us; 5 s of an accelerometer at 1.6 kHz."""
+
 _NUMBERS = frozenset((int, float))
+
+_PLAIN = re.compile(r"\s*-?\d{1,20}(?:\.\d{0,20})?\s*", re.ASCII)
+"""A stamp that is written as a text; ``2023-11-14`` and ``20231114T2213`` are none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,10 +78,11 @@ def _only_numbers(items: Iterable[Any], what: str) -> None:
     """Refuse true, false and whatever else the packer would take for a number."""
     strange = set(map(type, items)) - _NUMBERS
     if strange:
-        raise InputError("malformed", f"{what} must be numbers, got {_json_name(min(strange, key=str))}")
+        raise InputError("malformed", f"{what} must be numbers, got {json_name(min(strange, key=str))}")
 
 
-def _json_name(kind: type) -> str:
+def json_name(kind: type) -> str:
+    """Return what a value of a type is called in a document."""
     names = {
         bool: "true or false",
         type(None): "null",
@@ -163,7 +172,7 @@ def numbers(values: Any, what: str) -> npt.NDArray[Any]:
         return TypedArray("<f4", values).array()
     if type(values) is TypedArray:
         return values.array()
-    raise InputError("malformed", f"{what} must be a list, got {_json_name(type(values))}")
+    raise InputError("malformed", f"{what} must be a list, got {json_name(type(values))}")
 
 
 def _widths(widths: set[int], channels: int) -> str:
@@ -225,13 +234,14 @@ def iso8601(text: Any) -> float:
         raise InputError("bad_time", f"{text[:40]!r} is not an ISO 8601 date and time") from None
 
 
-def stamps(value: Any, n: int, unit: TimeUnit) -> float | Float64:
+def stamps(value: Any, n: int, unit: StampUnit) -> float | Float64:
     """Time stamps from a decoded document.
 
     Args:
-        value: one number (the first sample's stamp) or a list of `n`; texts where the unit is ``iso8601``.
+        value: one number (the first sample's stamp) or a list of `n`; ISO 8601 texts where the unit is ``iso8601``, and
+            texts of numbers where it is another.
         n: samples in the message.
-        unit: of the numbers.
+        unit: of the numbers; ``auto`` as `unit_of_date` finds it.
 
     Returns:
         Seconds: a float for one stamp, float64 (n,) for one per sample.
@@ -240,21 +250,16 @@ def stamps(value: Any, n: int, unit: TimeUnit) -> float | Float64:
         InputError: ``bad_time``.
     """
     kind = type(value)
-    if kind is float or kind is int:
-        if unit == "iso8601":
-            raise InputError("bad_time", "the time stamp is a number, an ISO 8601 text was expected")
+    if (kind is float or kind is int) and unit in UNITS_PER_S:
         return check_stamp(value / UNITS_PER_S[unit])
-    if kind is str and unit == "iso8601":
-        return iso8601(value)
+    if kind is not list and kind is not TypedArray:
+        return _stamp(value, unit)
     if kind is TypedArray:
         value = value.array().tolist()
-    elif kind is not list:
-        hint = "; set time_unit to iso8601 for texts" if kind is str else ""
-        raise InputError("bad_time", f"the time stamp must be a number or a list, got {_json_name(kind)}{hint}")
     if len(value) != n:
         raise InputError("bad_time", f"{len(value)} time stamps for {n} samples")
-    if unit == "iso8601":
-        return np.array([iso8601(text) for text in value], np.float64)
+    if unit not in UNITS_PER_S or type(value[0]) is str:
+        return np.array([stamps(one, 1, unit) for one in value], np.float64)
     try:
         packed = _packer(n, "d")(*value)
     except (struct.error, OverflowError):
@@ -262,6 +267,33 @@ def stamps(value: Any, n: int, unit: TimeUnit) -> float | Float64:
     with np.errstate(invalid="ignore"):  # a signalling NaN, which some formats can carry, is refused below
         seconds = np.frombuffer(packed, np.float64) / UNITS_PER_S[unit]
     return check_stamps(seconds)
+
+
+def unit_of_date(stamp: float) -> TimeUnit | None:
+    """Find the unit in which a stamp is a moment from 1973 to the year 5138; None where it may count from any start."""
+    units: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")
+    return next((unit for unit in units if 1e8 <= stamp / UNITS_PER_S[unit] < 1e11), None)
+
+
+def _stamp(value: Any, unit: StampUnit) -> float:
+    """Read one stamp that is not simply a number in a known unit."""
+    if type(value) is str:
+        if unit == "iso8601" or (unit == "auto" and _PLAIN.fullmatch(value) is None):
+            return iso8601(value)
+        if _PLAIN.fullmatch(value) is None:
+            hint = "; set time_unit to iso8601 for dates" if value[:4].isdecimal() else ""
+            raise InputError("bad_time", f"the time stamp {value[:40]!r} is not a number{hint}")
+        value = float(value)
+    elif type(value) not in _NUMBERS:
+        raise InputError("bad_time", f"the time stamp must be a number, a text or a list, got {json_name(type(value))}")
+    elif unit == "iso8601":
+        raise InputError("bad_time", "the time stamp is a number, an ISO 8601 text was expected")
+    found = unit_of_date(value) if unit == "auto" else unit
+    if found is None:
+        raise InputError(
+            "bad_time", f"time stamp {value:g} is no date from 1973 to 5138 in s, ms, us or ns: set time_unit"
+        )
+    return check_stamp(value / UNITS_PER_S[found])
 
 
 def arrival(received: float, n: int, period_s: float) -> float:

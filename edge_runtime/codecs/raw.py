@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.codecs.conversion import factors_of
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, check_stamp, samples
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import Channel
 from edge_runtime.types import Float32, Float64, Reading
 
 TimeField = Literal["none", "f64", "u64_ns", "u64_us", "u64_ms", "u32_ms"]
@@ -59,6 +61,8 @@ class RawConfig:
     scale: tuple[float, ...] = ()
     """Physical value = number * scale + offset: one factor for all channels, or one per channel."""
     offset: tuple[float, ...] = ()
+    units: dict[str, str] = field(default_factory=dict)
+    """Channel name of the model to the unit of the physical value; it is converted to the model's."""
     rate_hz: float = 0.0
     """Samples per second within a message; 0: the model's own rate."""
     max_bytes: int = MAX_BYTES
@@ -169,7 +173,7 @@ class RawCodec:
                 return None
             stamps = t.tolist()
         # As Reading(...) does it, without a Python-level call for each.
-        return list(map(tuple.__new__, repeat(Reading), zip(keys, stamps, block, repeat(self._period_s))))
+        return list(map(tuple.__new__, repeat(Reading), zip(keys, stamps, block, repeat(self._period_s), repeat(None))))
 
     def _stamp(self, payload: bytes, received: float) -> float:
         t: float = self._unpack_time(payload)[0] / self._units_per_s
@@ -206,6 +210,25 @@ class RawCodec:
             f"{body} bytes of samples are not a multiple of {self._sample_bytes}, "
             f"which {self._n_channels} channels of {self._dtype.name} take",
         )
+
+
+def in_units_of(config: RawConfig, channels: Sequence[Channel]) -> RawConfig:
+    """Return the layout with the conversion to the model's units in `RawConfig.scale` and `RawConfig.offset`.
+
+    Raises:
+        ConfigError: a stated unit does not fit; the text has the line to write.
+    """
+    factors = factors_of("raw", config.units, channels)
+    if not factors:
+        return config
+    n = len(channels)
+    scale, offset = config.scale or (1.0,), config.offset or (0.0,)
+    scale, offset = (one * n if len(one) == 1 else one for one in (scale, offset))
+    return replace(
+        config,
+        scale=tuple(one * factor for one, (factor, _) in zip(scale, factors, strict=False)),
+        offset=tuple(one * factor + more for one, (factor, more) in zip(offset, factors, strict=False)),
+    )
 
 
 def _per_channel(factors: tuple[float, ...], channels: int, what: str) -> Float32 | None:

@@ -6,9 +6,10 @@ A record's resolved name is base name plus name. Its end says which channel it i
      {"n": "ay", "v": 0.2}, {"n": "ax", "t": 0.02, "v": 0.3}, {"n": "ay", "t": 0.02, "v": 0.4}]
 
 gives key ``urn:dev:mac:0024befffe804ff1`` two samples of the channels ``ax`` and ``ay``. Records with the same resolved
-time make one sample, in which every channel has to appear once. Records that name no channel of the model are left out,
-as are sums without a value. A time below 2**28 is relative to the arrival (section 4.5.3); fields whose label ends with
-an underscore, and versions above 10, are refused as section 4.4 demands.
+time make one sample, in which every channel has to appear once, unless the codec is partial. Records that name no
+channel of the model are left out, as are sums without a value. Values are converted from the unit that a record states
+to the model's; those without a unit are taken as they are. A time below 2**28 is relative to the arrival (section
+4.5.3); fields whose label ends with an underscore, and versions above 10, are refused as section 4.4 demands.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import orjson
 
+from edge_runtime import units
 from edge_runtime.codecs.cbor import load_cbor
+from edge_runtime.codecs.gather import Gather, GatherRules
 from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key, check_stamp, matrix
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
@@ -32,7 +35,6 @@ VERSION = 10
 RELATIVE_BELOW_S = 2.0**28
 
 _SEPARATORS = "-:._/"
-_SAME_UNIT = {"1": ("1", "/")}  # UCUM's and SenML's way to write "no unit"
 
 
 class _Labels(NamedTuple):
@@ -59,8 +61,8 @@ _CBOR = _Labels(-1, -2, -3, -4, -5, 0, 1, 2, 3, 4, 5, 6, 8)
 # What a pack gathers: for each key, for each time, a value per channel.
 _Samples = dict[str, dict[float, list[Any]]]
 
-# Where the values of a name go: the samples of its key, the channel, and the units that are right for it.
-_Place = tuple[dict[float, list[Any]], int, tuple[str, ...] | None]
+# Where the values of a name go: the samples of its key, the channel, and the unit that is right for it.
+_Place = tuple[dict[float, list[Any]], int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +73,19 @@ class SenmlConfig:
     encoding: Literal["json", "cbor"] = "json"
     channels: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the end of the record's name; unnamed channels are called as in the model."""
+    partial: bool = False
+    """A sample may lack channels; other records, messages or sources bring them."""
+    time_step_s: float = 0.0
+    """Step in which stamps count where that is coarser than samples come: 1 for whole seconds; as for documents."""
     check_units: bool = True
-    """Refuse a record whose unit is not that of the model's channel; a record without a unit passes."""
+    """Convert records to the unit of the model's channel, and refuse a unit that does not convert; a record without a
+    unit passes. False: take numbers as they are."""
     max_bytes: int = MAX_BYTES
     max_samples: int = MAX_SAMPLES
 
     def __post_init__(self) -> None:
+        if not 0 <= self.time_step_s <= 3600:
+            raise ValueError("time_step_s must be 0 (stamps are exact) to 3600")
         if self.max_bytes < 1 or self.max_samples < 1:
             raise ValueError("max_bytes and max_samples must be at least 1")
 
@@ -102,10 +111,8 @@ class SenmlCodec:
         if len(set(endings)) != len(endings) or not all(endings):
             raise ConfigError(f"codec senml: each channel needs a name ending of its own; got {', '.join(endings)}")
         self._endings = sorted(((ending, i) for i, ending in enumerate(endings)), key=lambda pair: -len(pair[0]))
-        self._units = [
-            _SAME_UNIT.get(channel.unit, (channel.unit,)) if config.check_units and channel.unit else None
-            for channel in channels
-        ]
+        self._units = [channel.unit if config.check_units else "" for channel in channels]
+        self._rules = GatherRules(names=tuple(names), partial=config.partial, max_samples=config.max_samples)
         self._names = names
         self._max_bytes = config.max_bytes
         self._max_samples = config.max_samples
@@ -132,7 +139,7 @@ class SenmlCodec:
             if len(samples) > 1:
                 raise InputError("no_key", "the pack holds several devices, the topic names one; take keys from packs")
             samples = {key: next(iter(samples.values()))}
-        return [self._reading(check_key(name), by_time) for name, by_time in samples.items()]
+        return [reading for name, by_time in samples.items() for reading in self._readings(check_key(name), by_time)]
 
     def _gather(self, pack: list[Any], received: float) -> _Samples:
         """Gather all values of the pack, by key, time and channel."""
@@ -163,15 +170,10 @@ class SenmlCodec:
                 place = places[name] = self._place(base_name, name, samples)
             if place is None:
                 continue
-            by_time, channel, units = place
+            by_time, channel, wanted = place
             value = record.get(value_label)
             if value is None and (value := self._absent(record, has_base_value=has_base_value)) is None:
                 continue
-            if units is not None and (unit := record.get(unit_label, base_unit)) is not None and unit not in units:
-                raise InputError(
-                    "wrong_channels",
-                    f"channel {self._names[channel]} comes in {str(unit)[:20]!r}, the model wants {units[0]!r}",
-                )
             kind = type(value)
             if kind is not float and kind is not int:
                 raise InputError("malformed", "a SenML value is not a number")
@@ -186,7 +188,11 @@ class SenmlCodec:
                 by_time[t] = row = [None] * n_channels
             elif row[channel] is not None:
                 raise InputError("malformed", f"two values for channel {self._names[channel]} at the same time")
-            row[channel] = value + base_value
+            value += base_value
+            unit = record.get(unit_label, base_unit)
+            row[channel] = (
+                value if unit is None or unit == wanted or not wanted else self._convert(value, unit, channel)
+            )
         return {
             key: {received + t if t < RELATIVE_BELOW_S else float(t): row for t, row in by_time.items()}
             for key, by_time in samples.items()
@@ -224,14 +230,23 @@ class SenmlCodec:
             raise InputError("malformed", "a SenML record has neither a value nor a sum")
         return 0
 
-    def _reading(self, key: str, by_time: dict[float, list[Any]]) -> Reading:
+    def _convert(self, value: float, unit: Any, channel: int) -> float:
+        try:
+            factor, offset = units.convert(unit if type(unit) is str else repr(unit)[:40], self._units[channel])
+        except units.UnitError as error:
+            raise InputError("wrong_channels", f"channel {self._names[channel]}: {error}") from None
+        return value * factor + offset
+
+    def _readings(self, key: str, by_time: dict[float, list[Any]]) -> list[Reading]:
         times = sorted(by_time)
         rows = [by_time[t] for t in times]
-        for row in rows:
-            if None in row:
-                raise InputError("wrong_channels", f"a sample lacks channel {self._names[row.index(None)]}")
+        if any(None in row for row in rows):
+            gather = Gather(self._rules)
+            for t, row in zip(times, rows, strict=True):
+                gather.add(key, t, {channel: value for channel, value in enumerate(row) if value is not None})
+            return gather.readings(times[-1])
         values = matrix(rows, len(self._names), self._max_samples, scan=False)
-        return Reading(key, times[0] if len(times) == 1 else np.array(times, np.float64), values, 0.0)
+        return [Reading(key, times[0] if len(times) == 1 else np.array(times, np.float64), values, 0.0)]
 
 
 def _number(value: Any, reason: str, what: str) -> float:

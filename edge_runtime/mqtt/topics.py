@@ -91,6 +91,24 @@ def topic_matches(topic_filter: str | bytes, topic: str | bytes) -> bool:
     return TopicFilter(topic_filter).matches(topic.encode() if isinstance(topic, str) else topic)
 
 
+def filters_overlap(a: str, b: str) -> bool:
+    """Return whether a topic exists that two valid filters cover.
+
+    >>> filters_overlap("dev/+/ax", "dev/3/#"), filters_overlap("dev/+/ax", "dev/+/ay")
+    (True, False)
+    """
+    one, other = a.split("/"), b.split("/")
+    if {one[0], other[0]} & {"+", "#"} and (one[0][:1] == "$" or other[0][:1] == "$"):
+        return False  # MQTT-4.7.2-1
+    for left, right in zip(one, other, strict=False):
+        if "#" in (left, right):
+            return True
+        if left != right and "+" not in (left, right):
+            return False
+    longer = one if len(one) > len(other) else other
+    return len(one) == len(other) or longer[min(len(one), len(other))] == "#"
+
+
 def _checked(value: str | bytes, what: str, reason_code: int) -> bytes:
     try:
         raw = value.encode() if isinstance(value, str) else value

@@ -1,14 +1,12 @@
-"""Where readings come from. A file each; `Source` is all that the pipeline knows of them."""
+"""Sources: a file for each origin of readings; `Source` is all that the pipeline knows of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
-
-Done = Callable[[], None]
+from edge_runtime.types import Done, Reading
 
 
 class Deliver(Protocol):

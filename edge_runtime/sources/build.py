@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_runtime.clock import Clock
 from edge_runtime.codecs.config import CodecConfig, load_codec
+from edge_runtime.codecs.document_config import DocumentConfig
+from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.schema import OneOf
 from edge_runtime.sources import Source
-from edge_runtime.sources.decoding import Decoder
+from edge_runtime.sources.decoding import Decoder, Notices
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.sources.alsa import AlsaConfig
+    from edge_runtime.sources.channel_topics import Origin
     from edge_runtime.sources.iio import IioConfig
     from edge_runtime.sources.mqtt import MqttSourceConfig
     from edge_runtime.sources.recording import RecordingConfig
@@ -56,15 +61,15 @@ def build_source(
     Raises:
         ConfigError: the codec's library is missing, or its settings do not fit the channels.
     """
+    notices = Notices(metrics, name)
 
     def decoder(codec: CodecConfig) -> Decoder:
-        return Decoder(load_codec(codec, contract.channels, rate_hz=contract.rate_hz), metrics, clock)
+        return Decoder(load_codec(codec, contract.channels, rate_hz=contract.rate_hz, notice=notices), metrics, clock)
 
     if config.type == "mqtt":
-        from edge_runtime.sources.mqtt import MqttSource  # noqa: PLC0415 - only what the application names
+        from edge_runtime.sources.mqtt import make_source  # noqa: PLC0415 - only what the application names
 
-        broker_client = broker_clients[config.broker]
-        return MqttSource(config, broker_client, decoder(config.codec), metrics, clock=clock, name=name)
+        return make_source(config, broker_clients[config.broker], contract, metrics, clock, name=name)
     if config.type == "recording":
         from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
 
@@ -84,3 +89,92 @@ def build_source(
     from edge_runtime.sources.stdin import StdinSource  # noqa: PLC0415
 
     return StdinSource(config, decoder(config.codec), clock=clock, name=name)
+
+
+def brings_parts(config: SourceConfig) -> bool:
+    """Return whether a source's readings may hold some of the channels only."""
+    if config.type == "recording" and (config.mqtt or config.partial):
+        return config.partial or any(map(brings_parts, config.mqtt))
+    topics = config.type == "mqtt" and config.channels
+    return bool(topics or getattr(getattr(config, "codec", None), "partial", False))
+
+
+def require_channels(configs: Sequence[SourceConfig], contract: InputContract) -> None:
+    """Refuse sources that do not bring every channel between them, to one key: no window would ever be whole.
+
+    Args:
+        configs: all sources of an application.
+        contract: of the model; a channel that says whether another one is missing is made, not brought.
+
+    Raises:
+        ConfigError: names the channels or topics, and what to write.
+    """
+    names = [channel.name for channel in contract.channels if not channel.mask_of]
+    brought = {name for config in configs for name in _brings(config, names)}
+    if lacking := [name for name in names if name not in brought]:
+        raise ConfigError(
+            f"no source brings {', '.join(lacking)}: add to channels under [[source]] the topic, or under "
+            "[source.codec] the field, that has it"
+        )
+    if any(config.type == "mqtt" or (config.type == "recording" and config.mqtt) for config in configs):
+        from edge_runtime.sources.channel_topics import check_meeting  # noqa: PLC0415 - MQTT, only where it is used
+
+        masked = {channel.mask_of for channel in contract.channels}  # a window may do without them
+        origins = [origin for config in configs for origin in _origins(config, names)]
+        check_meeting(origins, frozenset(names) - masked)
+
+
+def _origins(config: SourceConfig, names: Sequence[str]) -> list[Origin]:
+    """Return what brings channels: the topic filters of a source, each for itself, or the source."""
+    from edge_runtime.sources.channel_topics import ANY_KEY, Origin, keys_of, without_group  # noqa: PLC0415
+
+    if config.type == "recording" and config.mqtt:
+        return [origin for one in config.mqtt for origin in _origins(one, names)]
+    if config.type != "mqtt":
+        return [Origin("", ANY_KEY, frozenset(_brings(config, names)))]
+    # Other codecs may make keys of their own.
+    key = config.key if isinstance(config.codec, DocumentConfig) else "payload"
+    by_topic = {
+        pattern: [name for name, topic in config.channels.items() if topic == pattern] or _brings(config, names)
+        for pattern in config.patterns
+    }
+    return [Origin(plain := without_group(one), keys_of(plain, key), frozenset(by_topic[one])) for one in by_topic]
+
+
+def _brings(config: SourceConfig, names: Sequence[str]) -> Collection[str]:
+    """Return the channels that a source may bring."""
+    if config.type == "recording":
+        return {name for one in config.mqtt for name in _brings(one, names)} if config.mqtt else names
+    if config.type == "mqtt" and config.channels:
+        return config.channels
+    codec = getattr(config, "codec", None)
+    return codec.brings(names) if isinstance(codec, DocumentConfig) else names
+
+
+def as_recording(sources: Sequence[SourceConfig], files: Sequence[Path]) -> RecordingConfig:
+    """Return the settings by which files are read as live sources read what they receive.
+
+    Args:
+        sources: of an application: mqtt sources for captured messages, or one other.
+        files: to be played.
+
+    Raises:
+        ConfigError: there is none, they are of several kinds, or what such a source receives is not kept in files.
+    """
+    from edge_runtime.sources.recording import RecordingConfig  # noqa: PLC0415 - only where files are played
+
+    mqtt = tuple(source for source in sources if source.type == "mqtt")
+    if mqtt and len(mqtt) == len(sources):
+        return RecordingConfig(files=tuple(files), mqtt=mqtt)
+    if len(sources) != 1:
+        raise ConfigError(
+            f"{len(sources)} [[source]] tables: keep the one that the files are of, or several of type mqtt"
+        )
+    (source,) = sources
+    if source.type == "recording":
+        return dataclasses.replace(source, files=tuple(files), speed=0.0)
+    if source.type in {"stdin", "serial"} and source.by_lines:
+        return RecordingConfig(files=tuple(files), format="lines", key=source.key, codec=source.codec)
+    raise ConfigError(
+        f"what a source of type {source.type} receives cannot be read from a file; write [[source]] of type recording"
+    )

@@ -56,6 +56,27 @@ class Refusals:
         self._metrics.examples[error.reason] = f"{what}: {error}"
 
 
+class Notices:
+    """Tells the user once of each thing that a codec had to assume, and counts how often it did.
+
+    Args:
+        metrics: ``undated_total`` and their like.
+        source: name of the source, for the log.
+    """
+
+    def __init__(self, metrics: Metrics, source: str) -> None:
+        self._metrics = metrics
+        self._source = source
+        self._told: set[str] = set()
+
+    def __call__(self, name: str, advice: str) -> None:
+        """Count one, as `edge_runtime.codecs.Notice`; the first one is logged."""
+        self._metrics.counts[f"{name}_total"] += 1
+        if name not in self._told:
+            self._told.add(name)
+            logger.warning("%s: %s: %s", self._source, name, advice)
+
+
 class Decoder:
     """Decodes what arrived together. Never raises for the bytes of a message, whatever the codec does.
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from itertools import groupby
+from typing import Final, Literal, Protocol
 
 from edge_runtime.clock import Clock, SystemClock
-from edge_runtime.codecs.config import CodecConfig
+from edge_runtime.codecs.config import CodecConfig, load_codec, load_parts
 from edge_runtime.codecs.json import JsonConfig
+from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import BrokerClient
-from edge_runtime.mqtt.packets import Publish, parse_shared_subscription, topic_matches, validate_topic_filter
+from edge_runtime.mqtt.packets import Publish, validate_topic_filter
 from edge_runtime.mqtt.recent import Recent
+from edge_runtime.mqtt.routing import Receive
 from edge_runtime.mqtt.wire import MalformedPacket
 from edge_runtime.sources import Deliver
-from edge_runtime.sources.decoding import Decoder
+from edge_runtime.sources.channel_topics import LEVEL, check_channels, check_levels, filter_of, wildcards
+from edge_runtime.sources.decoding import Decoder, Notices
+from edge_runtime.sources.retained import Retained, split
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Done
+from edge_runtime.types import Done, Reading
 
 _KEYS: Final = 65_536
 """Topics whose key is cached; more than one device is expected to have."""
-_LEVEL: Final = re.compile(r"\{(-?\d{1,4})\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +32,23 @@ class MqttSourceConfig:
     """Settings of an MQTT source: topics, QoS, keys and codec.
 
     Raises:
-        ValueError: no topic, a malformed one, or a key that cannot be taken from a topic.
+        ValueError: no topic, a malformed one, a key that cannot be taken from a topic, or topics of channels that do
+            not fit together.
     """
 
     type: Literal["mqtt"] = "mqtt"
     broker: str
     """Name of a ``[broker.NAME]`` table."""
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
     """Topic filters, for example ``watch/+/imu``."""
+    channels: dict[str, str] = field(default_factory=dict)
+    """Instead of `topics`: channel name of the model to the topic filter that brings it, for example
+    ``{temperature = "+/temperature/state", humidity = "+/humidity/state"}``. A message is then a bare number, or what
+    the codec says; several channels may share a filter."""
+    retained: Literal["ignore", "hold"] = "ignore"
+    """Rule for messages that the broker kept from before the subscription, which are no samples of now. ``ignore``
+    counts them. ``hold`` takes one as the last known value if its payload has a time, or if its channels' rule is
+    ``previous``."""
     qos: int = 1
     """At which messages are asked for: 0, 1 or 2. With 1 and 2, one is acknowledged when its consequences are safe."""
     topic_qos: dict[str, int] = field(default_factory=dict)
@@ -52,76 +63,91 @@ class MqttSourceConfig:
     codec: CodecConfig = field(default_factory=JsonConfig)
 
     def __post_init__(self) -> None:
-        if not self.topics:
+        if not self.patterns:
             raise ValueError("topics must name at least one topic filter, for example 'sensors/+'")
-        for topic in self.topics:
+        if self.topics and self.channels:
+            raise ValueError("topics and channels both say what to subscribe to: use one of them")
+        for topic in self.patterns:
             try:
                 validate_topic_filter(topic)
                 if self.share:
                     validate_topic_filter(f"$share/{self.share}/{topic}")
             except MalformedPacket as error:
                 raise ValueError(f"topic filter '{topic}' cannot be subscribed to: {error}") from error
-        if self.share and ("/" in self.share or any(topic.startswith("$share/") for topic in self.topics)):
+        if self.share and ("/" in self.share or any(topic.startswith("$share/") for topic in self.patterns)):
             raise ValueError("share is a plain group name, and its topics are written without $share/")
         self._check_qos()
         if self.key not in {"wildcards", "topic", "payload"} and (
-            not _LEVEL.search(self.key) or set("{}") & set(_LEVEL.sub("", self.key))
+            not LEVEL.search(self.key) or set("{}") & set(LEVEL.sub("", self.key))
         ):
             raise ValueError(
                 f"key must be wildcards, topic, payload or a template of topic levels such as '{{1}}', got '{self.key}'"
             )
+        check_levels(self.patterns, self.key)
+        check_channels(self.channels, self.key)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Topic filters, whichever setting names them, each once."""
+        return self.topics or tuple(dict.fromkeys(self.channels.values()))
 
     def _check_qos(self) -> None:
         for topic, qos in [("qos", self.qos), *self.topic_qos.items()]:
             if qos not in {0, 1, 2}:
                 raise ValueError(f"qos must be 0, 1 or 2, got {qos} for {topic}")
         for topic in self.topic_qos:
-            if topic not in self.topics:
+            if topic not in self.patterns:
                 raise ValueError(f"topic_qos names '{topic}', which is not among topics")
 
     def filters(self) -> list[tuple[str, int]]:
         """List the filters to subscribe to, with the QoS of each."""
         group = f"$share/{self.share}/" if self.share else ""
-        return [(group + topic, self.topic_qos.get(topic, self.qos)) for topic in self.topics]
+        return [(group + topic, self.topic_qos.get(topic, self.qos)) for topic in self.patterns]
 
 
 def key_of(config: MqttSourceConfig) -> Callable[[bytes], str | None]:
     """Make the function from topic to key; it returns None for a topic that gives no key or was not asked for."""
-    filters = []
-    for topic in config.topics:
-        shared = parse_shared_subscription(topic)
-        filters.append(topic.encode() if shared is None else shared[1])
+    find = filter_of(config.patterns)
     template = config.key
 
     def from_levels(topic: bytes) -> str | None:
         levels = topic.decode().split("/")
         try:
-            return _LEVEL.sub(lambda match: levels[int(match[1])], template)
+            return LEVEL.sub(lambda match: levels[int(match[1])], template)
         except IndexError:
             return None
 
     def key(topic: bytes) -> str | None:
-        matching = next((one for one in filters if topic_matches(one, topic)), None)
+        matching = find(topic)
         if matching is None:
             return None
         if template == "payload":
             return ""
         if template == "topic":
             return topic.decode()
-        return _wildcards(matching, topic) if template == "wildcards" else from_levels(topic)
+        return wildcards(matching, topic) if template == "wildcards" else from_levels(topic)
 
     return key
 
 
-def _wildcards(topic_filter: bytes, topic: bytes) -> str:
-    levels = topic.decode().split("/")
-    parts: list[str] = []
-    for i, pattern in enumerate(topic_filter.split(b"/")):
-        if pattern == b"#":
-            parts += levels[i:]
-        elif pattern == b"+":
-            parts.append(levels[i])
-    return "/".join(parts) or topic.decode()
+class Broker(Protocol):
+    """Part of `edge_runtime.mqtt.client.BrokerClient` that a source needs."""
+
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> object:
+        """Ask for messages."""
+        ...
+
+    def open(self, loop: Loop) -> None:
+        """Connect."""
+        ...
+
+    def pause(self) -> None:
+        """Take nothing new."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Disconnect."""
+        ...
 
 
 class MqttSource:
@@ -132,32 +158,39 @@ class MqttSource:
     Args:
         config: what to subscribe to.
         broker_client: the broker; shared with others.
-        decoder: from payloads to readings.
-        metrics: counts topics that give no key.
+        decoder: from payloads to readings; with `MqttSourceConfig.channels`, one for each topic filter.
+        metrics: counts topics that give no key, and retained messages.
         clock: when messages arrived.
         name: as it appears in messages and metrics.
+        contract: of the model; its channels' rules decide on retained messages.
     """
 
     def __init__(
         self,
         config: MqttSourceConfig,
-        broker_client: BrokerClient,
-        decoder: Decoder,
+        broker_client: Broker,
+        decoder: Decoder | Mapping[str, Decoder],
         metrics: Metrics,
         *,
         clock: Clock | None = None,
         name: str = "mqtt",
+        contract: InputContract | None = None,
     ) -> None:
         self.name = name
         self._config = config
         self._broker_client = broker_client
-        self._decode = decoder
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._key_of = key_of(config)
         self._keys: Recent[bytes, str | None] = Recent(self._key, _KEYS)
         self._strangers = False  # a topic without a key was met
         self._deliver: Deliver | None = None
+        self._retained = Retained(config.retained == "hold", contract, metrics)
+        self._decoder = decoder if isinstance(decoder, Decoder) else None
+        if not isinstance(decoder, Decoder):
+            by_filter = {one.encode(): decoder[one] for one in config.patterns}
+            find = filter_of(config.patterns)
+            self._decoders: Recent[bytes, Decoder] = Recent(lambda topic: by_filter[find(topic) or b""], _KEYS)
 
     def open(self, loop: Loop, deliver: Deliver) -> None:
         """Subscribe, and keep trying while the broker is away."""
@@ -181,19 +214,62 @@ class MqttSource:
         return False
 
     def _receive(self, publishes: list[Publish], received: float, done: Done | None) -> None:
-        keys = self._keys
-        messages: list[tuple[str, bytes]] = [(keys[publish[0]], publish[1]) for publish in publishes]  # type: ignore[misc]
-        if self._strangers:
-            messages = [message for message in messages if message[0] is not None]
-            self._metrics.dropped["unexpected_topic"] += len(publishes) - len(messages)
-        readings = self._decode(messages, self._clock.wall())
+        keys, decoder = self._keys, self._decoder
+        messages = [(keys[publish[0]], publish[1]) for publish in publishes if not publish[4]]
+        if decoder is not None and len(messages) == len(publishes) and not self._strangers:
+            readings = decoder(messages, self._clock.wall())  # type: ignore[arg-type] # no stranger, so no key is None
+        else:
+            wall = self._clock.wall()
+            live, retained = split(publishes)
+            readings = self._retained.take(retained, wall, self._decode) + self._decode(live, wall)
         if readings and self._deliver is not None:
             self._deliver(readings, received, done)
         elif done is not None:
             done()
+
+    def _decode(self, publishes: Sequence[Publish], wall: float) -> list[Reading]:
+        """Decode messages in order, of topics that have a key; those of one filter that follow each other together."""
+        keys = self._keys
+        known = [(key, publish) for publish in publishes if (key := keys[publish[0]]) is not None]
+        if len(known) < len(publishes):
+            self._metrics.dropped["unexpected_topic"] += len(publishes) - len(known)
+        if self._decoder is not None:
+            return self._decoder([(key, publish[1]) for key, publish in known], wall)
+        readings: list[Reading] = []
+        for decoder, run in groupby(known, lambda one: self._decoders[one[1][0]]):
+            readings += decoder([(key, publish[1]) for key, publish in run], wall)
+        return readings
 
     def _key(self, topic: bytes) -> str | None:
         key = self._key_of(topic)
         if key is None:
             self._strangers = True
         return key
+
+
+def make_source(
+    config: MqttSourceConfig, broker: Broker, contract: InputContract, metrics: Metrics, clock: Clock, *, name: str
+) -> MqttSource:
+    """Make a source with the decoders that it needs: one, or one for each topic filter that brings channels of its own.
+
+    Args:
+        config: what to subscribe to.
+        broker: the broker's client, or what stands in for it.
+        contract: channels and rate of the model.
+        metrics: receives its counts.
+        clock: when messages arrived.
+        name: as it appears in messages and metrics.
+
+    Raises:
+        ConfigError: the codec's library is missing, or its settings or topics do not fit the channels.
+    """
+    notices = Notices(metrics, name)
+    decoder: Decoder | dict[str, Decoder]
+    if config.channels:
+        groups = [[channel for channel, topic in config.channels.items() if topic == one] for one in config.patterns]
+        codecs = load_parts(config.codec, contract.channels, groups, rate_hz=contract.rate_hz, notice=notices)
+        decoder = {one: Decoder(codec, metrics, clock) for one, codec in zip(config.patterns, codecs, strict=True)}
+    else:
+        codec = load_codec(config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices)
+        decoder = Decoder(codec, metrics, clock)
+    return MqttSource(config, broker, decoder, metrics, clock=clock, name=name, contract=contract)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.recordings.layout import Labelled, RecordingLayout, Refused
 from edge_runtime.recordings.reader import expand, iter_readings
+from edge_runtime.schema import Deferred
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Refusals
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.types import Reading
+
+if TYPE_CHECKING:
+    from edge_runtime.sources.mqtt import MqttSourceConfig
+else:
+    MqttSourceConfig = Deferred("edge_runtime.sources.mqtt:MqttSourceConfig")
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +45,13 @@ class RecordingConfig(RecordingLayout):
 
     type: Literal["recording"] = "recording"
     files: tuple[Path, ...]
-    """Played one after another; the last part of a path may hold wildcards (``data/*.csv``)."""
+    """Played one after another, or side by side if `partial`; the last part of a path may hold wildcards:
+    ``data/*.csv``."""
     speed: float = 0.0
     """1: real time, 10: ten times that; 0: as fast as the pipeline takes it."""
+    mqtt: tuple[MqttSourceConfig, ...] = ()
+    """The files hold captured MQTT messages, a line each (`edge_runtime.recordings.capture`), and these are the sources
+    that they are for: topics, keys and codecs. `format` and layout do not count then."""
 
     def __post_init__(self) -> None:
         # Not super().__post_init__(): a dataclass with slots is a second class, which super() without arguments
@@ -63,6 +75,7 @@ class RecordingSource:
         metrics: counts what is refused, and files of which no row was used (``recordings_unused_total``).
         clock: paces a recording that is not played as fast as possible.
         name: as it appears in messages and metrics.
+        on_labels: as in `edge_runtime.recordings.reader.iter_readings`.
     """
 
     def __init__(
@@ -73,14 +86,15 @@ class RecordingSource:
         clock: Clock | None = None,
         *,
         name: str = "recording",
+        on_labels: Labelled | None = None,
     ) -> None:
         self.name = name
+        self._on_labels = on_labels
         self._config = config
         self._contract = contract
         self._clock = clock or SystemClock()
         self._metrics = metrics
         self._refusals = Refusals(metrics)
-        self._refused = 0
         self._files: list[tuple[Path, str]] = []
         self._readings: Iterator[Reading] = iter(())
         self._next: Reading | None = None
@@ -106,10 +120,10 @@ class RecordingSource:
         """
         self._files = expand(self._config.files)
         for path, key in self._files:
-            next(iter_readings(path, self._contract, self._config, key=key, on_refused=_later), None)
+            next(self._read(path, key, loop, Metrics(), _later), None)
         self._loop = loop
         self._deliver = deliver
-        self._readings = self._all()
+        self._readings = self._all(loop)
         self._next = next(self._readings, None)
         self._due = self._clock.monotonic()
         self._newest = 0.0 if self._next is None else _end(self._next)
@@ -127,21 +141,39 @@ class RecordingSource:
         self.pause()
         self._readings = iter(())
 
-    def _all(self) -> Iterator[Reading]:
-        for path, key in self._files:
-            gave_none, refused = True, self._refused
-            try:
-                for reading in iter_readings(path, self._contract, self._config, key=key, on_refused=self._refuse):
-                    gave_none = False
-                    yield reading
-            except ConfigError as error:  # it could be read when it was opened
-                self._refuse(InputError("malformed", str(error)))
-            if gave_none and self._refused > refused:
-                self._metrics.counts["recordings_unused_total"] += 1
-                log.warning("recording: used no row: path=%s refused=%d", path, self._refused - refused)
+    def _all(self, loop: Loop) -> Iterator[Reading]:
+        files = [self._one(path, key, loop) for path, key in self._files]
+        # Side by side, so that the channels of a key come at about the same time.
+        return heapq.merge(*files, key=_start) if self._config.partial else chain.from_iterable(files)
+
+    def _one(self, path: Path, key: str, loop: Loop) -> Iterator[Reading]:
+        gave_none, refused = True, self._metrics.dropped.total()
+        try:
+            for reading in self._read(path, key, loop, self._metrics, self._refuse, self._on_labels):
+                gave_none = False
+                yield reading
+        except ConfigError as error:  # it could be read when it was opened
+            self._refuse(InputError("malformed", str(error)))
+        if gave_none and (fresh := self._metrics.dropped.total() - refused):
+            self._metrics.counts["recordings_unused_total"] += 1
+            log.warning("recording: used no row: path=%s refused=%d", path, fresh)
+
+    def _read(
+        self,
+        path: Path,
+        key: str,
+        loop: Loop,
+        metrics: Metrics,
+        refuse: Refused,
+        on_labels: Labelled | None = None,
+    ) -> Iterator[Reading]:
+        if self._config.mqtt:
+            from edge_runtime.sources.captured import captured_readings  # noqa: PLC0415 - and MQTT
+
+            return captured_readings(path, self._config.mqtt, self._contract, metrics, loop, refuse)
+        return iter_readings(path, self._contract, self._config, key=key, on_refused=refuse, on_labels=on_labels)
 
     def _refuse(self, error: InputError) -> None:
-        self._refused += 1
         self._refusals(error, self.name)
 
     def _schedule(self) -> None:
@@ -182,6 +214,11 @@ class RecordingSource:
         self._in_flight -= 1
         if self._waiting:
             self._schedule()
+
+
+def _start(reading: Reading) -> float:
+    """Stamp of the first sample."""
+    return reading.t if isinstance(reading.t, float) else float(reading.t[0])
 
 
 def _end(reading: Reading) -> float:

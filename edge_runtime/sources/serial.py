@@ -44,7 +44,7 @@ class SerialConfig:
     flow: Literal["none", "rts_cts", "xon_xoff"] = "none"
     framing: Literal["auto", "lines", "cobs", "fixed"] = "auto"
     """``lines``: a message per line. ``cobs``: stuffed frames, each ended by a zero byte. ``fixed``: frames of
-    `frame_bytes` behind `marker`. ``auto``: lines for JSON and SenML in JSON, COBS for everything binary."""
+    `frame_bytes` behind `marker`. ``auto``: lines for text (JSON, line protocol and so on), COBS for what is binary."""
     frame_bytes: int = 0
     """With framing ``fixed``: bytes of a message, without marker and checksum."""
     marker: str = ""

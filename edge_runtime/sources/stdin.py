@@ -32,7 +32,7 @@ class StdinConfig:
     type: Literal["stdin"] = "stdin"
     framing: Literal["auto", "lines", "length"] = "auto"
     """``lines``: a message per line. ``length``: before each message its length in bytes, 4 bytes, little-endian.
-    ``auto``: lines for JSON and SenML in JSON, lengths for everything binary."""
+    ``auto``: lines for text (JSON, line protocol and so on), lengths for what is binary."""
     key: str = ""
     """Key of every message; empty: the messages name theirs."""
     max_bytes: int = 1024 * 1024

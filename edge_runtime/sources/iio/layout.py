@@ -7,7 +7,6 @@ Sources, kernel documentation: ``ABI/testing/sysfs-bus-iio`` (units, ``scan_elem
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,27 +15,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-_G: Final = 9.80665
+from edge_runtime import units
+
 _UNITS: Final[dict[str, str]] = {
     "accel": "m/s2", "anglvel": "rad/s", "magn": "Gs", "gravity": "m/s2", "incli": "deg", "rot": "1",
     "temp": "mCel", "pressure": "kPa", "humidityrelative": "m%RH", "illuminance": "lx", "voltage": "mV",
     "altvoltage": "mV", "current": "mA", "power": "mW", "resistance": "Ohm",
 }  # fmt: skip
 """Unit of a channel type after offset and scale, as UCUM and SenML write it."""
-_SPELLINGS: Final = {
-    "m/s^2": "m/s2",
-    "degC": "Cel",
-    "°C": "Cel",
-    "deg/s": "deg/s",
-    "dps": "deg/s",
-    "%": "%RH",
-    "G": "Gs",
-}
-_FACTORS: Final[dict[tuple[str, str], float]] = {
-    ("m/s2", "g"): 1 / _G, ("m/s2", "mg"): 1000 / _G, ("rad/s", "deg/s"): 180 / math.pi, ("Gs", "uT"): 100.0,
-    ("Gs", "T"): 1e-4, ("mCel", "Cel"): 1e-3, ("kPa", "Pa"): 1000.0, ("kPa", "hPa"): 10.0, ("m%RH", "%RH"): 1e-3,
-    ("mV", "V"): 1e-3, ("mA", "A"): 1e-3, ("mW", "W"): 1e-3, ("deg", "rad"): math.pi / 180,
-}  # fmt: skip
 
 
 def unit_of(channel: str) -> str:
@@ -55,8 +41,11 @@ def kind_of(channel: str) -> str:
 
 def factor_between(given: str, wanted: str) -> float | None:
     """Find the factor from the kernel's unit to that of a model; None where that is not known."""
-    target = _SPELLINGS.get(wanted, wanted)
-    return 1.0 if given and given == target else _FACTORS.get((given, target))
+    try:
+        factor, offset = units.convert(given, wanted)
+    except units.UnitError:
+        return None
+    return factor if given and not offset else None
 
 
 @dataclass(frozen=True, slots=True)

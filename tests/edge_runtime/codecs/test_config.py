@@ -10,6 +10,7 @@ import pytest
 
 from edge_runtime.codecs.cbor import CborConfig
 from edge_runtime.codecs.config import load_codec
+from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.msgpack import MsgpackConfig
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
@@ -50,3 +51,15 @@ def test_channels_need_names_that_differ() -> None:
         load_codec(RawConfig(), (CHANNELS[0], CHANNELS[0]))
     with pytest.raises(ConfigError, match="must be one"):
         load_codec(RawConfig(), ())
+
+
+def test_messages_bring_no_masks() -> None:
+    """A mask says whether another channel is missing; the windows make it."""
+    channels = (
+        Channel(name="seen", unit="1", mask_of="a"),
+        Channel(name="a", unit="g", missing="last"),
+        Channel(name="b", unit="g"),
+    )
+    codec = load_codec(JsonConfig(channels={"a": "x", "b": "y"}), channels)
+    (reading,) = codec.decode("k", b'{"t": 5, "x": 1, "y": 2}', 0.0)
+    assert (reading.channels, reading.values.tolist()) == ((1, 2), [[1, 2]])

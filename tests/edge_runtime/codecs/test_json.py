@@ -211,7 +211,7 @@ def test_stamp_and_key_may_stand_around_the_samples() -> None:
         ({"t": 5, "ax": [1], "ay": 2}, "wrong_channels"),
         ({"t": 5, "ax": [], "ay": []}, "empty"),
         ({"t": 5, "ax": True, "ay": 2}, "malformed"),
-        ({"t": 5, "ax": "1", "ay": 2}, "malformed"),
+        ({"t": 5, "ax": "one", "ay": 2}, "malformed"),
         ({"ax": 1, "ay": 2}, "bad_time"),
         ([1], "malformed"),
     ],

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 from edge_runtime.sources.decoding import BatchCodec
 
 NAMES = ("ax", "ay")
@@ -119,7 +121,7 @@ def test_together_is_as_one_by_one(drawn: list[tuple[str, int, float, float]], t
         assert type(one) is type(other)
         assert one.t == other.t
         assert isinstance(one.t, float)
-        assert one.period_s == other.period_s
+        assert (one.period_s, one.channels) == (other.period_s, other.channels)
         np.testing.assert_array_equal(one.values, other.values)
         assert one.values.flags.c_contiguous
 
@@ -130,3 +132,16 @@ def test_equal_messages_are_decoded_together() -> None:
     together = codec.decode_many(messages, NOW)
     assert together is not None
     assert [float(reading.values[0, 0]) for reading in together] == [0, 1, 2, 3, 4]
+
+
+def test_units_become_part_of_the_scale() -> None:
+    """Sums of scale, offset and unit: 0.5 m/s2 a step from -1 m/s2, and degrees Fahrenheit."""
+    channels = (Channel(name="ax", unit="g"), Channel(name="t", unit="Cel"))
+    config = RawConfig(dtype="int16", scale=(0.5, 0.1), offset=(-1.0, 0.0), units={"ax": "m/s2", "t": "degF"})
+    payload = np.array([2, 500, 41, 320], "<i2").tobytes()
+    (reading,) = load_codec(config, channels).decode("k", payload, NOW)
+    assert reading.values.ravel().tolist() == pytest.approx([0, 10, 19.5 / 9.80665, 0], abs=1e-5)
+    plain = RawConfig(units={"ax": "g", "t": "degC"})
+    assert load_codec(plain, channels).decode("k", np.ones(2, "<f4").tobytes(), NOW)[0].values.tolist() == [[1, 1]]
+    with pytest.raises(ConfigError, match=r"codec raw: units says nothing of t"):
+        load_codec(RawConfig(units={"ax": "g"}), channels)

@@ -113,11 +113,46 @@ def test_endings_can_be_mapped_and_the_longest_fits_first() -> None:
 
 
 def test_units_are_checked_where_both_sides_name_one() -> None:
-    assert refusal([{"n": "d:a", "u": "g", "v": 1}], ("a", "m/s2"))[0] == "wrong_channels"
-    assert refusal([{"bn": "d:", "bu": "g", "n": "a", "v": 1}], ("a", "m/s2"))[0] == "wrong_channels"
-    assert decode([{"n": "d:a", "u": "g", "v": 1}], ("a", "m/s2"), check_units=False)
+    assert refusal([{"n": "d:a", "u": "Cel", "v": 1}], ("a", "m/s2"))[0] == "wrong_channels"
+    assert refusal([{"bn": "d:", "bu": "Cel", "n": "a", "v": 1}], ("a", "m/s2"))[0] == "wrong_channels"
+    assert "'furlong' is not known" in refusal([{"n": "d:a", "u": "furlong", "v": 1}], ("a", "m/s2"))[1]
+    assert decode([{"n": "d:a", "u": "Cel", "v": 1}], ("a", "m/s2"), check_units=False)[0].values.tolist() == [[1]]
     assert decode([{"n": "d:a", "v": 1}], ("a", "m/s2"))
     assert decode([{"n": "d:a", "u": "/", "v": 1}], ("a", "1"))
+
+
+def test_records_are_converted_to_the_unit_of_the_model() -> None:
+    pack = [{"bn": "d:", "bt": NOW, "bu": "mV", "n": "p", "u": "bar", "v": 1.5}, {"n": "v", "v": 20, "bv": 5}]
+    (reading,) = decode(pack, ("p", "hPa"), ("v", "V"))
+    assert reading.values.tolist() == [[pytest.approx(1500), pytest.approx(0.025)]]
+    (back,) = decode([{"n": "d:t", "u": "K", "v": 300, "t": 2**28}, {"n": "d:t", "v": 5, "t": 2**28 + 1}], ("t", "Cel"))
+    assert back.values.tolist() == [[pytest.approx(26.85)], [5]]
+
+
+@pytest.mark.parametrize("unit", [5, None, [1], {}, "g" * 100_000, " " * 100_000])
+def test_a_unit_that_is_none_is_refused_in_few_words(unit: Any) -> None:
+    pack = [{"n": "d:a", "u": unit, "v": 1}]
+    if unit is None:
+        assert decode(pack, ("a", "g"))
+        return
+    reason, text = refusal(pack, ("a", "g"))
+    assert reason == "wrong_channels"
+    assert len(text) < 200
+
+
+def test_a_partial_pack_brings_what_it_has() -> None:
+    pack = [
+        {"bn": "d:", "bt": NOW, "n": "a", "v": 1},
+        {"n": "b", "t": 1, "v": 2},
+        {"n": "a", "t": 2, "v": 3},
+        {"n": "b", "t": 2, "v": 4},
+    ]
+    found = decode(pack, ("a", "1"), ("b", "1"), partial=True)
+    assert [(one.channels, one.t, one.values.tolist()) for one in found] == [
+        ((0,), NOW, [[1]]),
+        ((1,), NOW + 1, [[2]]),
+        (None, NOW + 2, [[3, 4]]),
+    ]
 
 
 def test_what_must_be_understood_and_is_not_refuses_the_pack() -> None:
@@ -156,7 +191,7 @@ def test_packs_that_do_not_fit_are_refused(pack: Any, reason: str) -> None:
 def test_a_sample_needs_every_channel() -> None:
     reason, text = refusal([{"bn": "d:", "n": "a", "v": 1}, {"n": "b", "t": 1, "v": 2}], ("a", "1"), ("b", "1"))
     assert reason == "wrong_channels"
-    assert "lacks channel" in text
+    assert "a sample lacks b" in text
 
 
 def test_one_topic_does_not_stand_for_several_devices() -> None:

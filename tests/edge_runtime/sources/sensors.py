@@ -11,9 +11,9 @@ import tty
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edge_runtime.sources import Done, Source
+from edge_runtime.sources import Source
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
 
 WAIT_S = 30.0
 """Generous: other programs use this machine too."""

@@ -12,7 +12,7 @@ from edge_runtime.codecs.json import JsonCodec, JsonConfig
 from edge_runtime.codecs.raw import RawCodec, RawConfig
 from edge_runtime.errors import InputError
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources.decoding import Decoder
+from edge_runtime.sources.decoding import Decoder, Notices
 from edge_runtime.types import Reading
 
 NAMES = ("ax",)
@@ -64,6 +64,19 @@ def test_an_example_shows_only_the_start_of_a_payload() -> None:
     assert '{"a": "' in example
     assert "SECRET" not in example
     assert len(example) < 400
+
+
+def test_what_a_codec_assumes_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Mutations: silence, or a line for each message."""
+    metrics = Metrics()
+    codec = JsonCodec(JsonConfig(), NAMES, notice=Notices(metrics, "source[0]"))
+    decode = Decoder(codec, metrics, SimulatedClock())
+    assert len(decode([("a", b'{"values": [1]}')] * 5, 7.0)) == 5
+    assert metrics.counts["undated_total"] == 5
+    (line,) = caplog.messages
+    assert line.startswith("source[0]: undated: messages have no field 't'")
+    assert 'time = "..." under [source.codec]' in line
+    assert not metrics.dropped
 
 
 class Together:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from edge_runtime import schema
+from edge_runtime.clock import SimulatedClock
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.manifest import Channel
+from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.sources import Source
@@ -188,3 +191,34 @@ def test_it_is_a_source() -> None:
     def takes(_: type[Source]) -> None: ...
 
     takes(MqttSource)
+
+
+def test_plain_messages_cost_the_calls_they_always_cost() -> None:
+    """From the client to the codec: nothing was added for retained messages and topics of channels."""
+
+    class Client:
+        def subscribe(self, _filters: Any, receive: Any) -> None:
+            self.receive = receive
+
+        def open(self, _loop: Any) -> None: ...
+
+        def pause(self) -> None: ...
+
+        def close(self, _timeout_s: float) -> None: ...
+
+    client, metrics = Client(), Metrics()
+    codec = load_codec(JsonConfig(), [Channel(name="x", unit="m/s2")])
+    source = MqttSource(
+        config("a/+"), client, Decoder(codec, metrics, SimulatedClock()), metrics, clock=SimulatedClock()
+    )
+    source.open(None, lambda *_: None)  # type: ignore[arg-type]
+    publishes = [(b"a/1", b'{"t": 12.5, "values": [[1.0], [2.0]]}', 0, 0, 0, None)] * 2
+    client.receive(publishes, 0.0, None)
+    seen: list[str] = []
+    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        client.receive(publishes, 0.0, None)
+    finally:
+        sys.setprofile(None)
+    around = [name for name in seen[: seen.index("decode")] if not name.startswith("<")]
+    assert around == ["_receive", "wall", "__call__", "monotonic", "_one_by_one"]

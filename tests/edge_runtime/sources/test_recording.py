@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,63 +9,9 @@ import numpy as np
 import pytest
 
 from edge_runtime import schema
-from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.metrics import Metrics
-from edge_runtime.sources import Done
-from edge_runtime.sources.recording import BATCH, IN_FLIGHT, RecordingConfig, RecordingSource
-from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
-
-CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=10, hop=5)
-
-
-class Simulated(Loop):
-    """A loop whose waiting is the clock's advancing."""
-
-    def _select(self, timeout: float | None) -> Any:
-        if timeout:
-            self.clock.sleep(timeout)
-        return super()._select(0)
-
-
-class Player:
-    """A source on a simulated loop, and what it delivered."""
-
-    def __init__(self, config: RecordingConfig, *, hold: bool = False) -> None:
-        self.metrics = Metrics()
-        self.clock = SimulatedClock()
-        self.loop = Simulated(clock=self.clock)
-        self.source = RecordingSource(config, CONTRACT, self.metrics, self.clock)
-        self.hold = hold
-        self.held: list[Done] = []
-        self.deliveries: list[tuple[float, list[Reading]]] = []
-
-    def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
-        assert done is not None
-        self.deliveries.append((received, list(readings)))
-        if self.hold:
-            self.held.append(done)
-        else:
-            done()
-
-    def play(self, turns: int = 10_000) -> Player:
-        try:
-            self.source.open(self.loop, self.deliver)
-            for _ in range(turns):
-                if self.source.finished:
-                    break
-                self.loop.iterate(1.0)
-        finally:
-            self.source.close()
-            self.source.close()
-            self.loop.close()
-        return self
-
-    @property
-    def readings(self) -> list[Reading]:
-        return [reading for _, readings in self.deliveries for reading in readings]
+from edge_runtime.sources.recording import BATCH, IN_FLIGHT, RecordingConfig
+from tests.edge_runtime.sources.player import Player
 
 
 def csv(path: Path, seconds: float, start: float = 0.0) -> Path:
@@ -170,7 +115,7 @@ def test_an_empty_recording_is_finished_at_once(tmp_path: Path) -> None:
 
 
 def test_settings_come_from_a_table(tmp_path: Path) -> None:
-    table = {"type": "recording", "files": ["a.csv"], "speed": 2, "columns": {"ax": "x"}, "json": {"type": "json"}}
+    table = {"type": "recording", "files": ["a.csv"], "speed": 2, "columns": {"ax": "x"}, "codec": {"type": "json"}}
     config = schema.load(RecordingConfig, table, base=tmp_path)
     assert config.files == (tmp_path / "a.csv",)
     assert config.columns == {"ax": "x"}

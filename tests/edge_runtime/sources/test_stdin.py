@@ -19,11 +19,10 @@ from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources import Done
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.stdin import IN_FLIGHT, StdinConfig, StdinSource
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
 
 CHANNELS = (Channel(name="ax", unit="g"),)
 

@@ -1,0 +1,161 @@
+"""Single values as people and programs write them: numbers, numbers as texts, words, and marks for a missing value.
+
+``21.4``, ``"21.4"``, ``" -2e3 "`` are numbers. ``"21,4"`` and ``"1,234"`` are not: a comma may be decimal or thousands.
+``null``, ``"unknown"``, ``"nan"`` and the other `MISSING` words are no sample. ``"21.4 °C"`` is a number where the
+configuration states that unit for the channel, and ``"ON"`` where its ``words`` say which.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from edge_runtime import units
+from edge_runtime.codecs.numbers import TypedArray, json_name
+from edge_runtime.codecs.paths import spelled
+from edge_runtime.errors import InputError
+
+MISSING = frozenset(
+    ("", "-", "--", "nan", "null", "none", "nil", "n/a", "na", "unknown", "unavailable", "undefined", "missing")
+)
+"""Texts that stand for a missing value, in lower case."""
+
+MAX_TEXT = 64
+"""Longest text that may be a number."""
+
+_NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?)\s*(.*)", re.ASCII | re.DOTALL)
+
+_DTYPES = {
+    "float32": "f4", "float64": "f8", "float16": "f2",
+    "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockConfig:
+    """Layout of numbers that are packed into a text or into bytes."""
+
+    encoding: Literal["base64", "hex"] = "base64"
+    """Of texts."""
+    start: int = 0
+    """Bytes before the numbers, for instance a header."""
+    count: int = 0
+    """Numbers that count; what follows them is left out. 0: all to the end."""
+    dtype: Literal["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32"] = "float32"
+    byte_order: Literal["little", "big"] = "little"
+    scale: float = 1.0
+    """Physical value = number * scale + offset."""
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < abs(self.scale) < 1e30 or abs(self.offset) >= 1e30:
+            raise ValueError("scale must not be 0, and scale and offset must lie within +-1e30")
+        if self.start < 0 or self.count < 0:
+            raise ValueError("start and count must not be negative")
+
+    def unpack(self, block: str | bytes) -> TypedArray:
+        """Unpack a text or bytes.
+
+        Raises:
+            InputError: ``malformed``; not in the encoding, too short, or no whole number of values.
+        """
+        if isinstance(block, str):
+            block = self._decoded(block)
+        dtype = np.dtype(("<" if self.byte_order == "little" else ">") + _DTYPES[self.dtype])
+        wanted = self.start + self.count * dtype.itemsize
+        if len(block) < wanted:
+            raise InputError("malformed", f"the block of numbers has {len(block)} bytes, and needs {wanted}")
+        packed = TypedArray(dtype.str, block[self.start : wanted if self.count else None])
+        if self.scale == 1.0 and self.offset == 0.0:
+            return packed
+        with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is refused by place later
+            return TypedArray("<f8", (packed.array().astype("<f8") * self.scale + self.offset).tobytes())
+
+    def _decoded(self, text: str) -> bytes:
+        try:
+            if self.encoding == "hex":
+                return bytes.fromhex(text)
+            # Some senders leave out the padding; RFC 4648 section 5 has - and _ for + and /.
+            return base64.b64decode(text.translate(_URL_SAFE) + "=" * (-len(text) % 4), validate=True)
+        except (binascii.Error, ValueError):
+            raise InputError("malformed", f"the block of numbers is not {self.encoding}") from None
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+class Cells:
+    """Reads single values of a document.
+
+    Args:
+        words: number of a word, as ``{ON = 1, OFF = 0}``; ``true`` and ``false`` stand for JSON's own.
+        missing: further texts or numbers that stand for a missing value, as ``-127``.
+        stated: unit by channel, where one is stated; it may follow the number in a text.
+    """
+
+    def __init__(
+        self,
+        words: Mapping[str, float] | None = None,
+        missing: Collection[str] = (),
+        stated: Mapping[int, str] | None = None,
+    ) -> None:
+        self._words = {word.casefold(): number for word, number in (words or {}).items()}
+        self._missing = {mark.casefold() for mark in missing}
+        self._stated = stated or {}
+
+    def number(self, value: Any, channel: int, where: str) -> float | None:
+        """Read a value.
+
+        Args:
+            value: as it stands in the document.
+            channel: whose it is.
+            where: names the place in errors.
+
+        Returns:
+            The number; None for a missing value.
+
+        Raises:
+            InputError: ``malformed``, it is no number; ``not_finite``, it is one that no float holds.
+        """
+        kind = type(value)
+        if (kind is float or kind is int) and not self._missing:
+            return _float(value, where)
+        if value is None:
+            return None
+        text = spelled(value)
+        if text is None:
+            raise InputError("malformed", f"{where} holds no number, but {json_name(type(value))}")
+        if len(text) > MAX_TEXT:
+            raise InputError("malformed", f"{where} holds a text of {len(text)} characters, which is no number")
+        word = text.strip().casefold()
+        if word in self._missing or (kind is str and word in MISSING):
+            return None
+        if word in self._words:
+            return self._words[word]
+        return _float(value, where) if kind is float or kind is int else self._text(text, channel, where)
+
+    def _text(self, text: str, channel: int, where: str) -> float:
+        match = _NUMBER.fullmatch(text.strip())
+        if match is None:
+            raise InputError(
+                "malformed", f"{where} holds {text!r}, no number; words under [source.codec] may say which"
+            )
+        unit = match[2].strip()
+        if unit and not units.same(unit, self._stated.get(channel, "")):
+            raise InputError(
+                "malformed", f"{where} holds {text!r}; say its unit by units under [source.codec] if that is {unit!r}"
+            )
+        return _float(match[1], where)
+
+
+def _float(value: float | str, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError("not_finite", f"{where} is too large for a number") from None

@@ -40,6 +40,8 @@ SCRIPTS = {
     "codecs": "bench_codecs",
     "cloud": "bench_cloud",
     "serve": "bench_serve",
+    "events": "bench_events",
+    "intake": "bench_intake",
 }
 """Programs of their own, which print their own tables."""
 

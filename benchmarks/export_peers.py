@@ -26,8 +26,9 @@ import numpy as np
 import onnx
 import orjson
 from edge_export.metrics import Evaluation, evaluate
+from edge_export.onnx_graph.model import transform
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.minimise import minimise
+from edge_export.onnx_graph.passes.minimise import Minimise
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
 from edge_export.quantize.bias import correct
@@ -108,7 +109,7 @@ def _saturates() -> bool:
 
 
 def _onnx(model: onnx.ModelProto) -> bytes:
-    return bytes(minimise(canonicalise(model)).SerializeToString(deterministic=True))
+    return bytes(transform(canonicalise(model), Minimise()).SerializeToString(deterministic=True))
 
 
 def theirs(model: onnx.ModelProto, calibration: Array, folder: Path) -> Iterator[Entry | str]:

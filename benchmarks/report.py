@@ -79,7 +79,7 @@ def median_of(values: Sequence[float]) -> float:
 
 
 def machine() -> dict[str, str]:
-    """Where and when, and with what."""
+    """Describe the machine, the date and the versions."""
     found = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{platform.machine()}, {_processor()}",

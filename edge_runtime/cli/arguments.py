@@ -120,6 +120,15 @@ def factor(text: str) -> float:
     return value
 
 
+def scale(text: str) -> tuple[float, ...]:
+    """Parse factors that are not 0, separated by commas.
+
+    Raises:
+        argparse.ArgumentTypeError: one of them is 0 or no number.
+    """
+    return tuple(-factor(part[1:]) if part.startswith("-") else factor(part) for part in text.split(","))
+
+
 def _whole(text: str, low: int, high: int) -> int:
     try:
         value = int(text)

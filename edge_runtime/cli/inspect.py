@@ -27,12 +27,15 @@ def run(options: argparse.Namespace) -> int:
     """Print the description."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle.describe import describe  # noqa: PLC0415
+    from edge_runtime.intake import words  # noqa: PLC0415
 
-    description = describe(open_bundle(options.bundle))
+    bundle = open_bundle(options.bundle)
+    expects = words.references(bundle.manifest.references, bundle.manifest.input)
+    description = describe(bundle) | ({"expects": expects} if expects else {})
     if options.json:
         print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
     else:
-        print("\n".join(_lines(description)))
+        print("\n".join([*_lines(description), *([] if expects else [words.UNREFERENCED])]))
     return 0
 
 

@@ -6,19 +6,21 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from edge_runtime.cli import SAFE_PATH, exits
-from edge_runtime.cli.arguments import existing_file
+from edge_runtime.cli.arguments import existing_file, factor
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_runtime.app import App
     from edge_runtime.config import AppConfig
+    from edge_runtime.listen.live_check import LiveCheck
 
 
 def add(commands: Any) -> None:
@@ -35,13 +37,23 @@ def add(commands: Any) -> None:
             "examples:\n"
             "  edge-runtime run --print-default > app.toml\n"
             "  edge-runtime run --check app.toml\n"
+            "  edge-runtime run --check app.toml --seconds 10\n"
             "  edge-runtime run app.toml"
         ),
     )
     parser.add_argument(
         "config", type=existing_file, nargs="?", metavar="APP.toml", help="the configuration; paths in it are beside it"
     )
-    parser.add_argument("--check", action="store_true", help="check the file and the bundle; connect to nothing")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check the file and the bundle; connect to nothing (but see --seconds)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=factor,
+        help="with --check: listen to the brokers for so long, and say what comes for the sources, and on other topics",
+    )
     parser.add_argument("--print-default", action="store_true", help="write a commented example and exit")
     parser.add_argument("--json", action="store_true", help="with --check, or the final figures: one JSON object")
     parser.add_argument("--handed-over", type=orjson.loads, default=None, help=argparse.SUPPRESS)
@@ -92,10 +104,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report_check(app: App, config: AppConfig, options: argparse.Namespace) -> int:
-    """Close a loaded application and print what it would run; return 1 if a backend does not work here."""
+    """Close a loaded application and print what it would run; return 1 if a backend or a source does not work here."""
+    from edge_runtime.intake import words  # noqa: PLC0415 - numpy and the rest, only when needed
+
     chain = app.fallback_chain
     backend = chain.backend if chain is not None else None
     app.close()
+    live = _live(app, config, options.seconds) if options.seconds else None
     found = {
         "model": app.model.manifest.model,
         "signature": app.model.bundle.signature,
@@ -104,13 +119,34 @@ def _report_check(app: App, config: AppConfig, options: argparse.Namespace) -> i
         "answers": backend.name if backend is not None else app.model.variant.name,
         "sources": len(config.source),
         "sinks": len(config.sink),
+        "events": " ".join(rule.name for rule in app.events.rules) or None,
         "cloud": config.cloud.url if config.cloud else None,
     }
+    expects = words.references(app.model.manifest.references, app.model.manifest.input)
     failed = chain.status()["failed"] if chain is not None else {}
     if options.json:
-        print(orjson.dumps(found | {"failed": failed}).decode())
+        heard = {} if live is None else {"live": live.lines}
+        print(orjson.dumps(found | {"expects": expects, "failed": failed} | heard).decode())
     else:
-        fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
-        shown = found | {"cloud": found["cloud"] or "none (every answer stays local)"}
-        print(f"{options.config}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items()))
-    return 1 if failed else 0
+        print("\n".join(_in_words(options.config, found, failed, expects, [] if live is None else live.lines)))
+    return 1 if failed or (live is not None and not live.fine) else 0
+
+
+def _in_words(
+    path: Path, found: Mapping[str, object], failed: Mapping[str, str], expects: Mapping[str, str], live: Sequence[str]
+) -> list[str]:
+    """Render what a check found as lines for a person."""
+    from edge_runtime.intake import words  # noqa: PLC0415 - as in `run`
+
+    fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
+    cloud = found["cloud"] or "none (every answer stays local)"
+    shown = {**found, "events": found["events"] or "none", "cloud": cloud}
+    summary = f"{path}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items())
+    expected = [f"  expects {name}: {text}" for name, text in expects.items()] or [f"  {words.UNREFERENCED}"]
+    return [summary, *expected, *live]
+
+
+def _live(app: App, config: AppConfig, seconds: float) -> LiveCheck:
+    from edge_runtime.listen.live_check import check_live  # noqa: PLC0415 - as in `run`
+
+    return check_live(config, app.model.manifest.input, seconds)

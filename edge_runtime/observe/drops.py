@@ -44,6 +44,7 @@ def _answers(component: str, advice: str) -> Reason:
 
 _SIZES = "raise max_packet_bytes under [broker] or max_bytes and max_samples under [source.codec], or send less at once"
 _RATE = "state the sensor's rate as rate_hz under [source.codec]"
+_MORE = '(docs/guide.md, "When nothing comes out")'
 _DEFECT = "a defect of ours, which the log shows; inference goes on: please report it"
 _ENGINE = "the engine refuses these windows: run edge-runtime verify BUNDLE"
 
@@ -53,13 +54,13 @@ REASONS: Final[Mapping[str, Reason]] = {
         "source",
         "messages or rows",
         "they are not what is configured: set type under [source.codec]; for JSON with fields of its own also "
-        "channels, time and time_unit (see docs/guide.md)",
+        "channels, time and time_unit (see docs/guide.md); edge-runtime listen writes the table",
     ),
     "wrong_channels": Reason(
         "source",
         "messages or rows",
         "each sample needs one number for each channel of the model (edge-runtime inspect BUNDLE lists them); fields "
-        "with other names are mapped by channels under [source.codec]",
+        "with other names are mapped by channels under [source.codec]; edge-runtime listen writes the table",
     ),
     "not_finite": Reason(
         "source",
@@ -74,6 +75,12 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "no_key": Reason(
         "source", "messages", "nothing says whose they are: set key under [[source]], or key under [source.codec]"
+    ),
+    "no_birth": Reason(
+        "source",
+        "messages",
+        "Sparkplug metrics came without their names or types, which only births bring: subscribe to NBIRTH and DBIRTH "
+        'too, and write true to the metric "Node Control/Rebirth" of the edge node (docs/payloads.md: the line for it)',
     ),
     "empty": Reason("source", "messages", "they hold no sample; harmless unless they should"),
     "too_large": Reason("source", "messages", _SIZES),
@@ -95,6 +102,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "no source asks for their topics, or key cannot be taken from them: compare topics and key under [[source]]; "
         "the broker's session may also hold topics of an earlier configuration",
     ),
+    "retained": Reason(
+        "source",
+        "messages",
+        "the broker kept them from before, so they are no samples of now; harmless. To begin with them as last known "
+        'values: retained = "hold" under [[source]]',
+    ),
     "subscription_refused": Reason(
         "source", "subscriptions", "the broker grants no access to these topics: look at its access list"
     ),
@@ -104,17 +117,33 @@ REASONS: Final[Mapping[str, Reason]] = {
     "late": Reason(
         "window",
         "samples",
-        "they are older than what their key had shown already. Where a message has one stamp for several samples: "
-        f"{_RATE}; where they are out of order: raise lateness_s under [window]; several sensors need a key each",
+        f"they are older than what their key had shown: {_RATE}, if a message has one stamp for several {_MORE}",
     ),
     "duplicate": Reason(
         "window",
         "samples",
-        "their key had a sample with this stamp already. A few after a reconnection are harmless; many mean stamps "
-        "that are too coarse (whole seconds?): send fractions of a second, several samples in a message, or no stamps "
-        'at all (time = "" under [source.codec])',
+        "their key had a sample with this stamp already: set time_step_s = 1.0 and rate_hz under [source.codec], if "
+        f"stamps are whole seconds {_MORE}",
+    ),
+    "other_clock": Reason(
+        "window",
+        "samples",
+        "their stamps go on further from those of their key's other channels than max_jump_s under [window]: set that "
+        'sensor\'s clock, or leave its stamps out (time = "" under [source.codec])',
+    ),
+    "evicted": Reason(
+        "window",
+        "samples",
+        "they waited when their key left for newer ones: raise max_keys under [window], or look at what key under "
+        "[[source]] makes of the topics",
     ),
     # -- windows without an answer
+    "incomplete": Reason(
+        "window",
+        "windows",
+        "a channel has no value in them: look at its topic and its sensor; a slow sensor needs a longer max_age_s in "
+        "the bundle, or resample = 'previous' there",
+    ),
     "rate_reduced": Reason("governor", "windows", "the board is hot or short of power, see [governor]"),
     "engine_error": Reason(
         "engine", "windows", "nothing on the device answers, and there is no cloud; the log has the engine's error"
@@ -123,6 +152,11 @@ REASONS: Final[Mapping[str, Reason]] = {
     "dtype": Reason("engine", "windows", _ENGINE),
     "input_count": Reason("engine", "windows", _ENGINE),
     # -- hard cases that stay local
+    "suspect": Reason(
+        "intake",
+        "hard cases",
+        "their readings are suspect, and the cloud would see the same ones: the log has a line for each key",
+    ),
     "budget_share": Reason("gate", "hard cases", "more are hard than max_share under [gate] allows to send"),
     "budget_calls": Reason("gate", "hard cases", "max_calls_per_day under [gate] is used up"),
     "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] is used up"),
@@ -179,14 +213,30 @@ FAMILIES: Final[Mapping[str, Reason]] = {
 }
 """Reasons that begin with these words: each refusal of an update has a log line of its own, with its cause."""
 
+COUNTS: Final[Mapping[str, Reason]] = {
+    "keys_evicted_total": Reason(
+        "window",
+        "keys",
+        "more came than max_keys under [window]: raise it; or key under [[source]] takes a part of the topic that "
+        "changes with every message",
+    ),
+}
+"""Losses that are no drop but a counter in `Metrics.counts`."""
+
 UNKNOWN: Final = Reason("runtime", "items", "see docs/guide.md")
 
 _MISTIMED: Final = ("late", "duplicate")
 
+RARE: Final = 0.01
+"""Share of the samples below which late or duplicate ones are rare."""
+
+RARE_S: Final = 600.0
+"""Shortest time between two lines about late or duplicate samples that are rare."""
+
 
 def reason_of(name: str) -> Reason:
     """Return the row of a reason, or of its family."""
-    known = REASONS.get(name)
+    known = REASONS.get(name) or COUNTS.get(name)
     if known is not None:
         return known
     return next((one for prefix, one in FAMILIES.items() if name.startswith(prefix)), UNKNOWN)
@@ -199,6 +249,7 @@ class DropReporter:
        as long as it goes on.
     2. A reason that was quiet for as long as that begins with `EVERY_S` again.
     3. The last look logs all that is left.
+    4. Late or duplicate samples that are rare among those since their last line wait for `RARE_S`.
 
     Args:
         metrics: whose counters; what they hold at `start` is an earlier run's.
@@ -210,11 +261,13 @@ class DropReporter:
         self._samples_before = 0
         self._warned: Counter[str] = Counter()
         self._quiet: dict[str, tuple[float, float]] = {}
+        self._said: dict[str, tuple[float, int]] = {}
+        """By reason: when its last line came, and the samples there were then."""
         self._timer: Timer | None = None
 
     def start(self, loop: Loop) -> None:
         """Look every `EVERY_S` from now on."""
-        self._before = Counter(self._metrics.dropped)
+        self._before = self._losses()
         self._samples_before = self._metrics.counts["samples_total"]
         self._warned = Counter(self._before)
         self._timer = loop.call_every(EVERY_S, lambda: self.look(loop.clock.monotonic()))
@@ -233,32 +286,34 @@ class DropReporter:
             now: monotonic seconds.
             last: there will be no other look (rule 3).
         """
-        for name, count in list(self._metrics.dropped.items()):
+        for name, count in self._losses().items():
             fresh = count - self._warned[name]
             until, wait_s = self._quiet.get(name, (0.0, 0.0))
             if fresh <= 0:
                 if now >= until + wait_s:
                     self._quiet.pop(name, None)  # rule 2
                 continue
-            if now < until and not last:
+            if not last and (now < until or self._is_rare(name, fresh, now)):
                 continue
             wait_s = min(2 * wait_s, LONGEST_S) or EVERY_S  # rule 1
             self._quiet[name] = (now + wait_s, wait_s)
             self._warned[name] = count
+            self._said[name] = now, self._metrics.counts["samples_total"]
             self._log(name, fresh)
 
     def lost(self) -> str:
         """Describe what this run lost that it should not have; empty if nothing.
 
         1. Answers that reached no sink.
-        2. All that came, or all of one recording, because it was refused.
+        2. All that came, or all of one recording, because it was refused; what the broker kept is no sample of now.
         3. Most samples, because they were late or came twice: hardly a window is right then.
         """
-        new = self._metrics.dropped - self._before
+        new = self._losses() - self._before
         answers = sum(count for name, count in new.items() if reason_of(name).answers)
         mistimed = sum(new[name] for name in _MISTIMED)
         samples = self._metrics.counts["samples_total"] - self._samples_before
-        refused = 0 if samples else sum(n for name, n in new.items() if reason_of(name).component == "source")
+        at_source = (n for name, n in new.items() if reason_of(name).component == "source" and name != "retained")
+        refused = 0 if samples else sum(at_source)
         unused = self._metrics.counts["recordings_unused_total"]
         return ", ".join(
             text
@@ -270,6 +325,15 @@ class DropReporter:
             )
             if count
         )
+
+    def _is_rare(self, name: str, fresh: int, now: float) -> bool:
+        if name not in _MISTIMED or name not in self._said:
+            return False
+        at, samples = self._said[name]
+        return now < at + RARE_S and fresh < RARE * (self._metrics.counts["samples_total"] - samples)  # rule 4
+
+    def _losses(self) -> Counter[str]:
+        return Counter(self._metrics.dropped) + Counter({name: self._metrics.counts[name] for name in COUNTS})
 
     def _log(self, name: str, fresh: int) -> None:
         reason = reason_of(name)

@@ -1,25 +1,29 @@
-"""Silence reporter: logs when a source delivers no readings, and what arrived instead."""
+"""Silence reporter: logs when no readings come, when they make no windows, and when clocks disagree."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from edge_runtime.clock import Clock
+from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.observe.drops import EVERY_S, reason_of
-from edge_runtime.sources import Deliver, Done
+from edge_runtime.observe.clocks import Clocks
+from edge_runtime.observe.drops import EVERY_S, LONGEST_S, reason_of
+from edge_runtime.observe.unfinished import UnfinishedWindows
+from edge_runtime.sources import Deliver
 from edge_runtime.sources.build import SourceConfig
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
+from edge_runtime.windowing.window import KeyState
 
 log = logging.getLogger(__name__)
 
-LONGEST_S: Final = 3600.0
-"""Longest time between two lines about one silence."""
+WAITING: Final = 8
+"""Lines that wait for their look; the oldest is left out where there are more."""
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class _Watched:
 
 
 class SilenceReporter:
-    """Watches what sources deliver.
+    """Watches what sources deliver, and what becomes of it.
 
     1. A source is silent when it has delivered no reading for its patience; that is logged once, and again each time
        the silence has doubled, at the latest after `LONGEST_S`.
@@ -48,6 +52,8 @@ class SilenceReporter:
        sends once an hour is mentioned once or twice, not each hour.
     3. While a broker is away, the client says so; the silence begins when it is back.
     4. The line has what arrived since the last reading and was refused, with an example, or else how to look.
+    5. Readings that make no window are explained by `UnfinishedWindows`, clocks that disagree by `Clocks`.
+    6. A look logs one line; others that are due wait for the next looks, at most `WAITING` of them.
 
     Args:
         metrics: what arrived, and what was refused.
@@ -62,6 +68,9 @@ class SilenceReporter:
         self._watched: list[_Watched] = []
         self._dropped: Counter[str] = Counter()
         self._messages = 0
+        self._unfinished = UnfinishedWindows(metrics, after_s, clock.monotonic())
+        self._clocks = Clocks()
+        self._lines: deque[str] = deque(maxlen=WAITING)
 
     def watch(self, config: SourceConfig | str, deliver: Deliver) -> Deliver:
         """Return what the source is to deliver to, which takes note and passes on.
@@ -84,14 +93,33 @@ class SilenceReporter:
 
         return noted
 
-    def start(self, loop: Loop) -> None:
-        """Look every `EVERY_S`, or as often as the first patience."""
+    def start(
+        self, loop: Loop, contract: Callable[[], InputContract], states: Callable[[], Sequence[KeyState]]
+    ) -> None:
+        """Look every `EVERY_S`, or as often as the first patience.
+
+        Args:
+            loop: of the application.
+            contract: what a window is; an update may change it.
+            states: what is held for each key.
+        """
         if self._watched:
             self._snapshot()
-            loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic()))
+            loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic(), contract(), states))
 
-    def look(self, now: float) -> None:
-        """Log the silences that are due, at monotonic second `now`."""
+    def look(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> None:
+        """Log the first line that is due (rule 6), at monotonic second `now`."""
+        self._look_at_sources(now)
+        for line in (
+            self._unfinished.look(now, contract, states),
+            self._clocks.look(now, self._clock.wall(), states),
+        ):
+            if line:
+                self._lines.append(line)
+        if self._lines:
+            log.warning("%s", self._lines.popleft())
+
+    def _look_at_sources(self, now: float) -> None:
         for one in self._watched:
             if one.gauge and not self._metrics.gauges.get(one.gauge, 1.0):
                 one.heard = now  # rule 3
@@ -99,7 +127,7 @@ class SilenceReporter:
             silent_s = now - one.heard
             if silent_s >= max(one.patience_s, min(2 * one.warned_s, one.warned_s + LONGEST_S)):  # rule 1
                 one.warned_s = silent_s
-                log.warning("source: no readings for %.0f s from %s: %s", silent_s, one.where, self._instead(one))
+                self._lines.append(f"source: no readings for {silent_s:.0f} s from {one.where}: {self._instead(one)}")
         if all(one.fresh for one in self._watched):
             self._snapshot()
         for one in self._watched:
@@ -141,7 +169,8 @@ def _described(config: SourceConfig | str) -> tuple[str, str, str]:
         return f"the {config.type} source", "Look at the sensor and its cable.", ""
     topics = ", ".join(one for one, _ in config.filters())
     hint = (
-        f"Compare topics with what the sensors publish: mosquitto_sub -v -t '#' shows all topics of a broker. "
+        "Compare topics with what the sensors publish: edge-runtime run --check APP.toml --seconds 10 shows what comes "
+        "there, and on other topics. "
         f"The broker of [broker.{config.broker}] must be the one that they publish to"
     )
     return f"topics {topics} of broker {config.broker}", hint, f'connected{{broker="{config.broker}"}}'

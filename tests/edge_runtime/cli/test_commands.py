@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from edge_runtime.cli import COMMANDS, main, serve
+from edge_runtime.manifest import Reference
 from edge_runtime.server.server import ServeConfig
 from tests import models
 from tests.integration.running import Process, answers, command, streams, write_recording
@@ -29,6 +30,25 @@ def test_inspect_tells_what_the_bundle_says(bundle: Path, capsys: pytest.Capture
     found = orjson.loads(capsys.readouterr().out)
     assert found["manifest"]["name"] == "tiny"
     assert len(found["digest"]) == 64
+
+
+def test_inspect_says_in_words_what_the_bundle_expects_of_its_sensors(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantiles = (0.1, 0.3, 0.532, 0.9, 1.0, 1.2, 1.86, 2.6, 4.0)
+    reference = Reference(channels=("c0", "c1", "c2"), quantiles=quantiles, span_s=10, still_s=0.04)
+    path = models.tiny_bundle(tmp_path / "tiny.edge", references=[reference])
+    assert main(["inspect", str(path)]) == 0
+    line = (
+        "norm of c0, c1, c2: 0.532 to 1.86 1 in 90 % of training, compared over 10 s; never rests for more than 0.04 s"
+    )
+    found = capsys.readouterr().out
+    assert line in found
+    assert "no references" not in found
+    assert main(["inspect", str(bundle)]) == 0
+    found = capsys.readouterr().out
+    assert "expects" not in found
+    assert found.splitlines()[-1].startswith("this bundle has no references: wrong units are not noticed")
 
 
 def test_verify_replays_every_variant(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,11 +182,14 @@ def test_no_command_is_forgotten() -> None:
     assert set(COMMANDS) == {
         "run",
         "replay",
+        "listen",
+        "record",
         "serve",
         "bench",
         "inspect",
         "verify",
         "tune",
+        "events",
         "doctor",
         "outbox",
         "update",

@@ -77,9 +77,7 @@ def test_long_examples_are_not_broken_in_two(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    assert "example: edge-runtime replay watch.edge day1.csv day2.csv --out predictions.jsonl\n" in help_of(
-        capsys, "replay"
-    )
+    assert "  edge-runtime replay watch.edge day1.csv day2.csv --out predictions.jsonl\n" in help_of(capsys, "replay")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from edge_runtime.cli import main
+from edge_runtime.manifest import Reference
 from edge_runtime.system import toml
 from tests.integration.running import answers, command, streams, write_recording
 from tests.models import tiny_bundle
@@ -88,6 +89,46 @@ MISTAKES: dict[str, tuple[Callable[[Path], None], int, list[str]]] = {
         2,
         ["'x'", "onnx-fp32"],
     ),
+    "unit that does not fit": (
+        change("\n[[sink]]", '[source.codec]\ntype = "json"\nunits = {c0 = "degC"}\n[[sink]]'),
+        2,
+        ["source[0]", "'degC' is a unit of temperature", 'units = {c0 = "1"}'],
+    ),
+    "channel that no topic brings": (
+        change('topics = ["watch/+/imu"]', 'channels = {c0 = "watch/+/x", c2 = "watch/+/z"}'),
+        2,
+        ["no source brings c1", "channels under [[source]]"],
+    ),
+    "channel that the model has not": (
+        change('topics = ["watch/+/imu"]', 'channels = {c0 = "w/+/x", c1 = "w/+/y", c2 = "w/+/z", c3 = "w/+/a"}'),
+        2,
+        ["source[0]", "c3", "c0, c1, c2"],
+    ),
+    "topics that claim one message": (
+        change('topics = ["watch/+/imu"]', 'channels = {c0 = "w/+/x", c1 = "w/7/+"}'),
+        2,
+        ["app.toml:8: source[0]", "'w/+/x' (c0)", "'w/7/+' (c1)"],
+    ),
+    "topics that never meet": (
+        change('topics = ["watch/+/imu"]', 'channels = {c0 = "attic/x", c1 = "attic/y", c2 = "attic/z"}'),
+        2,
+        ["app.toml:8: source[0]", 'write key = "{0}"'],
+    ),
+    "sources that never meet": (
+        change(
+            'topics = ["watch/+/imu"]',
+            'topics = ["body/acc"]\ncodec = {type = "json", partial = true, channels = {c0 = "x", c1 = "y"}}\n'
+            '[[source]]\ntype = "mqtt"\nbroker = "local"\ntopics = ["body/gyro"]\n'
+            'codec = {type = "json", partial = true, channels = {c2 = "z"}}',
+        ),
+        2,
+        ["'body/acc' (c0, c1) and 'body/gyro' (c2) never meet", 'write key = "{0}" under each [[source]]'],
+    ),
+    "topic without that level": (
+        change("topics = [", 'key = "{3}"\ntopics = ['),
+        2,
+        ["app.toml:8: source[0]", "key '{3}' cannot be taken from 'watch/+/imu'"],
+    ),
     # A file that is not what it was is no wrong use: the same code as `verify` gives.
     "bundle cut short": (cut_short, 1, ["watch.edge"]),
     "bundle empty": (empty_bundle, 1, ["watch.edge"]),
@@ -141,12 +182,23 @@ def test_check_says_what_would_run(folder: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "fine" in text
     assert "tiny/1" in text
-    assert "cloud none (every answer stays local)" in text
+    assert "events none, cloud none (every answer stays local)" in text
+    assert "\n  this bundle has no references: wrong units are not noticed; wrong rates and stuck channels are" in text
     assert main(["run", "--check", "--json", str(folder / "app.toml")]) == 0
     found = orjson.loads(capsys.readouterr().out)
     assert found["model"] == "tiny/1"
     assert (found["variant"], found["sources"], found["sinks"], found["cloud"]) == ("onnx-fp32", 1, 1, None)
+    assert found["expects"] == {}
     assert sorted(path.name for path in folder.iterdir()) == ["app.toml", "watch.edge"]
+
+
+def test_check_says_what_the_bundle_expects_of_the_sensors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reference = Reference(channels=("c0",), quantiles=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0), span_s=10)
+    tiny_bundle(folder / "watch.edge", references=[reference])
+    assert main(["run", "--check", str(folder / "app.toml")]) == 0
+    text = capsys.readouterr().out
+    assert "\n  expects c0: 3 to 7 1 in 90 % of training, compared over 10 s; may rest\n" in text
+    assert "no references" not in text
 
 
 def test_paths_are_beside_the_file_wherever_one_stands(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -25,10 +25,14 @@ _SETTING = re.compile(r"^(?:# )?(\w+) = ")
 
 EXAMPLES = {
     ("model", "trusted_keys"),
+    ("source mqtt", "topics"),
+    ("source mqtt", "channels"),
     ("source mqtt", "topic_qos"),
     ("source.codec json", "channels"),
     ("update", "topic"),
     ("update", "broker"),
+    ("events", "after"),
+    ("events", "within_s"),
 }
 """Settings whose value in the template is an example, not the default: table and name."""
 
@@ -88,7 +92,7 @@ def settings(cls: Any = AppConfig, table: str = "", tag: str = "") -> Iterator[t
     here = documented_as(table, tag)
     for field in dataclasses.fields(cls):
         inner = list(tables_in(hints[field.name]))
-        inline = field.name in {"retry", "json"}  # written on one line
+        inline = field.name in {"retry", "mqtt"}  # written on one line
         if inner and not inline:
             for sub, made in inner:
                 yield from settings(made, f"{table}.{field.name}".lstrip("."), sub)

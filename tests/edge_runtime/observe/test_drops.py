@@ -8,14 +8,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import edge_runtime
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.observe import drops
-from edge_runtime.observe.drops import EVERY_S, LONGEST_S, DropReporter, reason_of
+from edge_runtime.observe.drops import EVERY_S, LONGEST_S, RARE_S, DropReporter, reason_of
 from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
+from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.window import Windower
 
 PACKAGE = Path(str(edge_runtime.__file__)).parent
 
@@ -198,6 +203,36 @@ def test_a_reason_that_was_quiet_is_said_at_once_again(metrics: Metrics, caplog:
     assert len(caplog.records) == 6
 
 
+@pytest.mark.parametrize("name", ["late", "duplicate"])
+def test_rare_samples_are_said_every_ten_minutes_and_many_at_once(
+    name: str, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mutation that this finds: a line every ten seconds about 2 of 500 samples, which come and go."""
+    reporter = DropReporter(metrics)
+    said = []
+    for i in range(121):
+        metrics.counts["samples_total"] += 500
+        metrics.dropped[name] += 2 * (i % 5 == 0)  # rule 2 would begin again each time
+        reporter.look(i * EVERY_S)
+        if caplog.records:
+            said.append(i * EVERY_S)
+            caplog.clear()
+    assert said == [0, RARE_S, 2 * RARE_S]
+    metrics.counts["samples_total"] += 500
+    metrics.dropped[name] += 400
+    reporter.look(2 * RARE_S + 2 * EVERY_S)
+    (line,) = caplog.messages
+    assert f"dropped 400 of {122 * 500} samples: reason={name}" in line
+
+
+@pytest.mark.parametrize("name", ["late", "duplicate"])
+def test_the_advice_for_stamps_is_one_short_sentence(name: str) -> None:
+    advice = reason_of(name).advice
+    assert len(advice) < 220
+    assert "under [source.codec]" in advice
+    assert "docs/guide.md" in advice
+
+
 def test_each_count_is_said_once_and_the_last_look_leaves_none(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +252,26 @@ def test_each_count_is_said_once_and_the_last_look_leaves_none(
     counts = [int(re.findall(r"dropped (\d+)", line)[0]) for line in caplog.messages]
     assert sum(counts) == 26, "an earlier run's thousand are not this one's"
     assert all(counts)
+
+
+def test_keys_that_leave_are_said_with_the_likely_cause(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+    """Mutation that this finds: a topic part that changes with every message as the key, and a silent log."""
+    clock = SimulatedClock()
+    loop = Loop(clock=clock)
+    metrics.counts["keys_evicted_total"] = 7  # an earlier run's
+    reporter = DropReporter(metrics)
+    reporter.start(loop)
+    contract = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=10, window=8, hop=4, max_gap_s=0.5)
+    windower = Windower(contract, WindowConfig(max_keys=2), metrics)
+    for i in range(9):
+        windower.push([Reading(f"message-{i}", 1e9 + i, np.zeros((1, 1), np.float32))])
+    clock.advance(EVERY_S)
+    loop.iterate(0)
+    reporter.stop()
+    loop.close()
+    (line,) = caplog.messages
+    assert line.startswith("window: dropped 7 keys: reason=keys_evicted_total: more came than max_keys under [window]")
+    assert "a part of the topic that changes with every message" in line
 
 
 def test_nothing_dropped_is_nothing_said(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
@@ -240,6 +295,7 @@ def test_a_run_that_lost_nothing_of_weight_is_fine() -> None:
     assert lost() == ""
     assert lost(samples=1000, late=500, malformed=10_000) == ""
     assert lost(samples=1000, budget_share=900, rate_reduced=900, outbox_full=3) == "", "the operator's own policies"
+    assert lost(retained=1) == "", "what the broker kept is ignored by rule"
     assert lost(samples=10, stdout_closed=900) == "", "whoever read them has left, as with any command"
 
 
@@ -249,6 +305,7 @@ def test_a_run_that_lost_nothing_of_weight_is_fine() -> None:
         ("19 answers were dropped", {"samples": 10, "publish_too_large": 19}),
         ("3 answers were dropped", {"samples": 10, "webhook_rejected": 1, "jsonl_full": 2}),
         ("all 60 messages or rows were refused", {"malformed": 59, "not_finite": 1}),
+        ("all 2 messages or rows were refused", {"retained": 5, "malformed": 2}),
         ("1 recordings gave no reading", {"samples": 10, "unused": 1}),
         ("57 of 60 samples were late or came twice", {"samples": 60, "duplicate": 50, "late": 7}),
     ],

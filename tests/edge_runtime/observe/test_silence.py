@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.observe.silence import LONGEST_S, SilenceReporter
-from edge_runtime.sources import Done
+from edge_runtime.observe.drops import LONGEST_S
+from edge_runtime.observe.silence import SilenceReporter
 from edge_runtime.sources.mqtt import MqttSourceConfig
 from edge_runtime.sources.recording import RecordingConfig
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
 
 MQTT = MqttSourceConfig(broker="local", topics=("watch/+/imu",))
+CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=100, hop=50)
 READING = Reading("w", 0.0, np.zeros((1, 3), np.float32))
 
 
@@ -31,7 +33,7 @@ class Watched:
         self.passed_on = 0
         self.reporter = SilenceReporter(self.metrics, self.clock, after_s)
         self._deliver = self.reporter.watch(MQTT, self._count)
-        self.reporter.start(self.loop)
+        self.reporter.start(self.loop, lambda: CONTRACT, list)
 
     def _count(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         self.passed_on += 1
@@ -63,7 +65,7 @@ def test_a_wrong_topic_is_named_and_so_is_a_way_to_find_the_right_one(
     assert line.startswith(
         "source: no readings for 30 s from topics watch/+/imu of broker local: nothing arrived in that time."
     )
-    assert "mosquitto_sub" in line
+    assert "run --check APP.toml --seconds 10" in line
 
 
 def test_what_arrived_and_was_refused_is_in_the_line(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 import onnx
 import orjson
 
+from edge_export.data.references import measure_references, rates_of
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import metrics_on_test
@@ -43,6 +44,8 @@ from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
+from edge_runtime.intake import words
+from edge_runtime.manifest import Reference
 from edge_runtime.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
@@ -131,13 +134,26 @@ def build(
         accuracy={name: evaluation["accuracy"] for name, evaluation in tested["judged"].items()},
         groups=splits.recordings.groups,
         versions=versions,
+        references=_references(recipe, splits, say),
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
-    write_evaluation(out, splits.recordings.test, splits.test)
+    write_evaluation(out, splits.recordings.test, splits.test, recipe.window.contract())
     say(f"build: finished in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures
+
+
+def _references(recipe: Recipe, splits: Splits, say: Say) -> tuple[Reference, ...]:
+    """Measure what the sensors delivered in training; nothing where the recipe does not ask for it."""
+    if recipe.references is None:
+        return ()
+    contract = recipe.window.contract()
+    rates_hz = rates_of(splits.recordings.train, contract)
+    found = measure_references(splits.train, contract, recipe.references.triads, rates_hz)
+    for name, text in words.references(found, contract).items():
+        say(f"reference: {name}: {text}")
+    return found
 
 
 def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.recordings.score import table_accuracy, table_macro_f1
 
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.integer[Any]]
@@ -112,7 +113,7 @@ def evaluate(
     drawn = _draw(count, resamples, seed)
     tables = {name: _confusion(p.argmax(axis=1), labels, group_of, count, classes) for name, p in probabilities.items()}
     base, chosen = tables[reference], probabilities[reference].argmax(axis=1)
-    base_drawn = _accuracy(_drawn_tables(drawn, base))
+    base_drawn = table_accuracy(_drawn_tables(drawn, base))
     return tuple(
         _evaluated(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
         for name, p in probabilities.items()
@@ -133,11 +134,11 @@ def _classes(probabilities: Mapping[str, Floats], labels: Integers) -> int:
 
 def _evaluated(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn: Floats, flips: float) -> Evaluation:
     windows = int(table.sum())
-    accuracy, f1 = float(_accuracy(table.sum(axis=0))), float(_macro_f1(table.sum(axis=0)))
+    accuracy, f1 = float(table_accuracy(table.sum(axis=0))), float(table_macro_f1(table.sum(axis=0)))
     tables = _drawn_tables(drawn, table)
-    accuracies = _accuracy(tables)
-    by_group, f1_interval = _interval(accuracies, accuracy), _interval(_macro_f1(tables), f1)
-    drop = float(_accuracy(base.sum(axis=0))) - accuracy
+    accuracies = table_accuracy(tables)
+    by_group, f1_interval = _interval(accuracies, accuracy), _interval(table_macro_f1(tables), f1)
+    drop = float(table_accuracy(base.sum(axis=0))) - accuracy
     drop_interval = _interval(base_drawn - accuracies, drop)
     independent = wilson(round(accuracy * windows), windows)
     return Evaluation(
@@ -153,7 +154,7 @@ def _evaluated(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn
         drop=drop,
         drop_low=drop_interval[0],
         drop_high=drop_interval[1],
-        f1_drop=float(_macro_f1(base.sum(axis=0))) - f1,
+        f1_drop=float(table_macro_f1(base.sum(axis=0))) - f1,
         flips=flips,
     )
 
@@ -188,19 +189,6 @@ def _confusion(answers: Integers, labels: Integers, group_of: Integers, groups: 
 def _drawn_tables(drawn: Floats, table: Floats) -> Floats:
     classes = table.shape[-1]
     return (drawn @ table.reshape(len(table), -1)).reshape(len(drawn), classes, classes)
-
-
-def _accuracy(tables: Floats) -> Floats:
-    return np.asarray(np.trace(tables, axis1=-2, axis2=-1) / tables.sum(axis=(-2, -1)))
-
-
-def _macro_f1(tables: Floats) -> Floats:
-    """Average F1 over the classes in labels or answers, as scikit-learn's ``f1_score(average="macro")`` does."""
-    right = np.diagonal(tables, axis1=-2, axis2=-1)
-    either = tables.sum(axis=-1) + tables.sum(axis=-2)
-    occurs = either > 0
-    f1 = np.where(occurs, 2 * right / np.where(occurs, either, 1), 0.0)
-    return np.asarray(f1.sum(axis=-1) / occurs.sum(axis=-1))
 
 
 def _interval(values: Floats, estimate: float) -> tuple[float, float]:

@@ -22,22 +22,21 @@ from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.out_of_distribution import OodDetector
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
-from edge_export.onnx_graph.passes.shield import shield
 from edge_export.onnx_graph.passes.temperature import with_softmax, with_temperature
 from edge_export.quantize.equalize import equalize
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
 from edge_export.quantize.scheme import Scheme
 from edge_export.quantize.write import WeightSteps, prepare, write
+from edge_export.selection.candidates import shipped
 from edge_export.streaming.convert import to_streaming
 from edge_export.tflite.convert import convert
 
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import ConfigError
 from tests.edge_export.card.models import plain, samples_first
-from tests.edge_export.graphs import device_net
+from tests.edge_export.graphs import device_net, minimise, shield
 from tests.edge_export.streaming.architectures import gru_net, tcn, valid_student
 
 RECORDED = Path(__file__).parents[1] / "data" / "export_digests.json"
@@ -135,9 +134,7 @@ TOOLS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto | bytes]] = {
     "out of distribution": lambda model: _unfamiliar(canonicalise(model)),
     "minimise": minimise,
     "shield": lambda model: shield(canonicalise(model)),
-    "shipped": lambda model: minimise(
-        shield(as_conv2d(canonicalise(_unfamiliar(with_temperature(canonicalise(model), 1.75)))))
-    ),
+    "shipped": lambda model: shipped(_unfamiliar(with_temperature(canonicalise(model), 1.75)), 1.0),
     "streaming": _stateful,
     "tflite": convert,
     "tflite, compact": lambda model: convert(canonicalise(model), compact=True),

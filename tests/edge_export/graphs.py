@@ -11,6 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
+from edge_export.onnx_graph.model import transform
+from edge_export.onnx_graph.passes.minimise import Minimise
+from edge_export.onnx_graph.passes.shield import ShieldFloatLayers
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -118,3 +121,11 @@ def operators(model: bytes) -> Sequence[str]:
     """Names of a TensorFlow Lite file's operators, in order."""
     interpreter = Interpreter(model_content=model)
     return [detail["op_name"] for detail in interpreter._get_ops_details() if detail["op_name"] != "DELEGATE"]
+
+
+def minimise(model: onnx.ModelProto) -> onnx.ModelProto:
+    return transform(model, Minimise())
+
+
+def shield(model: onnx.ModelProto) -> onnx.ModelProto:
+    return transform(model, ShieldFloatLayers())

@@ -79,6 +79,8 @@ training = { steps = 40, batch = 16, learning_rate = 0.0005 }
 
 [gate]
 max_forwarded = 0.2
+
+[references]
 """
 
 
@@ -126,7 +128,14 @@ def test_bundles_hold_what_their_architecture_runs(built: Path) -> None:
     # Measured here: the best of each format. Not measured there: the device will choose among all that are right.
     assert sorted(name.split("-")[0] for name in held["x86_64"]) == ["onnx", "tflite"]
     assert {"tflite-int8", "tflite-fp32", "onnx-fp32", "onnx-int8-s8s8"} == set(held["aarch64"])
+    with open_bundle(built / "waves-x86_64.edge") as bundle:
+        ax, ay = bundle.manifest.references
+    assert (ax.channels, ay.channels) == (("ax",), ("ay",))
+    assert -1.8 < ax.quantiles[0] < -0.9 < 0.9 < ax.quantiles[-1] < 1.8, "waves of 1 to 1.2, with noise"
+    assert ax.still_s is not None
+    assert ax.rates_hz == pytest.approx((50, 50), rel=0.01)
     with open_bundle(built / "waves-teacher.edge") as teacher:
+        assert teacher.manifest.references == ()
         assert (teacher.manifest.input.window, teacher.manifest.input.fill) == (60, "first")
 
 

@@ -19,6 +19,37 @@ def recipe(text: str = RECIPE) -> Recipe:
     return parse(text, Path("recipe.toml"))
 
 
+def test_a_recipe_says_how_its_channels_are_joined_as_a_bundle_does() -> None:
+    ay = '{ name = "ay", unit = "g" }'
+    joined = RECIPE.replace(ay, ay.replace(" }", ', resample = "mean", max_age_s = 2 }'))
+    assert joined != RECIPE
+    first, second = recipe(joined).window.contract().channels
+    assert (first.joined, second.resample, second.max_age_s) == (False, "mean", 2)
+
+
+def test_references_are_measured_only_if_they_are_asked_for() -> None:
+    assert recipe().references is None
+    asked = recipe(RECIPE + '\n[references]\ntriads = [["ax", "ay"]]\n')
+    assert asked.references is not None
+    assert asked.references.triads == (("ax", "ay"),)
+
+
+@pytest.mark.parametrize(
+    ("triad", "why"),
+    [
+        ('["ax", "az"]', "references names channel 'az'; the window has ax, ay"),
+        ('["ax", "ax"]', "must be different channels of one unit"),
+        ('["ax", "t"]', "must be different channels of one unit"),
+    ],
+)
+def test_axes_that_are_none_of_one_sensor_are_refused(triad: str, why: str) -> None:
+    window = RECIPE.replace('{ name = "ay", unit = "g" }', '{ name = "ay", unit = "g" }, { name = "t", unit = "Cel" }')
+    if "az" in triad:
+        window = RECIPE
+    with pytest.raises(ConfigError, match=why):
+        recipe(window + f"\n[references]\ntriads = [{triad}]\n")
+
+
 def record(folder: Path, people: int = 4, gain: float = 1.0) -> Path:
     folder.mkdir(exist_ok=True)
     for person in range(people):

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording
-from edge_export.data.labels import Rule, stamps
+from edge_export.data.labels import Rule, cut, stamps
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.windowing.window import cut_recording
 
 _BLOCK = 16
 """Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used."""
@@ -213,7 +212,7 @@ def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> li
         Values (n, n_channels) and labels (n,) of each stretch that is at least a window long.
     """
     t = stamps(recording, rate_hz)
-    blocks = cut_recording(replace(contract, window=_BLOCK, hop=_BLOCK, context=0), recording.name, t, recording.values)
+    blocks = cut(replace(contract, window=_BLOCK, hop=_BLOCK, context=0), recording, t)
     stretches: list[tuple[Float32, Int64]] = []
     begin = 0
     for index in range(1, len(blocks) + 1):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from edge_export.auto.contents import Content, Kind, is_number
 from edge_export.auto.hints import Hints
 from edge_export.auto.names import LABEL_COLUMNS, group_columns, shown
-from edge_export.data.readers.table import numbers_of
+from edge_export.data.dataset import Float64
+from edge_runtime import units
 from edge_runtime.errors import ConfigError
 from edge_runtime.recordings.columns import is_empty, is_time
 
 _INDEX_COLUMNS = ("", "index", "idx", "unnamed: 0", "row", "id_row")
-_UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]+)[\])]\s*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,8 @@ def find_channels(kind: Kind, files: Sequence[Content], hints: Hints, others: se
         return Channels(columns=(Column(name="sound", source="", unit="1"),), note="16-bit sound")
     note = "as --channels says"
     if kind == "npz":
-        values = _values_array(files[0])
-        width = 1 if files[0].columns[values].ndim == 1 else files[0].columns[values].shape[1]
-        names = hints.channels or tuple(f"c{i}" for i in range(width))
-        if len(names) != width:
-            raise ConfigError(f"{files[0].name}: array {values!r} has {width} columns; --channels names {len(names)}")
-        sources, note = [values] * width, f"columns of array {values!r}"
+        names, values = _names_in_npz(files[0], hints), _values_array(files[0])
+        sources, note = [values] * len(names), f"columns of array {values!r}"
     else:
         sources = list(hints.channels)
         if not sources:
@@ -78,11 +75,24 @@ def find_channels(kind: Kind, files: Sequence[Content], hints: Hints, others: se
     return Channels(columns=_with_units(names, sources, hints), note=note)
 
 
+def _names_in_npz(file: Content, hints: Hints) -> tuple[str, ...]:
+    """Name the columns of an NPZ's samples: as the user said, as its array ``channels`` does, or c0, c1, ..."""
+    values = _values_array(file)
+    width = 1 if file.columns[values].ndim == 1 else file.columns[values].shape[1]
+    if hints.channels:
+        if len(hints.channels) != width:
+            raise ConfigError(
+                f"{file.name}: array {values!r} has {width} columns; --channels names {len(hints.channels)}"
+            )
+        return hints.channels
+    stated = np.asarray(file.columns.get("channels", ())).reshape(-1)
+    return tuple(map(str, stated.tolist())) if len(stated) == width else tuple(f"c{i}" for i in range(width))
+
+
 def _with_units(names: Sequence[str], sources: Sequence[str], hints: Hints) -> tuple[Column, ...]:
     found = []
     for name, source in zip(names, sources, strict=True):
-        match = _UNIT.match(name)
-        plain, unit = (match[1], match[2]) if match else (name, "")
+        plain, unit = units.split_name(name)
         unit = hints.units.get(plain) or hints.units.get(name) or unit or hints.units.get("*", "")
         if not unit:
             raise ConfigError(
@@ -182,10 +192,33 @@ def spread_of(kind: Kind, files: Sequence[Content], channels: Sequence[Column]) 
     for file in files:
         if kind == "npz":
             table = np.asarray(file.columns[channels[0].source], np.float64).reshape(-1, len(channels))
+            table = table * np.asarray(file.columns.get("scale", 1.0), np.float64)
             if not np.isfinite(table).all():
                 row, column = np.argwhere(~np.isfinite(table))[0].tolist()
                 raise ConfigError(f"{file.name}: row {row + 1} of {channels[column].name!r} is not a finite number")
         else:
-            table = np.stack([numbers_of(file.columns[c.source], c.source, file.name) for c in channels], 1)
+            table = np.stack([_numbers_of(file.columns[c.source], c.source, file.name) for c in channels], 1)
         values.append(table)
     return tuple(float(f"{value:.3g}") for value in np.nanstd(np.concatenate(values), axis=0))
+
+
+def _numbers_of(column: Sequence[Any], key: str, name: str) -> Float64:
+    """Numbers of a column, NaN for empty cells.
+
+    Args:
+        column: its cells.
+        key: its name, for messages.
+        name: of the file, for messages.
+
+    Raises:
+        ConfigError: a cell holds something else.
+    """
+    numbers = np.full(len(column), np.nan)
+    for row, cell in enumerate(column):
+        if is_empty(cell):
+            continue
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[row] = float(cell)
+        if not np.isfinite(numbers[row]):
+            raise ConfigError(f"{name}: row {row + 1} of column {key!r} holds {cell!r}, not a finite number")
+    return numbers

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edge_export.data.readers.files import arrays_of, columns_of_parquet, pcm_of, rows_of_csv
+from edge_export.data.readers.files import arrays_of
 from edge_runtime.errors import ConfigError
+from edge_runtime.recordings.reader import columns_of
+from edge_runtime.recordings.wav import open_wav
 
 Kind = Literal["wav", "table", "npz"]
 
@@ -45,7 +47,7 @@ def content_of(kind: Kind, path: Path, name: str) -> Content:
         ConfigError: it is damaged or holds nothing; names the file.
     """
     if kind == "wav":
-        with pcm_of(path, name) as file:
+        with open_wav(path) as file:
             return Content(
                 name=name, columns={}, samples=file.getnframes(), rate_hz=file.getframerate(), digest=_digest(path)
             )
@@ -62,15 +64,10 @@ def table_of(path: Path, name: str) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, has no header, or rows of other lengths.
     """
-    if path.suffix.lower() == ".parquet":
-        return dict(columns_of_parquet(path, name))
-    header, *rows = rows_of_csv(path, name)
-    names = [column.strip() for column in header]
-    if not rows or any(len(row) != len(names) for row in rows):
-        raise ConfigError(f"{name}: needs a header and rows of as many columns")
-    if all(is_number(column) for column in names):
+    columns = columns_of(path)
+    if path.suffix.lower() != ".parquet" and all(is_number(column) for column in columns):
         raise ConfigError(f"{name}: begins with numbers; give its columns names in a first line")
-    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+    return dict(columns)
 
 
 def is_number(text: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ import numpy as np
 from edge_export.auto.scan import Scan
 from edge_export.auto.stratified_split import StratifiedSplit, stratified_split
 from edge_runtime.errors import ConfigError
+from edge_runtime.intake.triads import find_triads
+from edge_runtime.manifest import Channel
 
 LONGEST = 1024
 """Samples of a window that is not sound; longer ones cost more than they tell."""
@@ -24,7 +26,6 @@ WINDOWS = 40
 UNBALANCED = 3.0
 """Ratio of the largest to the smallest class from which on accuracy hides the smallest."""
 
-_AXES = re.compile(r"^(.*?)[_ ]?([xyz])$", re.IGNORECASE)
 _TURNING = re.compile(r"gyr|gyro|omega|rot|^w$|rad/s|deg/s|dps|°/s", re.IGNORECASE)
 
 
@@ -294,6 +295,9 @@ def _text(
         "",
         "[gate]",
         f"max_forwarded = {_toml(order.max_forwarded)}",
+        "",
+        "# What the sensors deliver here; a device notices values in another unit by it.",
+        "[references]",
     ]
     return "\n".join(lines) + "\n"
 
@@ -335,7 +339,9 @@ def _data(found: Scan, order: Order) -> list[str]:
 def _augmentation(found: Scan) -> list[str]:
     if found.kind == "wav":
         return ["[augmentation]", "gain = 0.7", "speed = 0.1", "noise = [0.003]", "shift = 0.1"]
-    triads = _triads(channel.name for channel in found.channels)
+    names = [channel.name for channel in found.channels]
+    columns = find_triads([Channel(name=channel.name, unit=channel.unit) for channel in found.channels])
+    triads = [[names[column] for column in triad] for triad in columns]
     turning = [
         channel.name
         for channel in found.channels
@@ -348,15 +354,6 @@ def _augmentation(found: Scan) -> list[str]:
         lines.append(f"rates = {_toml(turning)}")
     noise = [float(f"{max(0.02 * spread, 1e-9):.3g}") for spread in found.spread]
     return [*lines, "speed = 0.1", "gain = 0.1", f"noise = {_toml(noise)}"]
-
-
-def _triads(names: Iterable[str]) -> list[list[str]]:
-    """Channels that are the three axes of one sensor, by their names."""
-    axes: dict[str, dict[str, str]] = defaultdict(dict)
-    for name in names:
-        if match := _AXES.match(name):
-            axes[match[1].lower()][match[2].lower()] = name
-    return [[own[axis] for axis in "xyz"] for own in axes.values() if own.keys() == set("xyz")]
 
 
 def _log_mel(rate_hz: float) -> list[str]:

@@ -22,7 +22,7 @@ from edge_export.data.readers.meaning import find_in
 from edge_runtime.codecs.numbers import TimeUnit
 from edge_runtime.errors import ConfigError
 
-_SUFFIXES: dict[str, Kind] = {".wav": "wav", ".csv": "table", ".parquet": "table", ".npz": "npz"}
+_SUFFIXES: dict[str, Kind] = {".wav": "wav", ".csv": "table", ".parquet": "table", ".jsonl": "table", ".npz": "npz"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def scan_folder(folder: Path, hints: Hints) -> Scan:
     """Read every recording of a folder.
 
     Args:
-        folder: with WAV, CSV, Parquet or NPZ files, all of one kind, at any depth.
+        folder: with WAV, CSV, Parquet or NPZ files or JSON lines, all of one kind, at any depth.
         hints: what is known already.
 
     Raises:
@@ -100,7 +100,7 @@ def scan_folder(folder: Path, hints: Hints) -> Scan:
     if hints.labels is not None:
         paths = [path for path in paths if path.resolve() != hints.labels.resolve()]
     if not paths:
-        raise ConfigError(f"{folder}: holds no .wav, .csv, .parquet or .npz file")
+        raise ConfigError(f"{folder}: holds no .wav, .csv, .parquet, .jsonl or .npz file")
     kinds = Counter(_SUFFIXES[path.suffix.lower()] for path in paths)
     if len(kinds) > 1:
         found = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())

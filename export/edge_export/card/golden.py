@@ -13,7 +13,7 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import iter_readings
 from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.window import Windower
+from edge_runtime.windowing.join import windower_of
 
 WINDOWS = 8
 
@@ -35,7 +35,7 @@ def recorded_windows(card: Card, files: Sequence[Path], layout: RecordingLayout 
     contract = card.input.contract()
     found: list[Float32] = []
     for file in files:
-        windower = Windower(contract)
+        windower = windower_of(contract)
         try:
             for reading in iter_readings(file, contract, layout):
                 found += [with_context(window, contract.window) for window in windower.push([reading])]

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx_ir as ir
 
 from edge_export.card.spec import Card, Layout, check_numbers, layout_of
+from edge_export.onnx_graph.edge import Edge, read_through
+from edge_export.onnx_graph.model import free_name, from_proto, name_of, numbers, sizes_of, to_proto
 from edge_export.onnx_graph.normalise import normalise
-from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_traces
 from edge_runtime.errors import ConfigError
 
-_FLOATS: dict[int, type[np.floating[Any]]] = {
-    TensorProto.FLOAT: np.float32,
-    TensorProto.FLOAT16: np.float16,
-    TensorProto.DOUBLE: np.float64,
-}
-_INTEGERS: dict[int, type[np.integer[Any]]] = {
-    TensorProto.INT8: np.int8,
-    TensorProto.UINT8: np.uint8,
-    TensorProto.INT16: np.int16,
-}
+_PREFIX = "card"
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+_INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16)
 CONTINUOUS = (
     "a window holds measured values, as float32, float16, float64, int8, uint8 or int16; if the model means such "
     "values, put a cast in front of it, and if it means indices or text, a bundle cannot feed it"
@@ -50,36 +43,6 @@ class Fitted:
     changes: tuple[str, ...]
 
 
-class _Edges:
-    """Appends nodes in front of and behind a graph, under names that it does not use."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
-        self.front: list[onnx.NodeProto] = []
-        self.back: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._taken = {name for node in graph.node for name in (*node.input, *node.output)}
-        self._taken |= {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
-
-    def name(self, base: str) -> str:
-        name, count = base, 0
-        while name in self._taken:
-            count += 1
-            name = f"{base}_{count}"
-        self._taken.add(name)
-        return name
-
-    def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike) -> str:
-        name = self.name("card_constant")
-        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
-        return name
-
-    def node(self, place: list[onnx.NodeProto], kind: str, *inputs: str, result: str = "", **attributes: Any) -> str:
-        result = result or self.name(f"card_{kind.lower()}")
-        place.append(helper.make_node(kind, list(inputs), [result], **attributes))
-        return result
-
-
 def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
     """Write a copy of an ONNX model that takes windows in physical units and answers with probabilities.
 
@@ -98,32 +61,29 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
     except Exception as error:  # the parser and the checker raise types of their own libraries
         raise ConfigError(f"{file}: not a usable ONNX model: {str(error).splitlines()[0]}") from error
     try:
-        model = normalise(model)
+        fitted = from_proto(without_traces(normalise(model)))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    source, answer = _ends(model, file)
-    _refuse_nan(model, file)
-    edges, changes = _Edges(model), list[str]()
-    batch, rest = _shape(source, file)
+    graph = fitted.graph
+    source = _source(graph, file)
+    _refuse_nan(graph, file)
+    batch, *rest = _sizes(source)
     layout = layout_of(rest, card.input, file)
     channels, samples = len(card.input.channels), card.input.window
     sizes = (channels, samples) if layout == "NCW" else (samples, channels)
-    window = edges.name("window")
-    changes += _front(edges, card, source, window, layout, rest)
-    if not edges.front:
-        window = source.name
-    changes += _back(edges, card, answer, model, file)
-    last = edges.back[-1].output[0] if edges.back else answer.name
-    graph = model.graph
-    inside = [*edges.front, *graph.node, *edges.back]
-    del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
-    graph.node.extend(inside)
-    graph.initializer.extend(edges.constants)
-    graph.input.append(helper.make_tensor_value_info(window, TensorProto.FLOAT, [batch, *sizes]))
-    labels = len(card.output.labels)
-    graph.output.append(helper.make_tensor_value_info(last, TensorProto.FLOAT, [batch, labels]))
+    window = ir.Value(name=free_name(graph, "window"))
+    flow, front = _front(Edge(graph, _PREFIX, next(iter(graph), None)), card, source, window, layout, rest)
+    if flow is window:
+        window = source
+    else:
+        read_through(graph, window, flow)
+    answer, back = _back(Edge(graph, _PREFIX), card, graph.outputs[0], file)
+    graph.outputs[0] = answer
+    for value, behind in ((window, sizes), (answer, (len(card.output.labels),))):
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+        value.shape = ir.Shape(["batch" if batch < 0 else batch, *behind])
     try:
-        fitted = canonicalise(model)
+        fitted = Canonicalise()(fitted).model
     except ConfigError as error:
         # The file itself passed the checker: what does not hold follows from the card's sizes.
         reason = str(error).removeprefix("not a valid ONNX model: ")
@@ -131,10 +91,10 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
             f"{file}: its shapes do not hold for the card's {channels} channels and {samples} samples: {reason}"
         ) from error
     return Fitted(
-        model=fitted.SerializeToString(deterministic=True),
+        model=to_proto(fitted).SerializeToString(deterministic=True),
         layout=layout,
-        precision=_precision(fitted),
-        changes=tuple(changes),
+        precision=_precision(fitted.graph),
+        changes=(*front, *back),
     )
 
 
@@ -146,57 +106,56 @@ def several_ends(file: str, what: str, names: Sequence[str]) -> str:
     )
 
 
-def _ends(model: onnx.ModelProto, file: str) -> tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]:
-    inputs, outputs = list(model.graph.input), list(model.graph.output)
-    if len(inputs) != 1 or len(outputs) != 1:
-        several = inputs if len(inputs) != 1 else outputs
-        what = "input" if several is inputs else "output"
-        raise ConfigError(several_ends(file, what, [value.name for value in several]))
-    return inputs[0], outputs[0]
+def _source(graph: ir.Graph, file: str) -> ir.Value:
+    """Return the one input of a graph that has one output too."""
+    for what, values in (("input", graph.inputs), ("output", graph.outputs)):
+        if len(values) != 1:
+            raise ConfigError(several_ends(file, what, [name_of(value) for value in values]))
+    if not sizes_of(graph.inputs[0]):
+        raise ConfigError(f"{file}: input {graph.inputs[0].name} has no axes; a window needs some")
+    return graph.inputs[0]
 
 
-def _shape(value: onnx.ValueInfoProto, file: str) -> tuple[str | int, list[int]]:
-    """Batch as the file has it, and the sizes behind it, -1 for open ones."""
-    tensor = value.type.tensor_type
-    if not len(tensor.shape.dim):
-        raise ConfigError(f"{file}: input {value.name} has no axes; a window needs some")
-    dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
-    return ("batch" if dims[0] < 0 else dims[0]), dims[1:]
+def _sizes(value: ir.Value) -> list[int]:
+    """Sizes by axis, -1 for open ones."""
+    return [-1 if size is None else size for size in sizes_of(value)]
+
+
+def _kind(value: ir.Value) -> str:
+    return value.dtype.name if value.dtype else "UNDEFINED"
 
 
 def _front(
-    edges: _Edges, card: Card, source: onnx.ValueInfoProto, window: str, layout: Layout, rest: Sequence[int]
-) -> Iterator[str]:
-    """From the window in physical units to what the graph reads."""
-    flow, to = window, edges.front
-    sizes = (len(card.input.channels), 1) if layout == "NCW" else (1, len(card.input.channels))
+    edge: Edge, card: Card, source: ir.Value, window: ir.Value, layout: Layout, rest: Sequence[int]
+) -> tuple[ir.Value, list[str]]:
+    """From the window in physical units to what the graph reads; what was done, in words."""
+    flow, done = window, list[str]()
+    channels, samples = len(card.input.channels), card.input.window
+    sizes = (channels, 1) if layout == "NCW" else (1, channels)
     if card.input.scaled:
         offset = np.array([channel.offset for channel in card.input.channels]).reshape(1, *sizes)
         scale = np.array([channel.scale for channel in card.input.channels]).reshape(1, *sizes)
         if offset.any():
-            flow = edges.node(to, "Sub", flow, edges.constant(offset, np.float32))
-        flow = edges.node(to, "Mul", flow, edges.constant(scale, np.float32))
-        yield "scaling of each channel"
-    stored = source.type.tensor_type.elem_type
+            flow = edge.node("Sub", flow, edge.constant(offset, np.float32))
+        flow = edge.node("Mul", flow, edge.constant(scale, np.float32))
+        done.append("scaling of each channel")
+    stored = source.dtype
     if stored in _INTEGERS:
-        ends = np.iinfo(_INTEGERS[stored])
-        bounds = (edges.constant(ends.min, np.float32), edges.constant(ends.max, np.float32))
-        flow = edges.node(to, "Clip", edges.node(to, "Round", flow), *bounds)
-        yield f"rounding to {ends.dtype}"
+        ends = np.iinfo(stored.numpy())
+        bounds = (edge.constant(ends.min, np.float32), edge.constant(ends.max, np.float32))
+        flow = edge.node("Clip", edge.node("Round", flow), *bounds)
+        done.append(f"rounding to {ends.dtype}")
     elif stored not in _FLOATS:
-        kind = TensorProto.DataType.Name(stored)
-        raise ConfigError(f"input {source.name} takes {kind}; {CONTINUOUS}")
-    if stored != TensorProto.FLOAT:
-        flow = edges.node(to, "Cast", flow, to=stored)
-    channels, samples = len(card.input.channels), card.input.window
+        raise ConfigError(f"input {source.name} takes {_kind(source)}; {CONTINUOUS}")
+    if stored != ir.DataType.FLOAT:
+        flow = edge.node("Cast", flow, to=stored)
     wanted = [channels, samples] if layout == "NCW" else [samples, channels]
     if len(rest) != 2 or any(a not in (-1, b) for a, b in zip(rest, wanted, strict=True)):
         # Sizes that the file leaves open are those of the window; 0 keeps the batch.
         known = [0, *(_filled(rest, channels * samples) if -1 in rest else rest)]
-        edges.node(to, "Reshape", flow, edges.constant(known, np.int64), result=source.name)
-        yield f"axes as the file has them ({', '.join(map(str, known[1:]))})"
-    elif to:
-        to[-1].output[0] = source.name
+        flow = edge.node("Reshape", flow, edge.constant(known, np.int64))
+        done.append(f"axes as the file has them ({', '.join(map(str, known[1:]))})")
+    return flow, done
 
 
 def _filled(rest: Sequence[int], total: int) -> list[int]:
@@ -207,51 +166,48 @@ def _filled(rest: Sequence[int], total: int) -> list[int]:
     return [size if size > 0 else -1 for size in rest]
 
 
-def _back(edges: _Edges, card: Card, answer: onnx.ValueInfoProto, model: onnx.ModelProto, file: str) -> Iterator[str]:
-    """From what the graph answers to probabilities of the labels."""
-    flow, to, output = answer.name, edges.back, card.output
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    found = next(value for value in inferred.output if value.name == answer.name).type.tensor_type
-    dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in found.shape.dim]
-    if len(dims) > 1 and min(dims[1:]) > 0:
-        check_numbers(int(np.prod(dims[1:])), card, file, answer.name)
-    if found.elem_type != TensorProto.FLOAT:
-        if found.elem_type not in _FLOATS:
-            kind = TensorProto.DataType.Name(found.elem_type)
-            raise ConfigError(f"{file}: output {answer.name} is {kind}; put its DequantizeLinear into the graph")
-        flow = edges.node(to, "Cast", flow, to=TensorProto.FLOAT)
-    if len(dims) != 2:
-        flow = edges.node(to, "Reshape", flow, edges.constant([-1, output.numbers], np.int64))
-        yield "answers as one row per window"
+def _back(edge: Edge, card: Card, answer: ir.Value, file: str) -> tuple[ir.Value, list[str]]:
+    """From what the graph answers to probabilities of the labels; what was done, in words."""
+    flow, done, output = answer, list[str](), card.output
+    sizes = _sizes(answer)
+    if len(sizes) > 1 and min(sizes[1:]) > 0:
+        check_numbers(int(np.prod(sizes[1:])), card, file, name_of(answer))
+    if answer.dtype not in _FLOATS:
+        raise ConfigError(f"{file}: output {answer.name} is {_kind(answer)}; put its DequantizeLinear into the graph")
+    if answer.dtype != ir.DataType.FLOAT:
+        flow = edge.node("Cast", flow, to=ir.DataType.FLOAT)
+    if len(sizes) != 2:
+        flow = edge.node("Reshape", flow, edge.constant([-1, output.numbers], np.int64))
+        done.append("answers as one row per window")
     if output.temperature != 1:
-        flow = edges.node(to, "Mul", flow, edges.constant(1 / output.temperature, np.float32))
-        yield f"temperature {output.temperature:g}"
+        flow = edge.node("Mul", flow, edge.constant(1 / output.temperature, np.float32))
+        done.append(f"temperature {output.temperature:g}")
     if output.values == "logits":
-        flow = edges.node(to, "Softmax", flow, axis=1)
-        yield "softmax"
+        flow = edge.node("Softmax", flow, axis=1)
+        done.append("softmax")
     if output.values == "logit":
-        flow = edges.node(to, "Sigmoid", flow)
-        yield "sigmoid"
+        flow = edge.node("Sigmoid", flow)
+        done.append("sigmoid")
     if output.numbers == 1:
-        rest = edges.node(to, "Sub", edges.constant(1.0, np.float32), flow)
-        flow = edges.node(to, "Concat", rest, flow, axis=1)
-        yield "the first label's probability"
+        rest = edge.node("Sub", edge.constant(1.0, np.float32), flow)
+        flow = edge.node("Concat", rest, flow, axis=1)
+        done.append("the first label's probability")
+    return flow, done
 
 
-def _refuse_nan(model: onnx.ModelProto, file: str) -> None:
-    for tensor in model.graph.initializer:
-        if tensor.data_type not in _FLOATS:
+def _refuse_nan(graph: ir.Graph, file: str) -> None:
+    for value in graph.initializers.values():
+        if value.dtype not in _FLOATS:
             continue
-        array = numpy_helper.to_array(tensor)
+        array = numbers(value)
         # A single infinity is a bound that Clip or Where is told.
         if np.isnan(array).any() or (array.ndim > 1 and not np.isfinite(array).all()):
-            raise ConfigError(f"{file}: weight {tensor.name} holds NaN or infinity; the file is damaged or diverged")
+            raise ConfigError(f"{file}: weight {value.name} holds NaN or infinity; the file is damaged or diverged")
 
 
-def _precision(model: onnx.ModelProto) -> str:
-    kinds = {node.op_type for node in model.graph.node}
-    if kinds & set(_QUANTISED):
+def _precision(graph: ir.Graph) -> str:
+    if any(node.op_type in _QUANTISED for node in graph):
         return "int8"
-    if any(tensor.data_type == TensorProto.FLOAT16 and len(tensor.dims) > 1 for tensor in model.graph.initializer):
-        return "fp16"
-    return "fp32"
+    stored = graph.initializers.values()
+    halves = any(value.dtype == ir.DataType.FLOAT16 and len(value.shape or ()) > 1 for value in stored)
+    return "fp16" if halves else "fp32"

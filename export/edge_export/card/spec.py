@@ -34,6 +34,10 @@ class CardChannel:
         scale: factor after that: the model sees (value - offset) * scale.
         low: least physical value that occurs, for golden vectors without a recording.
         high: largest one.
+        resample: as `edge_runtime.manifest.Channel.resample`; this and the rest are for channels of several messages.
+        max_age_s: as `edge_runtime.manifest.Channel.max_age_s`.
+        missing: as `edge_runtime.manifest.Channel.missing`.
+        mask_of: as `edge_runtime.manifest.Channel.mask_of`.
     """
 
     name: str
@@ -42,12 +46,24 @@ class CardChannel:
     scale: float = 1.0
     low: float | None = None
     high: float | None = None
+    resample: Literal["", "linear", "mean", "previous"] = ""
+    max_age_s: float = 0.0
+    missing: Literal["refuse", "last"] = "refuse"
+    mask_of: str = ""
 
     def __post_init__(self) -> None:
         if not self.scale:
             raise ValueError(f"channel {self.name!r}: scale 0 would make all its values the same")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"channel {self.name!r}: low must be below high")
+        self.contract()
+
+    def contract(self) -> manifest.Channel:
+        """Return the bundle's channel."""
+        return manifest.Channel(
+            name=self.name, unit=self.unit, resample=self.resample, max_age_s=self.max_age_s,
+            missing=self.missing, mask_of=self.mask_of,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +102,7 @@ class CardInput:
     def contract(self) -> InputContract:
         """Return the bundle's input contract."""
         return InputContract(
-            channels=tuple(manifest.Channel(name=each.name, unit=each.unit) for each in self.channels),
+            channels=tuple(each.contract() for each in self.channels),
             rate_hz=self.rate_hz,
             window=self.window,
             hop=self.hop or self.window,

@@ -26,9 +26,9 @@ def add(commands: Any) -> None:
         "auto",
         help="write a recipe from a folder of recordings, and build it",
         description=(
-            "Look at every recording of a folder (WAV, CSV, Parquet or NPZ), find classes, groups, rate and lengths, "
-            "write a recipe that says what was decided and why, and build it. The class of a file is its folder, "
-            "unless said otherwise; recordings of one person or machine are never in two sets. What files do "
+            "Look at every recording of a folder (WAV, CSV, Parquet, NPZ or JSON lines), find classes, groups, rate "
+            "and lengths, write a recipe that says what was decided and why, and build it. The class of a file is its "
+            "folder, unless said otherwise; recordings of one person or machine are never in two sets. What files do "
             "not tell is asked for, with the option that answers."
         ),
         epilog="example: edge-export auto recordings/ --target raspberry-pi-4 --unit g -o out/",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from edge_export.cli.sign import add_key, signing_key
+from edge_export.cli.sign import add_key, signing_again
 from edge_runtime.cli.arguments import count, existing_file, output_file, seconds
-from edge_runtime.errors import ConfigError
 
 
 def add(commands: Any) -> None:
@@ -50,17 +48,9 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
     from edge_runtime.tuning.timing.measure import table  # noqa: PLC0415
 
-    key = signing_key(options)
-    with open_bundle(options.bundle) as bundle:
-        signed = bundle.signature != "unsigned"
-    if signed and key is None and not options.dry_run:
-        raise ConfigError(
-            f"{options.bundle} is signed, and figures in it break the signature: give --key KEY.pem, or --dry-run to "
-            "leave the bundle as it is"
-        )
-    if signed and key is not None:
-        # A new signature vouches for the whole file, so the old one must be valid, and by the same key.
-        open_bundle(options.bundle, trusted=[key.public]).close()
+    signer, by = (
+        (None, "") if options.dry_run else signing_again(options, "figures", ", or --dry-run to leave it as it is")
+    )
     plan = Plan(rounds=options.rounds)
     if options.device:
         found = measure_on(options.device, options.bundle, python=options.python, plan=plan, timeout_s=options.timeout)
@@ -70,14 +60,6 @@ def run(options: argparse.Namespace) -> int:
     print(table(found))
     if options.dry_run:
         return 0
-
-    def sign(path: Path) -> None:
-        from edge_export.package.sign import sign_bundle  # noqa: PLC0415
-
-        assert key is not None
-        sign_bundle(path, key)
-
-    written = record(options.bundle, found, machine=options.name, signer=None if key is None else sign, out=options.out)
-    how = f"signed by {key.public}" if key is not None else "unsigned"
-    print(f"{written}: holds these figures as {(options.name or found.machine.label)!r}; {how}")
+    written = record(options.bundle, found, machine=options.name, signer=signer, out=options.out)
+    print(f"{written}: holds these figures as {(options.name or found.machine.label)!r}; {by}")
     return 0

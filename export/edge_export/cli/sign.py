@@ -10,6 +10,7 @@ from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
+    from edge_export.package.rewrite import Signer
     from edge_export.package.sign import SigningKey
 
 
@@ -76,6 +77,40 @@ def signing_key(options: argparse.Namespace) -> SigningKey | None:
     from edge_export.package.sign import SigningKey  # noqa: PLC0415 - cryptography, only where something is signed
 
     return None if options.key is None else SigningKey(options.key, password(options.password_file))
+
+
+def signing_again(options: argparse.Namespace, what: str, advice: str = "") -> tuple[Signer | None, str]:
+    """Return what signs `options.bundle` again once its manifest has changed, and words for who signs it.
+
+    Args:
+        options: with ``bundle`` and ``--key``.
+        what: is written into it, in the plural.
+        advice: more to do in place of ``--key``.
+
+    Raises:
+        ConfigError: it is signed, and no key is named.
+        BundleError: it is not signed by this key: a new signature vouches for the whole file.
+    """
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+
+    key = signing_key(options)
+    with open_bundle(options.bundle) as bundle:
+        signed = bundle.signature != "unsigned"
+    if key is None:
+        if signed:
+            raise ConfigError(
+                f"{options.bundle} is signed, and {what} in it break the signature: give --key KEY.pem{advice}"
+            )
+        return None, "unsigned"
+    if signed:
+        open_bundle(options.bundle, trusted=[key.public]).close()
+
+    def sign(path: Path) -> None:
+        from edge_export.package.sign import sign_bundle  # noqa: PLC0415
+
+        sign_bundle(path, key)
+
+    return sign, f"signed by {key.public}"
 
 
 def password(file: Path | None) -> bytes | None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_export.data.dataset import Channel, Float32, Windows
+from edge_export.data.dataset import Float32, Windows
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 
 FEWEST = 2
 """Windows of a class below which there is nothing to learn."""

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
+from edge_runtime.windowing.recorded import Table
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -24,19 +26,6 @@ Int64 = npt.NDArray[np.int64]
 
 UNLABELLED = -1
 """Label of samples and windows that are neither trained on nor evaluated."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
-    """One measured quantity.
-
-    Attributes:
-        name: as the data set calls it, for example ``ax``.
-        unit: unit of the values, for example ``g`` or ``rad/s``.
-    """
-
-    name: str
-    unit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +39,8 @@ class Recording:
         values: (n_samples, n_channels) float32 in physical units.
         tags: further facts as text, for example which wrist.
         t: (n_samples,) stamps in seconds, rising; None where samples lie one period of the data set's rate apart.
+        tables: what each of several sensors gave, with stamps of its own, in place of `values`; those have no column
+            then, and `t` has the stamps of `marks`.
         marks: (n_samples,) label of each sample, `UNLABELLED` where it is unknown; None where `label` holds for all.
         left_out: rows of its file that were left out, since a cell was empty.
     """
@@ -62,6 +53,7 @@ class Recording:
     t: Float64 | None = None
     marks: Int64 | None = None
     left_out: int = 0
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

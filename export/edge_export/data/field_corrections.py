@@ -15,11 +15,10 @@ import numpy as np
 import orjson
 
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64
-from edge_export.data.labels import stamps
+from edge_export.data.labels import cut, stamps
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.window import cut_recording
 
 _LEAST = 1e-7
 """Scores are logged to seven decimals (`edge_runtime.types.Correction.scores`)."""
@@ -124,7 +123,7 @@ def match(
     wanted = {answer.id: answer for answer in answers}
     contexts, scores = [], []
     for recording in dataset.recordings:
-        for window in cut_recording(contract, recording.name, stamps(recording, dataset.rate_hz), recording.values):
+        for window in cut(contract, recording, stamps(recording, dataset.rate_hz)):
             if (answer := wanted.pop(window.id, None)) is not None:
                 contexts.append(with_context(window, contract.history))
                 scores.append([answer.scores[place] for place in order])

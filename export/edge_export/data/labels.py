@@ -1,7 +1,7 @@
 """Labels in time: of samples from annotations, of windows from samples, and of the runtime's own windows.
 
-`label_windows` cuts a data set with `edge_runtime.windowing.window.Windower`, the code that cuts windows on the device,
-and puts a label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
+`label_windows` cuts a data set with `edge_runtime.windowing`, the code that cuts windows on the device, and puts a
+label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
 resampling, same gaps.
 """
 
@@ -17,7 +17,8 @@ from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Float64, Int6
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.window import Window, cut_recording
+from edge_runtime.windowing.recorded import cut_recording, cut_tables
+from edge_runtime.windowing.window import Window
 
 Rule = Literal["centre", "majority", "end"]
 
@@ -111,7 +112,7 @@ def label_windows(dataset: Dataset, contract: InputContract, *, rule: Rule = "ce
     length = (contract.window - 1) / contract.rate_hz
     for index, recording in enumerate(dataset.recordings):
         t = stamps(recording, dataset.rate_hz)
-        for window in _cut(contract, recording, t):
+        for window in cut(contract, recording, t):
             label = window_label(recording, t, window.start, window.start + length, rule=rule, purity=purity)
             if label != UNLABELLED:
                 contexts.append(with_context(window, contract.history))
@@ -132,8 +133,17 @@ def label_windows(dataset: Dataset, contract: InputContract, *, rule: Rule = "ce
     )
 
 
-def _cut(contract: InputContract, recording: Recording, t: Float64) -> list[Window]:
-    return list(cut_recording(contract, recording.name, t, recording.values))
+def cut(contract: InputContract, recording: Recording, t: Float64) -> list[Window]:
+    """Cut all windows of a recording as the device would.
+
+    Args:
+        contract: what a window is.
+        recording: of one table, or of several sensors with stamps of their own.
+        t: `stamps` of it.
+    """
+    if recording.tables:
+        return cut_tables(contract, recording.name, recording.tables)
+    return cut_recording(contract, recording.name, t, recording.values)
 
 
 def clip(recording: Recording, samples: int) -> Recording:

@@ -122,8 +122,13 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
 
 def has_subgraphs(graph: ir.Graph) -> bool:
     """Say whether any node holds a graph of its own: a choice or a loop."""
-    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return any(attribute.type in kinds for node in graph for attribute in node.attributes.values())
+    return any(map(_subgraphs, graph))
+
+
+def _subgraphs(node: ir.Node) -> list[ir.Graph]:
+    one = [each.as_graph() for each in node.attributes.values() if each.type == ir.AttributeType.GRAPH]
+    several = [each.as_graphs() for each in node.attributes.values() if each.type == ir.AttributeType.GRAPHS]
+    return [*one, *itertools.chain.from_iterable(several)]
 
 
 def constant(value: ir.Value | None) -> Array | None:
@@ -153,15 +158,23 @@ def name_of(named: ir.Value | ir.Node) -> str:
 
 def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     """Add an initializer, under a number behind its name where that is taken."""
+    value = initializer(free_name(graph, name), array)
+    graph.register_initializer(value)
+    return value
+
+
+def free_name(graph: ir.Graph, name: str) -> str:
+    """Return a name that no value of a graph has: with a number behind it where it is taken."""
     values = itertools.chain(graph.inputs, graph.initializers.values(), *(node.outputs for node in graph))
     taken = {value.name for value in values}
     names = itertools.chain([name], (f"{name}_{count}" for count in itertools.count(1)))
-    tensor = ir.tensor(np.asarray(array, order="C"), name=next(free for free in names if free not in taken))
-    value = ir.Value(
-        name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
-    )
-    graph.register_initializer(value)
-    return value
+    return next(free for free in names if free not in taken)
+
+
+def initializer(name: str, array: Array) -> ir.Value:
+    """Make an initializer that is in no graph yet."""
+    tensor = ir.tensor(np.asarray(array, order="C"), name=name)
+    return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
 
 
 def apply(kind: str, inputs: list[ir.Value | None], result: str, *, name: str = "", **attributes: Any) -> ir.Node:
@@ -188,16 +201,21 @@ def sizes_of(value: ir.Value) -> list[int | None]:
 
 def shapes_of(model: ir.Model) -> dict[str, list[int | None]]:
     """Return sizes by axis, None where open, by the name of every value that shape inference understands."""
-    try:
-        inferred = onnx.shape_inference.infer_shapes(to_proto(model)).graph
-    except onnx.shape_inference.InferenceError:
-        return {}  # an invalid model; ONNX's checker, behind the passes, says why
-    types = {info.name: info.type.tensor_type for info in (*inferred.input, *inferred.value_info, *inferred.output)}
+    graph = inferred(to_proto(model)).graph
+    types = {info.name: info.type.tensor_type for info in (*graph.input, *graph.value_info, *graph.output)}
     return {
         name: [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
         for name, kind in types.items()
         if kind.HasField("shape")
     }
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Note the shapes that can be known; the model as it is where its own contradict each other."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # noqa: BLE001 - of C++; who needs the shapes infers them strictly, and says what is wrong
+        return model
 
 
 def forget_shapes(graph: ir.Graph) -> None:
@@ -207,19 +225,28 @@ def forget_shapes(graph: ir.Graph) -> None:
             value.type = value.shape = None
 
 
-def drop_unread(graph: ir.Graph) -> None:
-    """Remove nodes and initializers that neither a node nor the caller reads."""
+def drop_unread(graph: ir.Graph) -> bool:
+    """Remove nodes and initializers that neither a node nor the caller reads; say whether there were any."""
+    before = len(graph)
     for node in reversed(graph):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            graph.remove(node, safe=True)
-    drop_unread_constants(graph)
+            remove(graph, node)
+    return drop_unread_constants(graph) or len(graph) < before
 
 
-def drop_unread_constants(graph: ir.Graph) -> None:
-    """Remove initializers that neither a node nor the caller reads."""
-    for name, value in list(graph.initializers.items()):
-        if not (value.uses() or value.is_graph_output()):
-            del graph.initializers[name]
+def drop_unread_constants(graph: ir.Graph) -> bool:
+    """Remove initializers that neither a node nor the caller reads; say whether there were any."""
+    unread = [name for name, value in graph.initializers.items() if not (value.uses() or value.is_graph_output())]
+    for name in unread:
+        del graph.initializers[name]
+    return bool(unread)
+
+
+def remove(graph: ir.Graph, node: ir.Node) -> None:
+    """Remove a node whose results nothing reads; what the graphs inside it read loses these readers."""
+    for inner in itertools.chain.from_iterable(map(ir.Graph.all_nodes, _subgraphs(node))):
+        inner.resize_inputs(0)
+    graph.remove(node, safe=True)
 
 
 def rename(graph: ir.Graph, names: Mapping[ir.Value, str]) -> None:

@@ -20,7 +20,7 @@ from edge_export.step_cache import digest
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.errors import BundleError, EngineError
-from edge_runtime.manifest import GateSpec, InputContract, OutputContract
+from edge_runtime.manifest import GateSpec, InputContract, OutputContract, Reference
 
 TEACHER = "teacher"
 TEACHER_GOLDEN = 4
@@ -40,6 +40,7 @@ class Release:
         accuracy: on test groups, by name of the variant; ``teacher`` is the cloud's.
         groups: of the split, by set.
         versions: of the packages that made it.
+        references: of the device's bundles.
     """
 
     variants: Mapping[str, Sequence[VariantSource]]
@@ -48,6 +49,7 @@ class Release:
     accuracy: Mapping[str, float]
     groups: Mapping[str, Sequence[str]]
     versions: Mapping[str, str]
+    references: Sequence[Reference] = ()
 
 
 def write_bundles(
@@ -93,6 +95,7 @@ def write_bundles(
             description=recipe.description,
             input=contract,
             gate=release.gate,
+            references=release.references,
             variants=[_with_accuracy(variant, release.accuracy[variant.name]) for variant in variants],
             golden_inputs=in_halves(_golden(windows, contract)),
             **common,

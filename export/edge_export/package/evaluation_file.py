@@ -5,15 +5,17 @@ A user who doubts the report's accuracy plays this file through the bundle and c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from edge_export.data.dataset import Dataset, Windows, write_npz
-from edge_export.data.labels import stamps
+from edge_export.data.dataset import Dataset, Float32, Float64, Recording, Windows, write_npz
+from edge_export.data.labels import cut, stamps
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import InputContract
 
 RECORDINGS = "test.npz"
 LABELS = "test-labels.jsonl"
@@ -24,25 +26,28 @@ def key_of(index: int) -> str:
     return f"{Path(RECORDINGS).stem}-{index}"
 
 
-def write_evaluation(folder: Path, test: Dataset, windows: Windows) -> None:
+def write_evaluation(folder: Path, test: Dataset, windows: Windows, contract: InputContract) -> None:
     """Write the recordings of the test groups and the label of each of their windows.
 
     Args:
         folder: to write into.
         test: recordings of the test groups; two or more, or the file's keys would be others.
         windows: cut from them by `edge_export.data.labels.label_windows`.
+        contract: what a window is. Sensors with stamps of their own are written as rows of its grid, which give the
+            same windows; a row that lacks a channel is left out.
 
     Raises:
         ConfigError: there are fewer than two recordings.
     """
     if len(test.recordings) < 2:
         raise ConfigError("the test groups have a single recording; cut it in two, so that they can be told apart")
-    values = [recording.values for recording in test.recordings]
+    rows = [_rows(recording, test.rate_hz, contract) for recording in test.recordings]
+    values = [part for _, part in rows]
     write_npz(
         folder / RECORDINGS,
         {
             "x": np.concatenate(values),
-            "t": np.concatenate([stamps(recording, test.rate_hz) for recording in test.recordings]),
+            "t": np.concatenate([t for t, _ in rows]),
             "offset": np.cumsum([0, *(len(part) for part in values)], dtype=np.int64),
             "channels": np.array([channel.name for channel in test.channels]),
         },
@@ -52,6 +57,16 @@ def write_evaluation(folder: Path, test: Dataset, windows: Windows) -> None:
         for recording, slot, y, group in zip(windows.recording, windows.start, windows.y, windows.group, strict=True)
     ]
     (folder / LABELS).write_bytes(b"\n".join(lines) + b"\n")
+
+
+def _rows(recording: Recording, rate_hz: float, contract: InputContract) -> tuple[Float64, Float32]:
+    """Stamps and values of a recording, (n,) and (n, n_channels)."""
+    t = stamps(recording, rate_hz)
+    if not recording.tables:
+        return t, recording.values
+    points = cut(replace(contract, window=1, hop=1, context=0), recording, t)
+    starts = np.array([point.start for point in points], np.float64)
+    return starts, np.concatenate([np.empty((0, len(contract.channels)), np.float32), *(p.samples for p in points)])
 
 
 def window_id(recording: int, slot: int) -> str:

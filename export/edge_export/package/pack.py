@@ -22,7 +22,7 @@ from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE
 from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, InputError
-from edge_runtime.manifest import SCHEMA_VERSION, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+from edge_runtime.manifest import File, GateSpec, InputContract, Manifest, OutputContract, Reference, Variant
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey  # needs cryptography
@@ -69,6 +69,7 @@ def pack(
     variants: Sequence[VariantSource],
     golden_inputs: npt.NDArray[np.floating[Any]],
     gate: GateSpec | None = None,
+    references: Sequence[Reference] = (),
     description: str = "",
     created: str = "",
     expires: str = "",
@@ -90,6 +91,7 @@ def pack(
         golden_inputs: (n, channels, samples) float32, or float16 (see `in_halves`) to be stored so; a few windows that
             reach every label and both ends of the range.
         gate: when a window is hard.
+        references: range of the channels over the training data.
         description: one line for people.
         created: ISO 8601 date, from the recipe.
         expires: ISO 8601 date after which devices refuse the bundle.
@@ -121,7 +123,7 @@ def pack(
         entries.append(_variant(source, file, golden))
     try:
         result = Manifest(
-            schema_version=SCHEMA_VERSION,
+            schema_version=manifest.needed_schema(input, references),
             name=name,
             version=version,
             description=description,
@@ -130,6 +132,7 @@ def pack(
             input=input,
             output=output,
             gate=gate or GateSpec(),
+            references=tuple(references),
             variants=tuple(entries),
             golden_inputs=GOLDEN_INPUTS,
             files=tuple(

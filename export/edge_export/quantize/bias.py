@@ -68,14 +68,12 @@ def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) ->
     results = {node.name: node.output[0] for node in model.graph.node}
     names = {layer.name: results[layer.name] for layer in wanted}
     sums: dict[str, npt.NDArray[np.float64]] = {}
-    count = 0
     for values in observe(model, names.values(), windows):
         for name, tensor in names.items():
             array = values[tensor].astype(np.float64)
             mean = array.mean(axis=tuple(range(2, array.ndim))) if array.ndim > 2 else array
             sums[name] = sums.get(name, 0.0) + mean.sum(axis=0)
-        count += len(array)
-    return {name: total / count for name, total in sums.items()}
+    return {name: total / len(windows) for name, total in sums.items()}
 
 
 def _add_bias(graph: ir.Graph, layer: Layer, shift: npt.NDArray[np.float64]) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edge_export.data.dataset import Channel
 from edge_export.data.labels import Rule
 from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
@@ -19,9 +18,9 @@ from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
 from edge_export.recipe.network_spec import Student, TeacherFamily
 from edge_export.recipe.training_spec import Training
-from edge_runtime import manifest, schema
+from edge_runtime import schema
 from edge_runtime.config import parse_as, read_text
-from edge_runtime.manifest import InputContract
+from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.system.iso8601 import parse_date
 
 if not TYPE_CHECKING:
@@ -83,7 +82,7 @@ class WindowRecipe:
     """A window, and the label that it takes.
 
     Attributes:
-        channels: of the model, in order.
+        channels: of the model, in order; those of several messages may say how they are joined.
         rate_hz: the model's rate; recordings of another rate are resampled as the device does it.
         source_rate_hz: rate of recordings without stamps; 0: the model's.
         samples: in a window.
@@ -123,7 +122,7 @@ class WindowRecipe:
     def contract(self) -> InputContract:
         """Return the bundle's input contract."""
         return InputContract(
-            channels=tuple(manifest.Channel(name=c.name, unit=c.unit) for c in self.channels),
+            channels=self.channels,
             rate_hz=self.rate_hz,
             window=self.samples,
             hop=self.hop,
@@ -306,6 +305,18 @@ class QuantiseRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencesRecipe:
+    """References of the device's bundle: what the sensors delivered in training, by which it notices another unit.
+
+    Attributes:
+        triads: names of channels that are the axes of one sensor, whose norm is measured; empty: found by name and
+            unit (``ax``, ``ay`` and ``az`` in g).
+    """
+
+    triads: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateRecipe:
     """The promise about windows that go to the cloud: one of two.
 
@@ -370,6 +381,8 @@ class Recipe:
     limits: Limits = field(default_factory=Limits)
     """What may ship, see `edge_export.recipe.limits.Limits`."""
     gate: GateRecipe
+    references: ReferencesRecipe | None = None
+    """None writes none, and a bundle that earlier releases read."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", self.name):
@@ -392,6 +405,16 @@ class Recipe:
                 "judge by; leave one of the two out"
             )
         self._check_augmentation()
+        self._check_references()
+
+    def _check_references(self) -> None:
+        unit = {channel.name: channel.unit for channel in self.window.channels}
+        for triad in self.references.triads if self.references is not None else ():
+            for name in triad:
+                if name not in unit:
+                    raise ValueError(f"references names channel {name!r}; the window has {', '.join(unit)}")
+            if len(set(triad)) != len(triad) or len({unit[name] for name in triad}) != 1:
+                raise ValueError(f"references: {', '.join(triad)} must be different channels of one unit")
 
     def _check_augmentation(self) -> None:
         names = [channel.name for channel in self.window.channels]

@@ -8,18 +8,15 @@ nothing of the export toolchain. Keys, users and ports are ssh's own business (`
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
 import subprocess
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from edge_runtime import manifest
-from edge_runtime.bundle import archive
-from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
+from edge_export.package.rewrite import Signer, rewrite
+from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
-from edge_runtime.manifest import Variant
+from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.tuning.timing import Measurement, Plan
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
@@ -30,9 +27,6 @@ TIMEOUT_S = 600.0
 
 _SSH_FAILED = 255
 _NOT_FOUND = 127
-
-Signer = Callable[[Path], None]
-"""Signs a bundle in place, given its path."""
 
 
 def measure_on(
@@ -143,30 +137,16 @@ def record(
         BundleError: the figures are of another file, or it cannot be written.
         ConfigError: the bundle is signed and there is no signer.
     """
-    bundle = Path(bundle)
-    with open_bundle(bundle) as opened:
+    with open_bundle(Path(bundle)) as opened:
         if measurement.digest != opened.digest:
-            raise BundleError(f"the figures are of another file than {bundle.name}; measure this one")
-        contents = _contents(opened)
-        if contents.pop(SIGNATURE, None) is not None and signer is None:
-            raise ConfigError(
-                f"{bundle.name} is signed, and new figures break the signature; give the key to sign with"
-            )
-        key = machine or measurement.machine.label
-        variants = tuple(_with_metrics(variant, measurement, key) for variant in opened.manifest.variants)
-        changed = dataclasses.replace(opened.manifest, variants=variants)
-    target = bundle if out is None else Path(out)
-    _write(target, archive.pack({**contents, MANIFEST: manifest.dump(changed)}), signer)
-    return target
+            raise BundleError(f"the figures are of another file than {Path(bundle).name}; measure this one")
+    key = machine or measurement.machine.label
 
+    def with_figures(before: Manifest) -> Manifest:
+        variants = tuple(_with_metrics(variant, measurement, key) for variant in before.variants)
+        return dataclasses.replace(before, variants=variants)
 
-def _contents(bundle: Bundle) -> dict[str, bytes]:
-    """Every file of a bundle, the manifest and the signature too."""
-    names = [variant.file for variant in bundle.manifest.variants] + [file.file for file in bundle.manifest.files]
-    contents = {name: bundle.file(name) for name in names}
-    if bundle.signature != "unsigned":
-        contents[SIGNATURE] = bundle.file(SIGNATURE)
-    return contents
+    return rewrite(bundle, with_figures, signer=signer, out=out)
 
 
 def _with_metrics(variant: Variant, measurement: Measurement, key: str) -> Variant:
@@ -184,26 +164,3 @@ def _with_metrics(variant: Variant, measurement: Measurement, key: str) -> Varia
         if timing.peak_rss_kb:
             figures["peak_rss_kb"] = float(timing.peak_rss_kb)
     return dataclasses.replace(variant, measured={**variant.measured, key: figures}) if figures else variant
-
-
-def _write(path: Path, data: bytes, signer: Signer | None) -> None:
-    """Put a bundle in place in one step, once it is signed, has been opened and is on disk."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}") from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o644)
-        if signer is not None:
-            signer(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        open_bundle(temporary).close()
-        temporary.replace(path)
-    except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -98,7 +98,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """Where the frames come from that are read in an update.
+    """Origin of the frames that are read in an update.
 
     Attributes:
         runs: frames to compute, as intervals that do not touch.

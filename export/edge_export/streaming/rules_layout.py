@@ -40,7 +40,7 @@ def _reshape(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frame
 
 
 def _place(source: tuple[int, ...], result: tuple[int, ...], axis: int) -> int | None:
-    """Where an axis is after a reshape: the same size, behind as many numbers, or None if it was split or joined."""
+    """Find an axis after a reshape: the same size, behind as many numbers; None if it was split or joined."""
     lead = int(np.prod(source[:axis]))
     for place, size in enumerate(result):
         if size == source[axis] and int(np.prod(result[:place])) == lead:

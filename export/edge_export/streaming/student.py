@@ -11,13 +11,12 @@ import numpy as np
 import onnx
 
 from edge_export.data.dataset import Dataset, Float32
-from edge_export.data.labels import stamps
+from edge_export.data.labels import cut, stamps
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.streaming import StreamingModel, StreamingRunner, parity, to_streaming
 from edge_export.streaming.runner import session
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.windowing.window import cut_recording
 
 ROUNDS = 60
 CALLS = 10
@@ -80,9 +79,9 @@ def unbroken(recordings: Dataset, contract: InputContract) -> Float32:
     side_by_side = replace(contract, hop=contract.window, context=0)
     parts: list[Float32] = []
     for recording in recordings.recordings:
-        cut = list(cut_recording(side_by_side, recording.name, stamps(recording, recordings.rate_hz), recording.values))
-        if len(cut) > 1:
-            parts += [window.samples for window in cut]
+        windows = cut(side_by_side, recording, stamps(recording, recordings.rate_hz))
+        if len(windows) > 1:
+            parts += [window.samples for window in windows]
         if sum(map(len, parts)) >= LONGEST:
             break
     if not parts:

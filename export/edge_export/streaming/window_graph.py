@@ -15,13 +15,13 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from edge_export.onnx_graph.normalise import opset_of
+from edge_export.onnx_graph.passes.fold import has_subgraph
+from edge_export.onnx_graph.passes.raise_opset import OLDEST_OPSET
 from edge_export.onnx_graph.run import observe
 from edge_runtime.errors import ConfigError
 
 Array = npt.NDArray[Any]
-
-_OLDEST = 13
-"""Operator set from which on Squeeze, Unsqueeze and Split take their axes as inputs, as they are written here."""
 
 
 class WindowGraph:
@@ -49,8 +49,8 @@ class WindowGraph:
         graph = self.model.graph
         _name_states(graph)
         self.source, (self.batch, self.channels, self.samples) = _window_of(graph)
-        self.opset = _opset_of(model)
-        _refuse_control_flow(graph)
+        self.opset = opset_of(model)
+        _refuse_other_forms(graph, self.opset)
         self.producers = {name: node for node in graph.node for name in node.output if name}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.values: dict[str, Array] = {name: numpy_helper.to_array(t) for name, t in self.initializers.items()}
@@ -83,17 +83,11 @@ class WindowGraph:
         return next(observe(self.model, [self.source, *names], window, batch=rows))
 
 
-def _opset_of(model: onnx.ModelProto) -> int:
-    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-    if opset < _OLDEST:
-        raise ConfigError(f"operator set {opset} is too old; convert the model to {_OLDEST} or later")
-    return opset
-
-
-def _refuse_control_flow(graph: onnx.GraphProto) -> None:
-    for node in graph.node:
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-            raise ConfigError(f"{label(node)} holds a graph of its own; export the network without control flow")
+def _refuse_other_forms(graph: onnx.GraphProto, opset: int) -> None:
+    if opset < OLDEST_OPSET:
+        raise ConfigError(f"operator set {opset} is too old; convert the model to {OLDEST_OPSET} or later")
+    if (inside := next(filter(has_subgraph, graph.node), None)) is not None:
+        raise ConfigError(f"{label(inside)} holds a graph of its own; export the network without control flow")
 
 
 def _same(one: Array, other: Array) -> bool:

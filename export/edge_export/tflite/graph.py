@@ -397,14 +397,14 @@ class Graph:
         return index
 
     def place(self, value: Value, *, channels_last: bool) -> int | None:
-        """Where the axis that grows with the batch lies in a layout."""
+        """Find the axis that grows with the batch in a layout."""
         if value.open_axis is None:
             return None
         return self.axis(value.open_axis, len(value.shape), channels_last=channels_last)
 
     @staticmethod
     def axis(axis: int, rank: int, *, channels_last: bool) -> int:
-        """Where an ONNX axis lies in a layout."""
+        """Find an ONNX axis in a layout."""
         return _LAST_AXIS[rank][axis % rank] if channels_last else axis % rank
 
     def integers(self, numbers: Sequence[int], name: str) -> int:

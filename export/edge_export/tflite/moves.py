@@ -415,7 +415,7 @@ def _placed(graph: Graph, amounts: Array, rank: int, *, channels_last: bool) -> 
 
 
 def _padded_places(size: int, amounts: Array, mode: _Fill) -> Array:
-    """Where each place of a padded axis comes from."""
+    """Find the origin of each place of a padded axis."""
     before, after = map(int, amounts)
     places: Array = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
     wide: Array = np.pad(places, (max(before, 0), max(after, 0)), mode=mode)

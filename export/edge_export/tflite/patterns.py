@@ -18,8 +18,6 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from edge_export.onnx_graph.normalise import replace
-
 DOMAIN = "tflite"
 """Of nodes that exist only between the ONNX graph and the file: ``Gelu``, which older operator sets lack."""
 
@@ -169,3 +167,14 @@ def _gelu(lookup: _Lookup, erf: onnx.NodeProto) -> tuple[onnx.NodeProto, str] | 
     halved_last = partner == x and lookup.is_number(last[1], 0.5)
     halved_first = lookup.is_number(partner, 0.5) and last[1] == x
     return (last[0], x) if halved_last or halved_first else None
+
+
+def replace(repeated: Any, items: list[Any]) -> None:
+    """Give a repeated field of a message new content; its old items may be among the new ones."""
+    copies = []
+    for item in items:
+        copy = type(item)()
+        copy.CopyFrom(item)
+        copies.append(copy)
+    del repeated[:]
+    repeated.extend(copies)

@@ -16,12 +16,15 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from edge_export.onnx_graph.normalise import decide, drop_unread, fold_node, has_subgraph, normalise, opset_of, replace
+from edge_export.onnx_graph.model import graphs_in, transform
+from edge_export.onnx_graph.normalise import normalise, opset_of
+from edge_export.onnx_graph.passes.decide import DecideChoices
+from edge_export.onnx_graph.passes.fold import fold_node, has_subgraph
 from edge_export.tflite.draft import Draft
 from edge_export.tflite.errors import UnsupportedNodeError
 from edge_export.tflite.functions import expand
 from edge_export.tflite.lower import COMPOSITES, lower
-from edge_export.tflite.patterns import DOMAIN, fuse
+from edge_export.tflite.patterns import DOMAIN, fuse, replace
 from edge_export.tflite.signed import sign
 from edge_runtime.errors import ConfigError
 
@@ -145,8 +148,8 @@ def _settle(model: onnx.ModelProto, names: frozenset[str], batch: int, opset: in
     _store(settled)
     for _ in range(_ROUNDS):
         inferred = _infer(model, settled)
-        changed = _fold(model, settled) | _decide(settled)
-        drop_unread(settled.graph)
+        changed = _fold(model, settled) | _decide(model, settled)
+        _drop_unread(settled.graph)
         changed |= fuse(settled.graph, settled.constants, settled.shapes, settled.dtypes)
         changed |= _lower(settled, opset)
         _store(settled)
@@ -236,13 +239,32 @@ def _folded(node: onnx.NodeProto, model: onnx.ModelProto, settled: _Settled) -> 
     return fold_node(node, settled.constants, model.opset_import)
 
 
-def _decide(settled: _Settled) -> bool:
+def _decide(model: onnx.ModelProto, settled: _Settled) -> bool:
     """Take the branches of settled choices; their constants become the graph's."""
-    if not decide(settled.graph, settled.constants):
+    if not any(node.op_type == "If" for node in settled.graph.node):
         return False
+    _store(settled)
+    if (decided := transform(model, DecideChoices())) is model:
+        return False
+    settled.graph.CopyFrom(decided.graph)
     for tensor in settled.graph.initializer:
         settled.constants.setdefault(tensor.name, _array(tensor))
     return True
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Remove nodes and constants that nothing reads, from the end backwards."""
+    read = {info.name for info in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if read.intersection(node.output):
+            kept.append(node)
+            for inner in graphs_in(onnx.GraphProto(node=[node])):
+                read.update(*(each.input for each in inner.node), (info.name for info in inner.output))
+    replace(graph.node, kept[::-1])
+    tensors = [tensor for tensor in graph.initializer if tensor.name in read]
+    if len(tensors) != len(graph.initializer):
+        replace(graph.initializer, tensors)
 
 
 def _lower(settled: _Settled, opset: int) -> bool:

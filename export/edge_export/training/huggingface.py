@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx_ir as ir
 
-from edge_export.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.onnx_graph.edge import Edge, read_through
+from edge_export.onnx_graph.model import from_proto, sizes_of, to_proto
+from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_traces
 from edge_export.training.teachers import OnnxTeacher
 from edge_runtime.errors import ConfigError
 
@@ -123,36 +125,34 @@ def _run(interpreter: Path, arguments: list[str], timeout_s: float) -> subproces
 
 
 def _checkpoint(name: str, model: onnx.ModelProto, facts: dict[str, Any], *, channels: int, samples: int) -> Checkpoint:
-    sources = [info.name for info in model.graph.input]
+    whole = from_proto(without_traces(model))
+    graph = whole.graph
+    sources = [str(value.name) for value in graph.inputs]
     known = facts["preprocessor"]
-    if sources == ["input_values"] and len(model.graph.input[0].type.tensor_type.shape.dim) == 2:
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    window = ir.Value(name="window", type=kind, shape=ir.Shape(["batch", channels, samples]))
+    front = Edge(graph, "prepare", next(iter(graph), None))
+    if sources == ["input_values"] and len(sizes_of(graph.inputs[0])) == 2:
         if channels != 1:
             raise ConfigError(f"{name!r} takes sound of one channel, not {channels}")
         normal = bool(known.get("do_normalize", False))
-        nodes, constants = _waveform(normal=normal)
+        flow = _waveform(front, window, normal=normal)
         preparation = "zero mean and unit variance, window by window" if normal else "none"
     elif sources == ["past_values"]:
-        nodes, constants = [helper.make_node("Transpose", ["window"], ["past_values"], perm=[0, 2, 1])], []
+        flow = front.node("Transpose", window, perm=[0, 2, 1])
         preparation = "time first; the network scales by itself"
     else:
         raise ConfigError(
             f"{name!r} ({facts['architecture']}) takes {', '.join(sources)}, which its own feature extractor makes "
             f"outside the graph; export it with its features in front, and give the ONNX file as teacher"
         )
-    graph = model.graph
-    window = helper.make_tensor_value_info("window", TensorProto.FLOAT, ["batch", channels, samples])
-    logits = graph.output[0].name
-    kept = [*nodes, *graph.node, helper.make_node("Softmax", [logits], ["probabilities"], axis=-1)]
-    classes = graph.output[0].type.tensor_type.shape.dim[1].dim_value
-    answers = helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["batch", classes or "classes"])
-    whole = helper.make_model(
-        helper.make_graph(kept, "model", [window], [answers], [*graph.initializer, *constants]),
-        opset_imports=list(model.opset_import),
-        ir_version=model.ir_version,
-        functions=list(model.functions),
-    )
+    read_through(graph, window, flow)
+    classes = sizes_of(graph.outputs[0])[1]
+    answer = Edge(graph, "answer").node("Softmax", graph.outputs[0], axis=-1)
+    answer.name, answer.type, answer.shape = "probabilities", kind, ir.Shape(["batch", classes or "classes"])
+    graph.outputs[:] = [answer]
     return Checkpoint(
-        model=canonicalise(whole),
+        model=to_proto(Canonicalise()(whole).model),
         architecture=facts["architecture"],
         labels=tuple(str(label) for label in facts["labels"]),
         rate_hz=float(known.get("sampling_rate", 0.0)),
@@ -160,20 +160,13 @@ def _checkpoint(name: str, model: onnx.ModelProto, facts: dict[str, Any], *, cha
     )
 
 
-def _waveform(*, normal: bool) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+def _waveform(front: Edge, window: ir.Value, *, normal: bool) -> ir.Value:
     """(batch, 1, samples) to what a waveform network takes, (batch, samples)."""
-    constants = [numpy_helper.from_array(np.array([1], np.int64), "prepare_axis")]
+    axis = front.constant([1], np.int64)
+    flat = front.node("Squeeze", window, axis)
     if not normal:
-        return [helper.make_node("Squeeze", ["window", "prepare_axis"], ["input_values"])], constants
-    constants.append(numpy_helper.from_array(np.float32(_VARIANCE_FLOOR), "prepare_floor"))
-    steps: list[tuple[str, list[str], str]] = [
-        ("Squeeze", ["window", "prepare_axis"], "prepare_flat"),
-        ("ReduceMean", ["prepare_flat", "prepare_axis"], "prepare_mean"),
-        ("Sub", ["prepare_flat", "prepare_mean"], "prepare_centred"),
-        ("Mul", ["prepare_centred", "prepare_centred"], "prepare_square"),
-        ("ReduceMean", ["prepare_square", "prepare_axis"], "prepare_variance"),
-        ("Add", ["prepare_variance", "prepare_floor"], "prepare_above"),
-        ("Sqrt", ["prepare_above"], "prepare_deviation"),
-        ("Div", ["prepare_centred", "prepare_deviation"], "input_values"),
-    ]
-    return [helper.make_node(operator, inputs, [output]) for operator, inputs, output in steps], constants
+        return flat
+    floor = front.constant(_VARIANCE_FLOOR, np.float32)
+    centred = front.node("Sub", flat, front.node("ReduceMean", flat, axis))
+    variance = front.node("ReduceMean", front.node("Mul", centred, centred), axis)
+    return front.node("Div", centred, front.node("Sqrt", front.node("Add", variance, floor)))

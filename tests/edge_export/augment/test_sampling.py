@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edge_export.augment.sampling import PlaceSampler, Variation, on_grid
-from edge_export.data.dataset import UNLABELLED, Channel, Dataset, Recording
+from edge_export.data.dataset import UNLABELLED, Dataset, Recording
 from edge_export.data.labels import label_windows
 
 from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 
 
 def contract(window: int = 32, context: int = 0, rate_hz: float = 50.0) -> manifest.InputContract:

@@ -62,6 +62,7 @@ def test_a_folder_per_class_of_tables(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     assert (recipe.window.rate_hz, recipe.window.samples, recipe.window.hop) == (50, 100, 50)
     assert recipe.augmentation.triads == (("ax", "ay", "az"),)
+    assert recipe.references is not None
     assert (len(recipe.split.validation), len(recipe.split.test)) == (1, 1)
     assert set(recipe.split.validation) | set(recipe.split.test) < {f"p{i}" for i in range(5)}
     said = capsys.readouterr().out
@@ -352,7 +353,7 @@ def test_copies_would_be_asked_of_whoever_taught_them(tmp_path: Path, capsys: py
         (lambda folder: recordings.tone(folder / "rest" / "x.wav", 300), (), "holds several kinds of files"),
         (lambda folder: (folder / "run" / "p0_0.csv").write_text("time,b\n0,1\n"), (), "has no column 'ax"),
         (lambda folder: (folder / "run" / "p0_0.csv").write_text("1,2\n0,1\n"), (), "begins with numbers"),
-        (lambda folder: (folder / "run" / "p0_0.csv").write_text(""), (), "needs a header and rows"),
+        (lambda folder: (folder / "run" / "p0_0.csv").write_text(""), (), "the first line must name the columns"),
         (lambda folder: (folder / "run" / "p9_0.CSV").write_text("time,a\n0,1\n"), (), "holds .CSV and .csv files"),
         (lambda _: None, ("--group", "("), "--group '(' is not a regular expression"),
         (lambda _: None, ("--group", r"q(\d)"), "finds nothing in this path"),
@@ -375,7 +376,7 @@ def test_an_output_among_the_recordings_is_refused(tmp_path: Path, capsys: pytes
     assert "lies among the recordings" in refused(folder, folder / "out", capsys)
     assert "no such folder" in refused(tmp_path / "none", tmp_path / "out", capsys)
     (tmp_path / "empty").mkdir()
-    assert "holds no .wav, .csv, .parquet or .npz file" in refused(tmp_path / "empty", tmp_path / "out", capsys)
+    assert "holds no .wav, .csv, .parquet, .jsonl or .npz file" in refused(tmp_path / "empty", tmp_path / "out", capsys)
 
 
 # -- names and deals ---------------------------------------------------------------------------------------------------

@@ -81,6 +81,14 @@ def test_a_card_is_read(tmp_path: Path) -> None:
         ({"labels": '["one"]'}, "name the model's classes as labels, .* two at least"),
         ({"more": 'expires = "soon"'}, "soon"),
         ({"input": "context = 19"}, "context must be 0 or at least the window"),
+        (
+            {"channels": ['{ name = "a", unit = "g", mask_of = "b" }']},
+            r"mask_of names no channel \('b'\); known: a",
+        ),
+        (
+            {"channels": ['{ name = "a", unit = "g", max_age_s = -1 }']},
+            r"channels\[0\]: channel 'a': max_age_s must be",
+        ),
         ({"more": "gate = { score = 'luck' }"}, "must be one of"),
         ({"output": "="}, "not valid TOML"),
     ],

@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 from edge_export.card import spec
 from edge_export.cli import COMMANDS, main
+from edge_export.data.readers.spec import Sensor
 from edge_export.recipe.feature_spec import FilterBankSpec
 from edge_export.recipe.recipe import parse
+
+from edge_runtime import schema
+from edge_runtime.system import toml
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "export.md").read_text("utf-8")
@@ -22,13 +26,17 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_recipe_and_the_card_of_the_guide_are_read(tmp_path: Path) -> None:
-    recipe, stages, card = blocks("toml")
+    recipe, stages, card, channels, sensors = blocks("toml")
     assert parse(recipe, Path("recipe.toml")).name == "waves"
     (stage,) = parse(recipe + stages, Path("recipe.toml")).student.front_end
     assert isinstance(stage, FilterBankSpec)
     path = tmp_path / "card.toml"
     path.write_text(card)
     assert spec.load(path).output.labels == ("down", "go", "left")
+    path.write_text(re.sub(r"^channels = \[.*?^\]\n", lambda _: channels, card, flags=re.MULTILINE | re.DOTALL))
+    assert [channel.missing for channel in spec.load(path).input.channels] == ["refuse", "last", "refuse"]
+    phone, watch = (schema.load(Sensor, one) for one in toml.loads(sensors)["sensors"])
+    assert (phone.values, watch.time) == ("phone_x", "watch_t_ms")
 
 
 @pytest.mark.parametrize("line", LINES)

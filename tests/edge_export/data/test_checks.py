@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edge_export.data.checks import check_scales, check_units, check_windows, few_windows
-from edge_export.data.dataset import Channel, Windows
+from edge_export.data.dataset import Windows
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 
 CLASSES = ("no", "yes")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edge_export.data.dataset import (
-    Channel,
     Dataset,
     Recording,
     load_recordings,
@@ -16,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import Channel as ContractChannel
-from edge_runtime.manifest import InputContract
+from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.window import cut_recording
+from edge_runtime.windowing.recorded import cut_recording
 from tests.edge_export.recordings import cut_windows, save_recordings
 
 
@@ -61,7 +59,7 @@ def test_training_sees_the_windows_and_contexts_that_a_device_cuts(
     hop = min(hop, samples)
     made = dataset(length)
     contract = InputContract(
-        channels=tuple(ContractChannel(name=c.name, unit=c.unit) for c in made.channels),
+        channels=made.channels,
         rate_hz=50.0,
         window=samples,
         hop=hop,

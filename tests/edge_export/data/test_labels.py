@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_export.data.dataset import UNLABELLED, Channel, Dataset, Recording
+from edge_export.data.dataset import UNLABELLED, Dataset, Recording
 from edge_export.data.labels import clip, label_windows, marks_of_events, stamps, window_label
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
-from edge_runtime.windowing.window import cut_recording
+from edge_runtime.manifest import Channel
+from edge_runtime.windowing.recorded import cut_recording
 from tests.edge_export.recordings import cut_windows
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_export.data.dataset import Channel, Dataset, Recording
+from edge_export.data.dataset import Dataset, Recording
 from edge_export.data.split import SplitRecipe, split
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 
 
 def dataset(groups: list[str], labels: tuple[int, ...] = (0, 1)) -> Dataset:

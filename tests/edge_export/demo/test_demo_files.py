@@ -15,8 +15,8 @@ from edge_export.evaluation.calibration import gate_metrics
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.engines.base import EngineOptions
-from edge_runtime.gate.gate import Gate
 from edge_runtime.system import toml
+from edge_runtime.tasks.classification import Gate
 from tests.edge_export.recordings import cut_windows
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "exercise-watch"

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (edge-export[train])")
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (edge-export[train])")
 
-from edge_export.data.dataset import Channel, Dataset, Recording  # noqa: E402 - only where torch is
+from edge_export.data.dataset import Dataset, Recording  # noqa: E402 - only where torch is
 from edge_export.networks import Calibrated  # noqa: E402
 from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.recipe.training_spec import Training  # noqa: E402
@@ -16,6 +16,7 @@ from edge_export.tflite.convert import convert  # noqa: E402
 from edge_export.training.distill import Distillation, distil, label_pool  # noqa: E402
 from edge_export.training.loop import answer, fit_labels, start  # noqa: E402
 
+from edge_runtime.manifest import Channel  # noqa: E402
 from tests.edge_export.graphs import onnx_answers, operators, windows  # noqa: E402
 from tests.edge_export.networks.pair import ContextNet, DeviceNet  # noqa: E402
 from tests.edge_export.training.tones import ArraySampler  # noqa: E402

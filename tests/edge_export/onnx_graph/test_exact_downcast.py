@@ -10,7 +10,6 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from edge_export.onnx_graph.exact_downcast import exact_downcast
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from hypothesis import given
@@ -18,7 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
-from tests.edge_export.graphs import GraphBuilder, onnx_answers, onnx_operators, operators, tflite_answers, windows
+from tests.edge_export.graphs import (
+    GraphBuilder,
+    minimise,
+    onnx_answers,
+    onnx_operators,
+    operators,
+    tflite_answers,
+    windows,
+)
 
 
 @given(arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(width=32, allow_nan=False)))

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from edge_export.onnx_graph.normalise import OLDEST_OPSET, normalise, opset_of
+from edge_export.onnx_graph.normalise import normalise, opset_of
+from edge_export.onnx_graph.passes.raise_opset import OLDEST_OPSET
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
@@ -156,6 +157,23 @@ def test_a_choice_by_a_size_that_is_known_is_made(wanted: int) -> None:
     assert before is not None
     assert after is not None
     np.testing.assert_array_equal(before.run(None, {"x": x})[0], after.run(None, {"x": x})[0])
+
+
+def test_what_only_the_other_branch_reads_goes() -> None:
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node(
+            "If",
+            ["yes"],
+            ["y"],
+            then_branch=branch(helper.make_node("Mul", ["x", "two"], ["h"]), result="h"),
+            else_branch=branch(helper.make_node("Mul", ["e", "three"], ["h"]), result="h"),
+        ),
+    ]
+    numbers = {"yes": np.array(True), "two": np.full(1, 2, np.float32), "three": np.full(1, 3, np.float32)}
+    form = normalise(old(*nodes, opset=13, ir=8, **numbers))
+    assert [node.op_type for node in form.graph.node] == ["Mul", "Identity"]
+    assert [tensor.name for tensor in form.graph.initializer] == ["two"]
 
 
 def test_a_choice_that_the_window_makes_stays() -> None:

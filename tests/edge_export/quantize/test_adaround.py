@@ -156,6 +156,12 @@ def test_a_layer_without_a_bias_gains_one() -> None:
     assert shifts(model, write(corrected, ranges, U8), x) < shifts(model, write(model, ranges, U8), x)
 
 
+def test_a_model_without_layers_stays_as_it_is() -> None:
+    b = GraphBuilder(3, 40)
+    model, x = prepare(b.model(b.node("Relu", "window"))), windows(64, 3, 40)
+    assert (answers(correct(model, calibrate(model, x), U8, x), x) == answers(model, x)).all()
+
+
 def test_moments_are_those_of_the_columns(net: onnx.ModelProto) -> None:
     """The quadratic form is the real error: what is reported for the first layer, computed from the answers."""
     x = windows(64, 3, 40)

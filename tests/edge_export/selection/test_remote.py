@@ -193,7 +193,7 @@ def test_a_signed_bundle_is_signed_again_or_left_alone(bundle: Path, tmp_path: P
     sign(bundle)
     found = figures(bundle)
     before = bundle.read_bytes()
-    with pytest.raises(ConfigError, match="signed, and new figures break the signature"):
+    with pytest.raises(ConfigError, match="signed, and what is written into it breaks the signature"):
         record(bundle, found)
     assert bundle.read_bytes() == before
     out = tmp_path / "out.edge"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.normalise import replace
+from edge_export.tflite.patterns import replace
 from onnx import helper, numpy_helper
 
 from tests.edge_export.tflite.compare import Net, on_onnx

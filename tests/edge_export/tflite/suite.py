@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.normalise import replace
 from edge_export.tflite.convert import convert
+from edge_export.tflite.patterns import replace
 from onnx import numpy_helper
 
 from edge_runtime.errors import ConfigError

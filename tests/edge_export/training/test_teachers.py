@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.data.dataset import UNLABELLED, Channel, Dataset, Recording
+from edge_export.data.dataset import UNLABELLED, Dataset, Recording
 from edge_export.data.field_corrections import match, read_answers
 from edge_export.training.teachers import OnnxTeacher, log_probabilities
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import Channel as ContractChannel
-from edge_runtime.manifest import InputContract
+from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.types import Answer, Correction, Prediction
-from edge_runtime.windowing.window import cut_recording
+from edge_runtime.windowing.recorded import cut_recording
 from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, windows
 
 LABELS = ("still", "walk", "fall")
@@ -103,7 +102,7 @@ def test_windows_of_another_shape_are_refused_with_both_shapes() -> None:
 
 
 CONTRACT = InputContract(
-    channels=(ContractChannel(name="x", unit="g"), ContractChannel(name="y", unit="g")), rate_hz=50, window=20, hop=10
+    channels=(Channel(name="x", unit="g"), Channel(name="y", unit="g")), rate_hz=50, window=20, hop=10
 )
 
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_export.data.dataset import Channel, Dataset, Recording
+from edge_export.data.dataset import Dataset, Recording
 from edge_export.data.readers.npz import read_npz
-from edge_export.data.readers.spec import Events, NpzReader, Origin, Reader, SeglearnReader, TableReader, WavReader
+from edge_export.data.readers.spec import (
+    Events,
+    NpzReader,
+    Origin,
+    Reader,
+    SeglearnReader,
+    Sensor,
+    TableReader,
+    WavReader,
+)
 from edge_export.data.readers.table import read_table
 from edge_export.data.readers.wav import read_wav
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 
-__all__ = ["Events", "NpzReader", "Origin", "Reader", "SeglearnReader", "TableReader", "WavReader", "read"]
+__all__ = ["Events", "NpzReader", "Origin", "Reader", "SeglearnReader", "Sensor", "TableReader", "WavReader", "read"]
 
 
 def read(
@@ -45,7 +55,7 @@ def read(
         if isinstance(reader, NpzReader):
             recordings += read_npz(reader, path, name, channels, classes, rate_hz)
         elif isinstance(reader, TableReader):
-            recordings += read_table(reader, path, name, channels, classes)
+            recordings += read_table(reader, path, name, channels, classes, rate_hz)
         elif (recording := read_wav(reader, path, name, classes, rate_hz)) is not None:
             recordings.append(recording)
     return Dataset(

@@ -6,18 +6,22 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_export.data.dataset import UNLABELLED, Channel, Float32, Int64, Recording
+from edge_export.data.dataset import UNLABELLED, Float32, Float64, Int64, Recording
 from edge_export.data.labels import marks_of_events
 from edge_export.data.readers.files import arrays_of
-from edge_export.data.readers.meaning import class_of, find_in, physical
-from edge_export.data.readers.spec import NpzReader
-from edge_runtime.codecs.numbers import UNITS_PER_S
+from edge_export.data.readers.meaning import class_of, find_in
+from edge_export.data.readers.samples import read_samples
+from edge_export.data.readers.spec import NpzReader, Sensor
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
+from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.recordings.tables import NO_TIME
+from edge_runtime.windowing.recorded import Table
 
 
 def read_npz(
@@ -36,24 +40,19 @@ def read_npz(
     Raises:
         ConfigError: the file is damaged, or not as the reader says.
     """
-    arrays = arrays_of(path, name)
+    arrays = arrays_of(path, name, without=reader.values)
 
     def array(key: str) -> npt.NDArray[Any]:
         if key not in arrays:
-            raise ConfigError(f"{name}: array {key!r} is missing; the file has {', '.join(sorted(arrays))}")
+            raise ConfigError(
+                f"{name}: array {key!r} is missing; the file has {', '.join(sorted({*arrays, reader.values}))}"
+            )
         return arrays[key]
 
-    values = physical(array(reader.values), reader.scale, channels, name)
-    if reader.divide_by:
-        values = values / np.float32(array(reader.divide_by).reshape(-1)[0])
-    if not np.isfinite(values).all():
-        row, column = np.argwhere(~np.isfinite(values))[0].tolist()
-        raise ConfigError(f"{name}: sample {row} of channel {channels[column].name} is not a finite number")
-    t = None
-    if reader.time:
-        t = array(reader.time).astype(np.float64) / UNITS_PER_S[reader.time_unit]
-        if t.shape != (len(values),):
-            raise ConfigError(f"{name}: array {reader.time!r} must hold one stamp for each of {len(values)} samples")
+    named = [str(each) for each in arrays.get("channels", ())]
+    divisor = np.float32(array(reader.divide_by).reshape(-1)[0] if reader.divide_by else 1)
+    sensors = [_sensor(reader, one, own, path, named, divisor, rate_hz) for one, own in _asked(reader, channels)]
+    values, t = sensors[0].values, sensors[0].t
     bounds = _bounds(reader, array, len(values), name)
     marks, labels = _labels(reader, array, values, bounds, classes, name, rate_hz)
     stem = name.rsplit(".", 1)[0]
@@ -71,10 +70,76 @@ def read_npz(
             name=stem if len(cuts) == 2 else f"{stem}-{index}",
             group=str(groups[begin]),
             label=UNLABELLED if labels is None else labels[bisect_right(bounds, begin) - 1],
-            values=values[begin:end][kept],
+            values=values[begin:end, : 0 if reader.sensors else None][kept],
             t=stamps,
             marks=None if marks is None else marks[begin:end][kept],
+            tables=_tables(sensors, channels, begin, end) if reader.sensors else (),
         )
+
+
+class _Sensor(NamedTuple):
+    """Samples of one sensor of a file."""
+
+    channels: tuple[str, ...]
+    values: Float32
+    t: Float64 | None
+
+
+def _asked(reader: NpzReader, channels: Sequence[Channel]) -> list[tuple[Sensor, list[Channel]]]:
+    """List the sensors of a file with their channels: one, unless the reader names several."""
+    by_name = {channel.name: channel for channel in channels if not channel.mask_of}
+    asked = reader.sensors or (Sensor(channels=tuple(by_name), values=reader.values, time=reader.time),)
+    brought = [channel for one in asked for channel in one.channels]
+    if sorted(brought) != sorted(by_name):
+        raise ConfigError(
+            f"sensors bring {', '.join(brought)}; the recipe's channels are {', '.join(by_name)}: name each once"
+        )
+    return [(one, [by_name[channel] for channel in one.channels]) for one in asked]
+
+
+def _sensor(
+    reader: NpzReader,
+    asked: Sensor,
+    channels: Sequence[Channel],
+    path: Path,
+    named: Sequence[str],
+    divisor: np.float32,
+    rate_hz: float,
+) -> _Sensor:
+    """Read the samples of one sensor; `named` are the file's own names of its columns."""
+    wanted = [channel.name for channel in channels]
+    own = reader.sensors or set(named) & set(wanted) or len(named) != len(wanted)
+    layout = RecordingLayout(
+        key="all",
+        # Names of a recipe's own stand for the file's, in their order.
+        columns={} if own else dict(zip(wanted, named, strict=True)),
+        time=asked.time or NO_TIME,
+        time_unit=reader.time_unit,
+        values=asked.values,
+        boundaries="",
+        scale=reader.scale or ((1.0,) if reader.divide_by else ()),
+        rate_hz=rate_hz,
+    )
+    samples = read_samples(path, channels, rate_hz, layout)
+    values = samples.values / divisor if reader.divide_by else samples.values
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0].tolist()
+        raise ConfigError(f"{path}: sample {row} of channel {channels[column].name} is not a finite number")
+    return _Sensor(asked.channels, values, samples.t if asked.time else None)
+
+
+def _tables(sensors: Sequence[_Sensor], channels: Sequence[Channel], begin: int, end: int) -> tuple[Table, ...]:
+    """Cut a recording out of all sensors: samples `begin` to `end` of the first, and of others what lies nearest."""
+    names, clock = [channel.name for channel in channels], sensors[0].t
+    assert clock is not None
+    low = (clock[begin - 1] + clock[begin]) / 2 if begin else -np.inf
+    high = (clock[end - 1] + clock[end]) / 2 if end < len(clock) else np.inf
+    tables = []
+    for own, values, t in sensors:
+        assert t is not None
+        inside = (t >= low) & (t < high)
+        tables.append(Table(tuple(map(names.index, own)), t[inside], values[inside]))
+    return tuple(tables)
 
 
 def _groups(reader: NpzReader, array: Any, bounds: Sequence[int], name: str) -> npt.NDArray[np.str_]:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_export.data.dataset import Channel, Dataset, Recording
+from edge_export.data.dataset import Dataset, Recording
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel
 
 CHANNELS = (
     *(Channel(name=name, unit="g") for name in ("ax", "ay", "az")),

@@ -32,6 +32,16 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sensor:
+    """Arrays of one sensor in an NPZ of several that have stamps of their own."""
+
+    channels: tuple[str, ...]
+    """Names in the recipe, in the order of the columns of `values`."""
+    values: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NpzReader:
     """Arrays of NPZ files, one file a group or one array of groups.
 
@@ -46,6 +56,8 @@ class NpzReader:
         divide_by: array with one number that values are divided by, such as an amplifier's gain.
         time: array of stamps; empty: samples lie one period apart.
         time_unit: of the stamps.
+        sensors: instead of `values` and `time`: several sensors with stamps of their own, each joined by its channels'
+            rules, as on a device. Labels, runs and boundaries count samples of the first.
         boundaries: array with the first sample of each recording and the end of the last; empty: one recording a file.
         run: array with a number per sample; a recording ends where it changes. Empty for none.
         label: array with one label per recording or per sample: class indices, or class names.
@@ -65,6 +77,7 @@ class NpzReader:
     divide_by: str = ""
     time: str = ""
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
+    sensors: tuple[Sensor, ...] = ()
     boundaries: str = ""
     run: str = ""
     label: str = ""
@@ -77,6 +90,8 @@ class NpzReader:
             raise ValueError("needs label or events, one of them")
         if self.boundaries and self.run:
             raise ValueError("boundaries and run both cut recordings; name one")
+        if self.sensors and (self.time or len(self.scale) > 1):
+            raise ValueError("sensors have stamps of their own and share a scale; leave time out, and name one factor")
         _check_pattern(self.group)
 
 
@@ -97,6 +112,8 @@ class TableReader:
         label_column: column with the class of each row.
         label_names: as in `WavReader`, for `label`; files of labels that it does not list are left out.
         scale: as in `NpzReader`.
+        partial: a row with empty cells holds samples of the other channels: sensors that send on their own. Each
+            channel is then joined by its own rule, as on a device. Needs `time`.
     """
 
     type: Literal["table"] = "table"
@@ -112,8 +129,11 @@ class TableReader:
     label_column: str = ""
     label_names: dict[str, str] = field(default_factory=dict)
     scale: tuple[float, ...] = ()
+    partial: bool = False
 
     def __post_init__(self) -> None:
+        if self.partial and not self.time:
+            raise ValueError("partial needs time: without stamps, a row with an empty cell has no place")
         if bool(self.label) == bool(self.label_column):
             raise ValueError("needs label (a pattern over paths) or label_column, one of them")
         if self.label_names and not self.label:

@@ -64,14 +64,21 @@ def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ConfigError: the model does not pass ONNX's checker.
     """
+    return transform(without_traces(model), Canonicalise())
+
+
+def without_traces(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model without what exporters note, which goes before `Canonicalise` reads it.
+
+    onnx-ir keeps the messages of tensors as they are, with all that is noted there.
+    """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
-    # Before the model is read: onnx-ir keeps the messages of tensors as they are, with all that is noted there.
     for message in _messages(bare):
         for name in ("doc_string", "metadata_props"):
             if name in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(name)
-    return transform(bare, Canonicalise())
+    return bare
 
 
 def _messages(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:

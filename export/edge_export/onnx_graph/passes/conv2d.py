@@ -327,7 +327,7 @@ def _settings(node: ir.Node) -> dict[str, Any]:
 
 
 def _moved(axis: int) -> int:
-    """Where one of three axes is among four."""
+    """Find the place of one of three axes among four."""
     return axis % 3 if axis % 3 < _ADDED else axis % 3 + 1
 
 

@@ -31,7 +31,6 @@ from edge_export.onnx_graph.model import (
     has_subgraphs,
     rename,
     sole_reader,
-    transform,
 )
 
 _LISTS = {"dilations": 1, "pads": 0, "strides": 1}
@@ -63,19 +62,6 @@ class Minimise(ir.passes.InPlacePass):
             _pack(value)
         _shorten_names(graph)
         return ir.passes.PassResult(model, modified=True)
-
-
-def minimise(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Leave out what a reader restores by the definition of ONNX (`Minimise`).
-
-    Args:
-        model: canonical (`edge_export.onnx_graph.passes.canonicalise`), float or with QuantizeLinear/DequantizeLinear
-            pairs.
-
-    Returns:
-        A new model whose answers are the same bits; the given one where nodes hold graphs.
-    """
-    return transform(model, Minimise())
 
 
 def _drop_zero_points(graph: ir.Graph) -> None:

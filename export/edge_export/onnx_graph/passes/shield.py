@@ -10,10 +10,9 @@ Source: WeightBiasQuantization of onnxruntime (microsoft/onnxruntime pull reques
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 
-from edge_export.onnx_graph.model import apply, constant, sole_reader, transform
+from edge_export.onnx_graph.model import apply, constant, sole_reader
 
 _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _CLIPPING = frozenset({"Relu", "Clip", "Add"})
@@ -37,18 +36,6 @@ class ShieldFloatLayers(ir.passes.InPlacePass):
         """No layer is left that onnxruntime would quantise."""
         if left := next((node for node in model.graph if _would_be_quantised(node)), None):
             raise ir.passes.PostconditionError(f"onnxruntime would quantise {left.op_type} {left.outputs[0].name!r}")
-
-
-def shield(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Shield the float layers of a model (`ShieldFloatLayers`).
-
-    Args:
-        model: with QuantizeLinear/DequantizeLinear pairs, or without any.
-
-    Returns:
-        A model that computes the same; the given one where no layer is exposed.
-    """
-    return transform(model, ShieldFloatLayers())
 
 
 def _would_be_quantised(node: ir.Node) -> bool:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import wave
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.data.dataset import Channel, Dataset
-from edge_export.data.readers import Events, NpzReader, Origin, Reader, TableReader, WavReader, read
+from edge_export.data.dataset import Dataset
+from edge_export.data.labels import label_windows
+from edge_export.data.readers import Events, NpzReader, Origin, Reader, Sensor, TableReader, WavReader, read
+from edge_export.package.evaluation_file import RECORDINGS, write_evaluation
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.recordings.reader import iter_readings
+from edge_runtime.windowing.window import Windower
 
 ORIGIN = Origin(name="made up", source="this test", licence="CC0")
 CHANNELS = (Channel(name="ax", unit="g"), Channel(name="ay", unit="g"))
@@ -73,14 +79,14 @@ def test_npz_stamps_that_stand_still_are_left_out_as_the_runtime_does(tmp_path: 
     ("arrays", "settings", "message"),
     [
         ({"x": np.ones((3, 2))}, {}, r"p1\.npz: array 'y' is missing; the file has x"),
-        ({"x": np.ones((3, 3)), "y": [0] * 3}, {}, "3 columns of values, the recipe names 2 channels"),
+        ({"x": np.ones((3, 3)), "y": [0] * 3}, {}, "array 'x' has 3 columns, the model has 2"),
         ({"x": np.ones((3, 2)), "y": [0, 1]}, {}, r"array 'y' has shape \(2,\); it needs one label"),
         ({"x": np.ones((3, 2)), "y": [0, 1, 2]}, {}, "array 'y' holds 2, but only 2 labels are named"),
         ({"x": np.ones((3, 2)), "y": ["no", "yes", "maybe"]}, {}, "label 'maybe' is none of the recipe's classes"),
         ({"x": [[1, 2], [3, np.nan]], "y": [0]}, {}, "sample 1 of channel ay is not a finite number"),
         ({"x": np.ones((3, 2)), "y": [0], "o": [0, 9]}, {"boundaries": "o"}, "must rise from 0 to 3"),
-        ({"x": np.ones((3, 2)), "y": [0], "t": [0, 1]}, {"time": "t"}, "one stamp for each of 3 samples"),
-        ({"x": np.ones((3, 2)), "y": [0]}, {"scale": (1.0, 2.0, 3.0)}, "scale has 3 factors"),
+        ({"x": np.ones((3, 2)), "y": [0], "t": [0, 1]}, {"time": "t"}, "one number for each of 3 rows"),
+        ({"x": np.ones((3, 2)), "y": [0]}, {"scale": (1.0, 2.0, 3.0)}, "scale needs 1 or 2 factors"),
         ({"x": np.ones((3, 2)), "y": [0]}, {"group": "(q)"}, "the pattern for the group, '\\(q\\)', finds nothing"),
     ],
 )
@@ -151,9 +157,9 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ax,ay,y\n1,2,no\n1,oops,no\n", r"day\.csv: row 2 of column 'ay' holds 'oops', not a finite number"),
-        ("ax,y\n1,no\n", "column 'ay' is missing; the file has ax, y"),
-        ("ax,ay,y\n1,2\n", "line 2 has another number of columns"),
+        ("ax,ay,y\n1,2,no\n1,oops,no\n", r"day\.csv: line 3: column 'ay': 'oops' is not a number"),
+        ("ax,y\n1,no\n", "column 'ay' .channel ay. is missing; the file has ax, y"),
+        ("ax,ay,y\n1,2\n", "line 2: 2 cells, the header has 3"),
         ("ax,ay,y\n", "holds no rows"),
         ("ax,ay,y\n1,2,maybe\n", "label 'maybe' is none of the recipe's classes"),
     ],
@@ -211,7 +217,7 @@ def test_rows_with_an_empty_cell_are_left_out_where_stamps_show_the_gap(tmp_path
     assert second.marks.tolist() == [1]
     assert first.left_out + second.left_out == 3
     with pytest.raises(
-        ConfigError, match=r"a\.csv: row 2 of column 'ax' is empty; without stamps no row can be left out"
+        ConfigError, match=r"a\.csv: line 3: channel ax is empty; without stamps no row can be left out"
     ):
         of(table(**reader), tmp_path)
 
@@ -266,3 +272,96 @@ def test_readers_refuse_settings_that_contradict_each_other() -> None:
         npz(group="(")
     with pytest.raises(ValueError, match="needs label"):
         table()
+
+
+def sensors_apart(folder: Path) -> tuple[Path, Path]:
+    """Two channels as rows of their own in one file, and side by side in another; a label in every row."""
+    rows = [(i / 10, float(i), float(i % 7), "yes" if i > 30 else "no") for i in range(60)]
+    apart, whole = folder / "apart", folder / "whole"
+    for place in (apart, whole):
+        place.mkdir()
+    lines = [f"{t},{ax},,{label}\n{t},,{ay},{label}" for t, ax, ay, label in rows]
+    (apart / "p1.csv").write_text("t,ax,ay,class\n" + "\n".join(lines) + "\n")
+    lines = [f"{t},{ax},{ay},{label}" for t, ax, ay, label in rows]
+    (whole / "p1.csv").write_text("t,ax,ay,class\n" + "\n".join(lines) + "\n")
+    return apart, whole
+
+
+def test_rows_of_sensors_that_send_on_their_own_are_cut_as_on_a_device(tmp_path: Path) -> None:
+    apart, whole = sensors_apart(tmp_path)
+    settings = {"key": "d", "origin": ORIGIN, "label_column": "class", "time": "t"}
+    contract = InputContract(channels=CHANNELS, rate_hz=10.0, window=8, hop=4)
+    expected = label_windows(of(TableReader(**settings), whole), contract)  # type: ignore[arg-type]
+    dataset = of(TableReader(**settings, partial=True), apart)  # type: ignore[arg-type]
+    (one,) = dataset.recordings
+    assert [table.columns for table in one.tables] == [(0,), (1,)]
+    assert one.left_out == 0
+    found = label_windows(dataset, contract)
+    np.testing.assert_array_equal(found.contexts, expected.contexts)
+    assert (found.y.tolist(), found.start.tolist()) == (expected.y.tolist(), expected.start.tolist())
+
+
+def test_a_mask_is_no_column_of_a_file(tmp_path: Path) -> None:
+    """It is made when windows are cut: 1 where the other channel has a value."""
+    _, whole = sensors_apart(tmp_path)
+    channels = (CHANNELS[0], replace(CHANNELS[1], missing="last"), Channel(name="ay there", unit="1", mask_of="ay"))
+    reader = TableReader(key="d", origin=ORIGIN, label_column="class", time="t")
+    dataset = read(reader, whole, channels=channels, classes=("no", "yes"), rate_hz=10.0)
+    windows = label_windows(dataset, InputContract(channels=channels, rate_hz=10.0, window=8, hop=4))
+    assert windows.x.shape[1:] == (3, 8)
+    assert (windows.x[:, 2] == 1).all()
+
+
+def test_rows_with_empty_cells_need_stamps_to_stand_for_other_sensors() -> None:
+    with pytest.raises(ValueError, match="partial needs time"):
+        TableReader(key="d", origin=ORIGIN, label_column="class", partial=True)
+
+
+def test_the_test_file_of_sensors_apart_gives_the_windows_that_were_evaluated(tmp_path: Path) -> None:
+    """Mutation that this finds: rows of the union of stamps, which replay would take for all channels."""
+    apart, _ = sensors_apart(tmp_path)
+    dataset = of(TableReader(key="d", origin=ORIGIN, label_column="class", time="t", partial=True), apart)
+    dataset = replace(dataset, recordings=(dataset.recordings[0], replace(dataset.recordings[0], name="p2")))
+    contract = InputContract(channels=CHANNELS, rate_hz=10.0, window=8, hop=4)
+    windows = label_windows(dataset, contract)
+    write_evaluation(tmp_path, dataset, windows, contract)
+    readings = list(iter_readings(tmp_path / RECORDINGS, contract))
+    windower = Windower(contract)
+    played = [window for reading in readings for window in windower.push([reading])] + windower.flush()
+    np.testing.assert_array_equal(np.stack([w.samples.T for w in sorted(played, key=lambda w: w.key)]), windows.x)
+
+
+def test_an_npz_of_two_sensors_is_cut_by_the_run_of_the_first(tmp_path: Path) -> None:
+    """Each with stamps of its own; and the one of another rate is joined by its channel's rule."""
+    t = np.concatenate((np.arange(30) / 10, 100 + np.arange(30) / 10))
+    save(
+        tmp_path / "p1.npz",
+        phone=np.arange(60), phone_ms=t * 1000, y=[0] * 30 + [1] * 30, run=[1] * 30 + [2] * 30,
+        watch=np.arange(60)[::2], watch_ms=t[::2] * 1000,
+    )  # fmt: skip
+    sensors = (
+        Sensor(channels=("ay",), values="phone", time="phone_ms"),
+        Sensor(channels=("ax",), values="watch", time="watch_ms"),
+    )
+    dataset = of(npz(sensors=sensors, run="run", time_unit="ms"), tmp_path)
+    assert [[len(table.t) for table in one.tables] for one in dataset.recordings] == [[30, 15], [30, 15]]
+    assert [table.columns for table in dataset.recordings[0].tables] == [(1,), (0,)]
+    windows = label_windows(dataset, InputContract(channels=CHANNELS, rate_hz=10.0, window=8, hop=4))
+    assert sorted(set(windows.y.tolist())) == [0, 1]
+    assert len(windows) > 8
+    np.testing.assert_allclose(windows.x[:, 0], windows.x[:, 1], atol=1e-5)  # a line between every other sample
+
+
+@pytest.mark.parametrize(
+    ("sensors", "message"),
+    [
+        ((Sensor(channels=("ax",), values="x", time="t"),), "sensors bring ax; the recipe's channels are ax, ay"),
+        ((Sensor(channels=("ax", "ay"), values="x", time="u"),), r"array 'u' must hold one number for each of 4"),
+    ],
+)
+def test_sensors_that_do_not_fit_the_recipe_are_refused(
+    tmp_path: Path, sensors: tuple[Sensor, ...], message: str
+) -> None:
+    save(tmp_path / "p1.npz", x=np.ones((4, len(sensors[0].channels))), t=np.arange(4), u=np.arange(3), y=[0] * 4)
+    with pytest.raises(ConfigError, match=message):
+        of(npz(sensors=sensors), tmp_path)

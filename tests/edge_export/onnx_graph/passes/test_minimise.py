@@ -9,14 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.minimise import minimise
 from edge_export.quantize import Scheme, quantize
 from edge_export.tflite.convert import convert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, onnx_operators, windows
+from tests.edge_export.graphs import GraphBuilder, device_net, minimise, onnx_answers, onnx_operators, windows
 
 
 def quantised(**scheme: Any) -> onnx.ModelProto:

@@ -8,11 +8,9 @@ from typing import Literal
 import numpy as np
 import pytest
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.minimise import minimise
-from edge_export.onnx_graph.passes.shield import shield
 from edge_export.quantize import Scheme, quantize
 
-from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, onnx_operators, windows
+from tests.edge_export.graphs import GraphBuilder, device_net, minimise, onnx_answers, onnx_operators, shield, windows
 
 
 @pytest.mark.parametrize("activations", ["uint8", "int8"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edge_runtime.sinks import Sink
     from edge_runtime.sources import Deliver, Source
     from edge_runtime.system.loop import Loop
-    from edge_runtime.types import Answer, Correction, FinalAnswer, Prediction, Reading
+    from edge_runtime.types import Answer, Correction, Event, FinalAnswer, Prediction, Reading
 
 __all__ = [
     "Answer",
@@ -33,6 +33,7 @@ __all__ = [
     "Correction",
     "Deliver",
     "EdgeError",
+    "Event",
     "FinalAnswer",
     "Loop",
     "Metrics",
@@ -59,7 +60,7 @@ _HOMES: Final = {
     "sinks": ("Sink",),
     "sources": ("Deliver", "Source"),
     "system.loop": ("Loop",),
-    "types": ("Answer", "Correction", "FinalAnswer", "Prediction", "Reading"),
+    "types": ("Answer", "Correction", "Event", "FinalAnswer", "Prediction", "Reading"),
 }
 _HOME: Final = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 

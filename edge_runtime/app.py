@@ -10,19 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.cloud.config import EscalationConfig
+from edge_runtime.cloud.saved_budget import SavedBudget
 from edge_runtime.config import AppConfig
 from edge_runtime.durable.config import ReadingLogConfig
-from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
+from edge_runtime.errors import ConfigError, StoreError
+from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.budget import Budget
-from edge_runtime.gate.gate import Gate
+from edge_runtime.intake.intake import Intake
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as fallback_chains
 from edge_runtime.model.config import ModelConfig
@@ -34,12 +35,13 @@ from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
-from edge_runtime.sources.build import SourceConfig, build_source
+from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
+from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Correction, Done, FinalAnswer
-from edge_runtime.windowing.window import Windower
+from edge_runtime.windowing.join import windower_of
 
 if TYPE_CHECKING:
     from edge_runtime.cloud.escalator import Escalator
@@ -52,9 +54,6 @@ if TYPE_CHECKING:
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
-
-SAVE_BUDGET_S = 60.0
-"""Seconds between two saves of the daily budget: a crash forgets what was spent in this time at most."""
 
 
 class App:
@@ -94,6 +93,7 @@ class App:
     ) -> None:
         config.require_ends(sources, sinks)
         self.config = config
+        self._window = replace(config.window, parts=config.window.parts or any(map(brings_parts, config.source)))
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
         self._notifier = notifier or SystemdNotifier()
@@ -117,17 +117,27 @@ class App:
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
             self._broker_clients = _broker_clients(config, self.metrics)
+            if not sources:
+                require_channels(config.source, manifest.input)
             self.sources = [*(self._source(i, part) for i, part in enumerate(config.source)), *sources]
             self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *sinks]
             self.outbox = self._outbox(stack)
-            self._budget_known = False  # what an earlier run spent has been read, and may be written over
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.escalator = self._escalator(stack)
+            self._saved_budget = (
+                SavedBudget(self.budget, self.outbox, self.escalator) if self.outbox and self.escalator else None
+            )
             self._saved: SavedWindows | None = None
+            self.events = EventTracker(
+                config.events,
+                max_keys=config.window.max_keys,
+                max_jump_s=config.window.max_jump_s,
+                metrics=self.metrics,
+            )
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
-                windower=Windower(manifest.input, config.window, self.metrics),
-                gate=Gate(manifest.gate, config.gate.threshold),
+                windower=windower_of(manifest.input, self._window, self.metrics),
+                task=build_task(manifest, threshold=config.gate.threshold),
                 budget=self.budget,
                 sinks=self.sinks,
                 escalation=self.escalator,
@@ -135,6 +145,8 @@ class App:
                 clock=self.clock,
                 audit_share=config.gate.audit_share,
                 reading_log=self._reading_log(stack),
+                intake=Intake(config.intake, config.window.max_keys, self.metrics, self.clock),
+                events=self.events,
             )
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
@@ -157,20 +169,30 @@ class App:
         from edge_runtime.update.config import Setting  # noqa: PLC0415 - only what the application names
         from edge_runtime.update.updates import Updates  # noqa: PLC0415 - only what the application names
 
-        setting = Setting(config.model, config.window, config.gate.threshold, has_cloud=config.cloud is not None)
+        setting = Setting(
+            config.model,
+            self._window,
+            config.gate.threshold,
+            has_cloud=config.cloud is not None,
+            events=config.events or (),
+        )
         updates = Updates(config.update, setting, self.metrics, self.clock, self, rehearsal=rehearsal)
         stack.callback(updates.close)
         return updates
 
     def _source(self, position: int, config: SourceConfig) -> Source:
-        return build_source(
-            config,
-            name=f"source[{position}]",
-            contract=self.model.manifest.input,
-            broker_clients=self._broker_clients,
-            metrics=self.metrics,
-            clock=self.clock,
-        )
+        name = f"source[{position}]"
+        try:
+            return build_source(
+                config,
+                name=name,
+                contract=self.model.manifest.input,
+                broker_clients=self._broker_clients,
+                metrics=self.metrics,
+                clock=self.clock,
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
 
     def _sink(self, position: int, config: SinkConfig) -> Sink:
         return build_sink(
@@ -205,10 +227,12 @@ class App:
         config = self.config.reading_log or ReadingLogConfig(path=path or Path())
         path_checks.check(config.path, "outbox.path" if self.config.reading_log is None else "reading_log.path")
         if reading:
-            reading_log = ReadingLog(config, loop=self.loop, metrics=self.metrics, clock=self.clock)
+            reading_log = ReadingLog(config, loop=self.loop, metrics=self.metrics, clock=self.clock, events=self.events)
             stack.callback(reading_log.close)
             return reading_log
-        self._saved = SavedWindows(config.path, config.max_bytes, metrics=self.metrics, clock=self.clock)
+        self._saved = SavedWindows(
+            config.path, config.max_bytes, metrics=self.metrics, clock=self.clock, events=self.events
+        )
         stack.callback(self._saved.close)
         return self._saved
 
@@ -293,15 +317,15 @@ class App:
             for broker_client in self._broker_clients.values():
                 broker_client.hold()
                 self._held.append(broker_client)
-            self._open_outbox()
+            if self._saved_budget is not None:
+                self._saved_budget.open()
             self.drops.start(self.loop)
             self.loop.each_iteration(self.pipeline.flush_iteration)
             for sink in self.sinks:
                 sink.open(self.loop)
-            if self.escalator is not None:
+            if self.escalator is not None and self._saved_budget is not None:
                 self.escalator.start()
-                self._save_budget()
-                self.loop.call_every(SAVE_BUDGET_S, self._save_budget)
+                self._saved_budget.start(self.loop)
             if self.fallback_chain is not None:
                 self.fallback_chain.open(self.loop, self._publish_model_status)
             if self.config.model.failover != "off":
@@ -312,28 +336,32 @@ class App:
                 self.governor.open(self.loop)
             if self.counters is not None:
                 self.counters.open()
-            self.pipeline.recover(self.model.manifest.input, self.config.window)
+            self.pipeline.recover(self.model.manifest.input, self._window)
             for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
                 source.open(self.loop, self.silence.watch(part or source.name, self.pipeline.deliver))
-            self.silence.start(self.loop)
+            self.silence.start(self.loop, lambda: self.model.manifest.input, self.pipeline.key_states)
             self._begin_windows()
             if self.updates is not None:
                 self.loop.each_iteration(self.updates.after_iteration)
             self.loop.each_iteration(self._stop_when_finished)
             self._stop_when_finished()  # an empty recording never wakes the loop
-            model = self.model
-            log.info(
-                "model %s, %s: variant %s on %s",
-                *(model.manifest.model, model.bundle.signature, model.variant.name, model.engine.name),
-            )
-            self._notifier.ready(f"{model.manifest.model}: {model.variant.name} on {model.engine.name}")
-            self._notify_alive()
-            while not self._stopping:  # not loop.run(), which would forget a stop that came before it
-                self.loop.iterate(None)
+            self._serve()
             self._drain()
         finally:
             self.close()
         return self._drained
+
+    def _serve(self) -> None:
+        """Say that everything is open, and run the loop until `stop`."""
+        model = self.model
+        log.info(
+            "model %s, %s: variant %s on %s",
+            *(model.manifest.model, model.bundle.signature, model.variant.name, model.engine.name),
+        )
+        self._notifier.ready(f"{model.manifest.model}: {model.variant.name} on {model.engine.name}")
+        self._notify_alive()
+        while not self._stopping:  # not loop.run(), which would forget a stop that came before it
+            self.loop.iterate(None)
 
     def _begin_windows(self) -> None:
         """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""
@@ -416,8 +444,8 @@ class App:
         while not self._idle() and self.clock.monotonic() < until:
             self.loop.iterate(0.05)
         self._drained = self._idle()
-        if self.escalator is not None:
-            self._save_budget()
+        if self.escalator is not None and self._saved_budget is not None:
+            self._saved_budget.save()
             self.escalator.stop(max(0.1, until - self.clock.monotonic()))
             self.loop.iterate(0)  # corrections and commits that came in meanwhile
             self._log_what_waits()
@@ -477,30 +505,6 @@ class App:
         self.model, self.fallback_chain = model, fallback_chain
         if self.governor is not None:
             self.governor.follow(fallback_chain)
-
-    # -- the outbox, and the budget that outlives a restart in it ----------------------------------------------------
-
-    def _open_outbox(self) -> None:
-        """Open the outbox; a disk that fails ends nothing: hard cases are counted as dropped until it can be opened."""
-        if self.outbox is None or self.escalator is None:
-            return
-        try:
-            self.outbox.open()
-            self._restore_budget(self.outbox.get_state("budget"))
-        except (StoreInUse, StoreUnusable):
-            raise
-        except StoreError as error:
-            self.escalator.begin_without_outbox(error)
-            self.escalator.load_state("budget", self._restore_budget)
-
-    def _restore_budget(self, saved: bytes | None) -> None:
-        self._budget_known = True
-        if saved is not None:
-            self.budget.restore(orjson.loads(saved))
-
-    def _save_budget(self) -> None:
-        if self.escalator is not None and self._budget_known:
-            self.escalator.save_state("budget", orjson.dumps(self.budget.state()))
 
 
 def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClient]:

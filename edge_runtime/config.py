@@ -19,7 +19,9 @@ from edge_runtime import schema
 from edge_runtime.cloud.config import CloudConfig, EscalationConfig
 from edge_runtime.durable.config import OutboxConfig, ReadingLogConfig
 from edge_runtime.errors import ConfigError
+from edge_runtime.event_rule import EventRule
 from edge_runtime.gate.config import GateConfig
+from edge_runtime.intake.config import IntakeConfig
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.sinks.build import SinkConfig
 from edge_runtime.sources.build import SourceConfig
@@ -51,7 +53,11 @@ class AppConfig:
     sink: tuple[SinkConfig, ...] = ()
     broker: dict[str, BrokerConfig] = field(default_factory=dict)
     window: WindowConfig = field(default_factory=WindowConfig)
+    intake: IntakeConfig = field(default_factory=IntakeConfig)
     gate: GateConfig = field(default_factory=GateConfig)
+    events: tuple[EventRule, ...] | None = None
+    """Rules by which answers become events. None: those of the bundle; any here, or ``events = []``, take
+    their place."""
     cloud: CloudConfig | None = None
     escalation: EscalationConfig | None = None
     """None takes its defaults, where there is a cloud."""
@@ -99,6 +105,10 @@ class AppConfig:
                     raise ValueError(
                         f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
                     )
+        if any(part.type == "mqtt" and part.channels for part in self.source):
+            from edge_runtime.sources.channel_topics import check_sources  # noqa: PLC0415 - MQTT, only where it is used
+
+            check_sources([(part.broker, part.patterns) for part in self.source if part.type == "mqtt"])
 
     def require_ends(self, sources: Sequence[object] = (), sinks: Sequence[object] = ()) -> None:
         """Refuse an application without a source or without a sink.
@@ -156,6 +166,41 @@ def parse(text: str, path: Path) -> AppConfig:
     """Parse a text that was read already, as `load_config`; `path` names it in errors and anchors relative paths."""
     config = parse_as(AppConfig, text, path, base=path.parent)
     return config if config.name else dataclasses.replace(config, name=_name_of(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    source: tuple[SourceConfig, ...] = ()
+    events: tuple[EventRule, ...] = ()
+
+
+def load_sources(path: Path) -> tuple[SourceConfig, ...]:
+    """Read the ``[[source]]`` tables of a configuration file, whatever else it holds or lacks.
+
+    Raises:
+        ConfigError: one line with file, line and what to do.
+    """
+    return _load_part(path, "source").source
+
+
+def load_events(path: Path) -> tuple[EventRule, ...]:
+    """Read the ``[[events]]`` tables of a file, whatever else it holds or lacks.
+
+    Raises:
+        ConfigError: one line with file, line and what to do.
+    """
+    return _load_part(path, "events").events
+
+
+def _load_part(path: Path, name: str) -> _Parts:
+    text = read_text(path)
+    try:
+        found = {key: value for key, value in toml.loads(text).items() if key == name}
+        return schema.load(_Parts, found, base=path.parent)
+    except toml.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    except schema.SchemaError as error:
+        raise ConfigError(f"{path}:{line_of(text, error.where)}: {error.dotted()}: {error}") from error
 
 
 def _name_of(path: Path) -> str:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
-from edge_runtime.gate.gate import Gate
+from edge_runtime.intake.config import IntakeConfig
+from edge_runtime.intake.intake import Intake
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.pipeline import Pipeline
+from edge_runtime.recordings.layout import Labelled
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sources.build import brings_parts
 from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
+from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Prediction
 from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Windower
+from edge_runtime.windowing.join import windower_of
 
 AnyPath = str | os.PathLike[str]
 
@@ -63,11 +68,9 @@ def open_model(bundle: AnyPath, *, trusted_keys: Sequence[AnyPath] = (), variant
 def replay(
     model: Model,
     *files: AnyPath,
-    key: str = "",
-    time: str = "",
-    columns: Mapping[str, str] | None = None,
     lateness_s: float = 0.0,
     metrics: Metrics | None = None,
+    **layout: Any,
 ) -> Iterator[Prediction]:
     """Answer recorded files as ``edge-runtime replay`` does: same windows, same ids, same answers.
 
@@ -75,37 +78,60 @@ def replay(
 
     Args:
         model: from `open_model`.
-        files: JSONL, CSV, Parquet or NPZ, in the order to be played; the last part of a path may hold wildcards.
-        key: key of all readings; empty: as in the file, or else the file's name.
-        time: column with the stamps; empty: t, time, timestamp, ...
-        columns: channel of the model to column, where they are called otherwise.
+        files: CSV, Parquet, NPZ, WAV or lines of messages, in the order to be played; the last part of a path may hold
+            wildcards.
         lateness_s: seconds that samples may be out of order.
         metrics: counts what was read, and under `Metrics.dropped` what could not be used.
+        layout: fields of `edge_runtime.sources.recording.RecordingConfig`, for example ``time="ts"``,
+            ``columns={"ax": "accel_x"}`` or ``key_column="who"``.
 
     Yields:
         One prediction for each window. Hard ones are marked, and stay ``local``.
 
     Raises:
         ConfigError: a file is missing or is no recording that fits the model; before the first prediction.
+        TypeError: `layout` names a field that there is not.
     """
-    metrics, clock, contract = metrics or Metrics(), SystemClock(), model.manifest.input
     try:
-        recording = RecordingConfig(files=tuple(map(Path, files)), key=key, time=time, columns=dict(columns or {}))
-        window = WindowConfig(lateness_s=lateness_s)
+        recording = RecordingConfig(files=tuple(map(Path, files)), **layout)
+        window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
     except ValueError as error:
         raise ConfigError(f"replay: {error}") from error
+    yield from play(model, recording, window, metrics or Metrics())
+
+
+def play(
+    model: Model,
+    recording: RecordingConfig,
+    window: WindowConfig,
+    metrics: Metrics,
+    *,
+    on_labels: Labelled | None = None,
+) -> Iterator[Prediction]:
+    """Answer recorded files, as `replay`.
+
+    Args:
+        model: from `open_model`.
+        recording: files and layout.
+        window: run-time bounds.
+        metrics: counts what was read.
+        on_labels: called with the labels of samples, where the layout names a column of them.
+    """
+    clock, contract = SystemClock(), model.manifest.input
     answered = MemorySink()
     pipeline = Pipeline(
         model=model,
-        windower=Windower(contract, window, metrics),
-        gate=Gate(model.manifest.gate),
+        windower=windower_of(contract, window, metrics),
+        task=build_task(model.manifest),
         budget=Budget(GateConfig(), clock, contract.case_bytes),
         sinks=[answered],
         escalation=None,
         metrics=metrics,
         clock=clock,
+        intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
     )
-    with closing(Loop(clock=clock)) as loop, closing(RecordingSource(recording, contract, metrics, clock)) as source:
+    source = RecordingSource(recording, contract, metrics, clock, on_labels=on_labels)
+    with closing(Loop(clock=clock)) as loop, closing(source):
         loop.each_iteration(pipeline.flush_iteration)
         source.open(loop, pipeline.deliver)
         while not source.finished:
@@ -116,6 +142,6 @@ def replay(
 
 
 def _taken(sink: MemorySink) -> list[Prediction]:
-    """Predictions alone: without a cloud, there is nothing else."""
+    """Predictions alone: without a cloud, there is nothing else but events."""
     answers, sink.answers = sink.answers, []
     return [answer for answer in answers if isinstance(answer, Prediction)]

@@ -257,6 +257,7 @@ def tiny_bundle(
     name: str = "tiny",
     version: int = 1,
     input_contract: Mapping[str, Any] | None = None,
+    sensor: Sequence[Channel] = (),
     **more: Any,
 ) -> Path:
     """Write a small bundle and return its path.
@@ -264,11 +265,12 @@ def tiny_bundle(
     Args:
         path: file to write, or an existing folder in which ``tiny.edge`` is written.
         variants: names from `VARIANTS`, or sources of the caller's own.
+        sensor: the channels; default: ``c0``, ``c1``, ... without a unit.
         input_contract: more fields of `InputContract` (``context``, ``resample``, ``max_gap_s``, ...).
         more: further arguments of `edge_export.package.pack.pack`, for example ``expires``.
     """
     contract = InputContract(
-        channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(channels)),
+        channels=tuple(sensor) or tuple(Channel(name=f"c{i}", unit="1") for i in range(channels)),
         rate_hz=rate_hz,
         window=window,
         hop=window if hop is None else hop,

@@ -120,7 +120,7 @@ class Bundle:
         """Golden vectors of a variant.
 
         Returns:
-            Inputs (n, channels, samples) and the expected probabilities (n, labels).
+            Inputs (n, channels, samples) and the expected answers (n, *`OutputContract.shape`).
         """
         return npy.parse(self._read(self.manifest.golden_inputs)), npy.parse(self._read(self.variant(name).golden))
 
@@ -270,7 +270,7 @@ def _check_files(contents: Manifest, archive: Archive) -> None:
     window = (len(contents.input.channels), contents.input.window)
     inputs = _golden(archive, contents.golden_inputs, window)
     for variant in contents.variants:
-        _golden(archive, variant.golden, (len(contents.output.labels),), rows=len(inputs))
+        _golden(archive, variant.golden, contents.output.shape, rows=len(inputs))
         try:
             model_files.check(archive.read(variant.file), variant.format)
         except IntegrityError as error:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+import orjson
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.variants import refusals
+from edge_runtime.manifest import dump
 
 
 def describe(bundle: Bundle) -> dict[str, Any]:
-    """Describe an open bundle as values that become JSON, with what of it runs on this machine."""
-    manifest = dataclasses.asdict(bundle.manifest)
+    """Describe an open bundle as values that become JSON: its manifest as written, and what of it runs here."""
+    manifest = orjson.loads(dump(bundle.manifest))
     for variant in manifest["variants"]:
         variant["runs_here"] = not refusals(bundle.variant(variant["name"]))
     return {

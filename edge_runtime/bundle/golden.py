@@ -22,7 +22,7 @@ def verify_golden(engine: Engine, bundle: Bundle, variant: str) -> float:
     """Replay the golden vectors of a variant on a loaded engine.
 
     Returns:
-        The largest absolute difference from the expected probabilities.
+        The largest absolute difference from the expected answers.
 
     Raises:
         BundleError: above the variant's tolerance, or not the shapes of the bundle's contract.
@@ -42,7 +42,7 @@ def replay(engine: Engine, variant: Variant, inputs: Floats, expected: Floats) -
     if len(engine.inputs) != 1 or not engine.outputs:
         raise EngineError(
             f"variant {variant.name} has {len(engine.inputs)} inputs and {len(engine.outputs)} outputs; "
-            "a bundle's model takes one window and gives probabilities",
+            "a bundle's model takes one window and gives one answer",
         )
     windows = arrange(inputs, variant)
     worst = _difference(engine, variant, windows, expected)

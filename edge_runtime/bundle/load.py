@@ -48,7 +48,7 @@ def load_engine(
         shape = arrange(
             np.zeros((1, len(bundle.manifest.input.channels), bundle.manifest.input.window), "f4"), chosen
         ).shape
-        return null.load(null.describe(shape[1:], len(bundle.manifest.output.labels)), options, {})
+        return null.load(null.describe(shape[1:], bundle.manifest.output.shape[0]), options, {})
     name = engine or engine_for(chosen)
     if probe_first:
         from edge_runtime.bundle import sandbox  # noqa: PLC0415 - imports this module

@@ -11,9 +11,9 @@ TFL3, fields of Model); CVE-2022-25882, CVE-2024-27318 and CVE-2026-27489 for wh
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from edge_runtime.errors import IntegrityError
+from edge_runtime.system import protobuf
 
 # Message fields that lead from a ModelProto to every TensorProto in it: {message: {field: message}}.
 _ONNX_PATHS: dict[str, dict[int, str]] = {
@@ -52,56 +52,25 @@ def check(data: bytes, model_format: str) -> None:
 
 def _check_onnx(data: bytes) -> None:
     view = memoryview(data)
-    fields = {number for number, _, _ in _fields(view)}
-    if not {1, 7, 8} <= fields:  # ir_version, graph, opset_import
-        raise IntegrityError("not an ONNX model: no graph, or no version")
-    _walk("model", view, 0)
+    try:
+        found = {number for number, _, _ in protobuf.fields(view)}
+        if not {1, 7, 8} <= found:  # ir_version, graph, opset_import
+            raise IntegrityError("not an ONNX model: no graph, or no version")
+        _walk("model", view, 0)
+    except ValueError as error:
+        raise IntegrityError(f"not an ONNX model: {error}") from None
 
 
 def _walk(message: str, view: memoryview, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise IntegrityError(f"not a usable ONNX model: graphs nested deeper than {_MAX_DEPTH}")
     paths = _ONNX_PATHS[message]
-    for number, wire, value in _fields(view):
+    for number, wire, value in protobuf.fields(view):
         if message == "tensor" and (number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value)):
             raise IntegrityError("keeps tensor data in another file; save the model with its data inside")
-        if number in paths and wire == 2:
+        if number in paths and wire == protobuf.BYTES:
             assert isinstance(value, memoryview)
             _walk(paths[number], value, depth + 1)
-
-
-def _fields(view: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Field number, wire type and value of each field of one protobuf message."""
-    place, end = 0, len(view)
-    while place < end:
-        tag, place = _varint(view, place)
-        number, wire = tag >> 3, tag & 7
-        value: int | memoryview
-        if wire == 0:
-            value, place = _varint(view, place)
-        elif wire == 2:
-            size, place = _varint(view, place)
-            value, place = view[place : place + size], place + size
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-            value, place = 0, place + size
-        else:
-            raise IntegrityError("not an ONNX model: not a protobuf message")
-        if place > end or not 0 < number < 2**29:
-            raise IntegrityError("not an ONNX model, or cut short: a field reaches beyond its message")
-        yield number, wire, value
-
-
-def _varint(view: memoryview, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70 and place < len(view):
-        byte = view[place]
-        value |= (byte & 0x7F) << shift
-        place += 1
-        if byte < 0x80:
-            return value, place
-        shift += 7
-    raise IntegrityError("not an ONNX model, or cut short: a number without an end")
 
 
 def _check_tflite(data: bytes) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edge_runtime.demo.schedule import Truth
-from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer, Correction, FinalAnswer
+from edge_runtime.types import Answer, Correction, Done, Prediction
 
 
 @dataclass(slots=True)
@@ -46,8 +45,8 @@ class Tally:
                     self.repeats += seen.corrected is not None
                     seen.corrected = answer.label
                 continue
-            if isinstance(answer, FinalAnswer):
-                continue  # the device's own answer, which was counted when it came first
+            if not isinstance(answer, Prediction):
+                continue  # a final message repeats the device's own answer, and an event is none
             turn = self._truth.at(answer.key, answer.start)
             if turn is not None:
                 seen = Seen(answer.key, turn.recording.label, answer.label, answer.confidence, answer.route)

@@ -24,13 +24,15 @@ from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Reco
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.durable.window_state import Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
+from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
 from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Window, Windower
+from edge_runtime.windowing.join import AnyWindower, windower_of
+from edge_runtime.windowing.window import Window
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ Late = Callable[[list[Window], Done], None]
 
 _COMPACT_BYTES: Final = 1 << 20
 """Rows are left alone up to here, whatever the state weighs."""
+_EVENT_BACKLOG: Final = 20_000
+"""States of events that may wait for a row: none comes where no reading waits for an acknowledgement."""
 _ATTEMPTS: Final = 3
 """Commits of the same rows before they are given up; between them a moment for the disk."""
 _AGAIN_S: Final = 5.0
@@ -89,6 +93,7 @@ class ReadingLog:
             ``replayed_readings_total``, and readings that were acknowledged without the disk as dropped promises:
             ``reading_log_skipped_total``.
         clock: for waiting.
+        events: whose states are written down with the readings.
     """
 
     writes_readings = True
@@ -101,6 +106,7 @@ class ReadingLog:
         metrics: Metrics,
         clock: Clock,
         file: ReadingLogFile | None = None,
+        events: EventTracker | None = None,
     ) -> None:
         self._config = config
         self._file = file or ReadingLogFile(config.path, config.max_bytes)
@@ -112,7 +118,7 @@ class ReadingLog:
         self._window_config = WindowConfig()
         self._readings: list[Reading] = []
         self._done: list[Done] = []
-        self._progress = Progress(config.path, clock)
+        self._progress = Progress(config.path, clock, events)
         self._bytes = 0  # of rows since the last snapshot
         self._state_bytes = 0  # of that snapshot
         self._pending = 0
@@ -126,7 +132,7 @@ class ReadingLog:
     # -- before and after --------------------------------------------------------------------------------------------
 
     def recover(
-        self, contract: InputContract, config: WindowConfig, windower: Windower, late: Late
+        self, contract: InputContract, config: WindowConfig, windower: AnyWindower, late: Late
     ) -> tuple[list[Window], Done]:
         """Bring a windower to where the run before was, and begin to write.
 
@@ -176,8 +182,9 @@ class ReadingLog:
         """Take over what the run before has left, which was read late; this run has begun windows meanwhile."""
         if self._spec is None or self._late is None:
             return
-        begun = Windower(self._spec, self._window_config, Metrics())  # its own counts: the run before has counted them
-        windows, readings, acked = self._progress.restore(left, begun)
+        # With counts of its own: the run before has counted them.
+        begun = windower_of(self._spec, self._window_config, Metrics())
+        windows, readings, acked = self._progress.restore(left, begun, late=True)
         self._count(windows, readings)
         self._metrics.counts["window_restarts_total"] += len(begun)
         log.warning(
@@ -189,7 +196,7 @@ class ReadingLog:
         self._commits.put(_TakenOver())
         self._again_at = 0.0  # a snapshot, at the end of this iteration
 
-    def change(self, contract: InputContract, windower: Windower) -> None:
+    def change(self, contract: InputContract, windower: AnyWindower) -> None:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
         self._spec = contract
         self._progress.use(contract, self._window_config)
@@ -199,7 +206,7 @@ class ReadingLog:
         """Nothing waits for the disk."""
         return self._pending == 0
 
-    def stop(self, windower: Windower, timeout_s: float) -> None:
+    def stop(self, windower: AnyWindower, timeout_s: float) -> None:
         """Write the state down, so that the next start has little to replay, and end."""
         if self._commits.running and not self._broken:
             self._submit_snapshot(windower)
@@ -218,7 +225,7 @@ class ReadingLog:
         self._readings += readings
         self._done.append(done)
 
-    def flush_iteration(self, windows: Sequence[Window], windower: Windower) -> Done | None:
+    def flush_iteration(self, windows: Sequence[Window], windower: AnyWindower) -> Done | None:
         """Hand the iteration to the thread.
 
         Args:
@@ -230,12 +237,14 @@ class ReadingLog:
             down.
         """
         if not self._readings:
-            if self._broken and self._clock.monotonic() >= self._again_at:
+            many = self._progress.event_backlog > _EVENT_BACKLOG
+            if (many or self._broken) and self._clock.monotonic() >= self._again_at:
                 self._submit_snapshot(windower)
             return None
         readings, self._readings = self._readings, []
         done, self._done = self._done, []
         acked = self._progress.hold(windows)
+        events = self._progress.newly_safe_events()
         if self._broken:
             self._metrics.counts["reading_log_skipped_total"] += len(readings)
             for one in done:
@@ -243,22 +252,22 @@ class ReadingLog:
             if self._clock.monotonic() >= self._again_at:
                 self._submit_snapshot(windower)
         else:
-            body = encode_readings(readings)
+            body = encode_readings(readings, events)
             self._bytes += len(body)
             self._pending += 1
             entry = LogEntry(self._progress.seq, body)
             self._commits.put(_Commit(entry, self._progress.acked, len(readings), done))
-            if self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
+            if events is None or self._bytes > max(_COMPACT_BYTES, 2 * self._state_bytes):
                 self._submit_snapshot(windower)
         return acked
 
-    def _submit_snapshot(self, windower: Windower) -> None:
+    def _submit_snapshot(self, windower: AnyWindower) -> None:
         self._again_at = self._clock.monotonic() + _AGAIN_S
         self._pending += 1
-        self._progress.seq += 1
+        seq = self._progress.next_seq()
         body = self._progress.snapshot(windower)
         self._bytes, self._state_bytes = 0, len(body)
-        self._commits.put(_Commit(LogEntry(self._progress.seq, body), 0, 0, [], self._progress.contract))
+        self._commits.put(_Commit(LogEntry(seq, body), 0, 0, [], self._progress.contract))
 
     def _committed(self, commits: Sequence[_Commit], error: StoreError | None) -> None:
         self._pending -= len(commits)

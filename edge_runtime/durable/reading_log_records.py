@@ -7,7 +7,7 @@ one (`edge_runtime.durable.reading_log_file`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import orjson
 
 from edge_runtime.types import Reading
 from edge_runtime.windowing.grid import SegmentState
+from edge_runtime.windowing.ordering import Block, PartState
 from edge_runtime.windowing.window import KeyState, Window
 
 _SIZE: Final = struct.Struct("<I")
@@ -40,33 +41,52 @@ class _Blobs:
         self._at += array.nbytes
         return array
 
+    def rest(self, after: int) -> dict[str, Any]:
+        """Read the JSON object behind this many bytes of arrays; empty where there is none."""
+        text = self._body[self._at + after :]
+        found: dict[str, Any] = orjson.loads(text) if text else {}
+        return found
 
-def encode_readings(readings: Sequence[Reading]) -> bytes:
-    """Encode the readings of an iteration: one stamp a reading, or one a sample."""
+
+def encode_readings(readings: Sequence[Reading], events: Mapping[str, object] | None = None) -> bytes:
+    """Encode the readings of an iteration: one stamp a reading, or one a sample; the columns where it has but some.
+
+    States of events (`edge_runtime.events.tracker.Changed`) come last, where earlier releases do not look.
+    """
     heads: list[Any] = []
     blobs: list[bytes] = []
-    for key, t, values, period in readings:
+    for key, t, values, period, columns in readings:
+        some = () if columns is None else (columns,)
         if isinstance(t, np.ndarray):
-            heads.append((key, None, period, *values.shape))
+            heads.append((key, None, period, *values.shape, *some))
             blobs.append(t.astype("<f8", copy=False).tobytes())
         else:
-            heads.append((key, float(t), period, *values.shape))
+            heads.append((key, float(t), period, *values.shape, *some))
         blobs.append(values.astype("<f4", copy=False).tobytes())
-    return _framed(heads, blobs)
+    return _framed(heads, [*blobs, orjson.dumps(events)] if events else blobs)
 
 
 def decode_readings(body: bytes) -> list[Reading]:
     """Decode what `encode_readings` wrote; views of its bytes."""
     blobs = _Blobs(body)
     readings = []
-    for key, t, period, n, channels in blobs.head:
+    for key, t, period, n, channels, *some in blobs.head:
         stamps = blobs.array("<f8", n) if t is None else t
-        readings.append(Reading(key, stamps, blobs.array("<f4", n, channels), period))
+        columns = tuple(some[0]) if some else None
+        readings.append(Reading(key, stamps, blobs.array("<f4", n, channels), period, columns))
     return readings
 
 
-def encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyState]) -> bytes:
-    """Windows with the number of their iteration, and what `Windower.state` gave."""
+def decode_events(body: bytes) -> dict[str, Any]:
+    """Decode the states of events of what `encode_readings` wrote, by key; None where a key is not held any more."""
+    blobs = _Blobs(body)
+    return blobs.rest(sum((8 * n if t is None else 0) + 4 * n * channels for _, t, _, n, channels, *_ in blobs.head))
+
+
+def encode_snapshot(
+    held: Sequence[tuple[int, Window]], states: Sequence[KeyState], events: Mapping[str, object] | None = None
+) -> bytes:
+    """Windows with the number of their iteration, what `Windower.state` gave, rules and states of events."""
     blobs: list[bytes] = []
 
     def block(times: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> int:
@@ -84,11 +104,11 @@ def encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyStat
         channels = window.samples.shape[1]
         windows.append((seq, window.key, window.slot, window.start, len(window.samples), rows(window.context)))
     keys: list[Any] = []
-    for name, newest, pending, suspect, segment in states:
+    for name, newest, pending, suspect, segment, parts, settled in states:
         kept_segment = None
-        blocks = [block(times, values) for times, values in pending]
+        blocks = [block(*one) for one in pending]
         lone = None if suspect is None else block(*suspect)
-        for _, values in [*pending, *([suspect] if suspect else [])]:
+        for _, values in (*pending, *_some(suspect)):
             channels = values.shape[1]
         if segment is not None:
             channels = segment.rows.shape[1]
@@ -96,8 +116,9 @@ def encode_snapshot(held: Sequence[tuple[int, Window]], states: Sequence[KeyStat
             n = rows(kept)
             newest_block = None if tail is None else block(*tail)
             kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
-        keys.append((name, _finite(newest), blocks, lone, kept_segment))
-    return _framed({"channels": channels, "windows": windows, "keys": keys}, blobs)
+        keys.append((name, _finite(newest), blocks, lone, kept_segment, *_encode_parts(settled, parts, block)))
+    head = {"channels": channels, "windows": windows, "keys": keys}
+    return _framed(head | {"events": events} if events else head, blobs)
 
 
 def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:
@@ -107,15 +128,15 @@ def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyStat
     blobs = _Blobs(body)
     channels = blobs.head["channels"]
 
-    def block(n: int) -> tuple[Any, Any]:
-        return blobs.array("<f8", n), blobs.array("<f4", n, channels)
+    def block(n: int, width: int = channels) -> Block:
+        return blobs.array("<f8", n), blobs.array("<f4", n, width)
 
     windows = []
     for seq, key, slot, start, n, kept in blobs.head["windows"]:
         context = blobs.array("<f4", kept, channels)
         windows.append((seq, Window(key, slot, start, context[len(context) - n :], context, 0.0)))
     states = []
-    for name, newest, pending, suspect, held in blobs.head["keys"]:
+    for name, newest, pending, suspect, held, *joined in blobs.head["keys"]:
         blocks = [block(n) for n in pending]
         lone = None if suspect is None else block(suspect)
         segment = None
@@ -124,8 +145,42 @@ def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyStat
             rows = blobs.array("<f4", n, channels)
             newest_block = None if tail is None else block(tail)
             segment = SegmentState(anchor, base, next_window, filled, _or_never(last_t), newest_block, rows)
-        states.append(KeyState(name, _or_never(newest), blocks, lone, segment))
+        state = KeyState(name, _or_never(newest), blocks, lone, segment)
+        if joined:
+            settled, parts = joined
+            state = state._replace(settled=_or_never(settled), parts=[_decode_part(part, block) for part in parts])
+        states.append(state)
     return windows, states
+
+
+def _some(suspect: Block | None) -> tuple[Block, ...]:
+    return () if suspect is None else (suspect,)
+
+
+def _encode_parts(settled: float, parts: Sequence[PartState], block: Callable[..., int]) -> tuple[Any, ...]:
+    """Encode what a joined key has more than another one: the heads of its parts."""
+    heads = []
+    for columns, newest, pending, suspect, apart, since, tail, filled in parts:
+        blocks = [block(*one) for one in pending]
+        lone = [block(*one) for one in _some(suspect)]
+        others = [block(*one) for one in apart]
+        heads.append((columns, _finite(newest), blocks, lone, others, _finite(since), block(*tail), filled))
+    return (_finite(settled), heads) if heads else ()
+
+
+def _decode_part(part: Sequence[Any], block: Callable[..., Block]) -> PartState:
+    columns, newest, pending, suspect, apart, since, tail, filled = part
+    width = len(columns)
+    blocks = [block(n, width) for n in pending]
+    lone = block(suspect[0], width) if suspect else None
+    others = [block(n, width) for n in apart]
+    return PartState(columns, _or_never(newest), blocks, lone, others, _or_never(since), block(tail, width), filled)
+
+
+def decode_snapshot_events(body: bytes) -> dict[str, Any]:
+    """Decode rules and states of events of what `encode_snapshot` wrote; empty where it has none."""
+    events: dict[str, Any] = _Blobs(body).head.get("events", {}) if body else {}
+    return events
 
 
 def _finite(value: float) -> float | None:

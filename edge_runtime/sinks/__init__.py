@@ -1,14 +1,12 @@
-"""Where answers go. A file each; `Sink` is all that the pipeline knows of them."""
+"""Sinks: a file for each destination of answers; `Sink` is all that the pipeline knows of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer
-
-Done = Callable[[], None]
+from edge_runtime.types import Answer, Done
 
 
 class Sink(Protocol):

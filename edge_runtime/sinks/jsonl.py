@@ -15,11 +15,10 @@ from typing import Final, Literal, NamedTuple
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
-from edge_runtime.sinks import Done
 from edge_runtime.system.fs_errors import NOT_THE_DISK
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop, Timer
-from edge_runtime.types import Answer
+from edge_runtime.types import Answer, Done
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer
+from edge_runtime.types import Answer, Done
 
 
 class MemorySink:

@@ -17,10 +17,12 @@ from edge_runtime.mqtt.packets import V5, encode_message_properties
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.topics import MAX_TOPIC_BYTES
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer, Done, Prediction
+from edge_runtime.types import Answer, Done, Event, Prediction
 
 FIELDS: Final = ("key", "label", "model", "route", "variant")
 """What a topic template may name."""
+EVENT_FIELDS: Final = ("key", "event", "kind", "label", "model", "route")
+"""The same for the topic of events."""
 
 _TOPICS: Final = 65_536
 _LONG: Final = 128
@@ -55,6 +57,9 @@ class MqttSinkConfig:
     on ``edge/a%2Fb/prediction``."""
     corrections_topic: str = ""
     """The same for corrections and final messages, where they should go elsewhere."""
+    events_topic: str = ""
+    """Template for events; may name ``{key}``, ``{event}``, ``{kind}`` (``start`` or ``end``), ``{label}``, ``{model}``
+    and ``{route}``. Empty: `topic` with ``event`` as its last level, as in ``edge/{key}/event``."""
     qos: int = 1
     """With 2 no answer comes twice while this process runs and the broker keeps its session; connections may come and
     go. If the broker forgets the session, over websockets and with ``receive = "paho"`` it is, as 1, at least once."""
@@ -65,17 +70,21 @@ class MqttSinkConfig:
     def __post_init__(self) -> None:
         if self.qos not in {0, 1, 2}:
             raise ValueError(f"qos must be 0, 1 or 2, got {self.qos}")
-        for name in ("topic", "corrections_topic"):
+        for name in ("topic", "corrections_topic", "events_topic"):
             template = getattr(self, name)
             if template or name == "topic":
                 try:
-                    fields_of(template)
+                    fields_of(template, EVENT_FIELDS if name == "events_topic" else FIELDS)
                 except ValueError as error:
                     raise ValueError(f"{name} '{template}': {error}") from error
 
 
-def fields_of(template: str) -> list[str]:
+def fields_of(template: str, known: Sequence[str] = FIELDS) -> list[str]:
     """List the fields that a topic template names, in order.
+
+    Args:
+        template: the topic.
+        known: fields that it may name.
 
     Raises:
         ValueError: an unknown field, a format, a wildcard, or no valid topic to begin with.
@@ -86,8 +95,8 @@ def fields_of(template: str) -> list[str]:
             raise ValueError("a topic to publish to has no wildcards (+ and #) and no NUL")
         if name is None:
             continue
-        if name not in FIELDS or format_spec or conversion:
-            raise ValueError(f"knows only {', '.join('{' + one + '}' for one in FIELDS)}")
+        if name not in known or format_spec or conversion:
+            raise ValueError(f"knows only {', '.join('{' + one + '}' for one in known)}")
         fields.append(name)
     if len(template.encode()) + len(fields) * _MOST_BYTES > MAX_TOPIC_BYTES:
         raise ValueError(f"a topic to publish to has at most {MAX_TOPIC_BYTES:,} bytes; make it shorter")
@@ -115,6 +124,7 @@ class MqttSink:
         self._metrics = metrics
         self._topic = self._topics(config.topic)
         self._correction_topic = self._topics(config.corrections_topic) if config.corrections_topic else self._topic
+        self._event_topic = self._topics(config.events_topic or _beside(config.topic), EVENT_FIELDS)
         self._tails: Recent[tuple[str, str], bytes] = Recent(_tail, 1024)
         self._opened = False
 
@@ -129,7 +139,7 @@ class MqttSink:
         with_properties = config.properties and self._broker_client.version == V5
         messages = []
         for answer in answers:
-            topic = (self._topic if isinstance(answer, Prediction) else self._correction_topic)(answer)
+            topic = self._topic_of(answer)
             properties = b""
             if with_properties:
                 name = answer.id
@@ -144,9 +154,14 @@ class MqttSink:
             self._opened = False
             self._broker_client.close(timeout_s)
 
-    def _topics(self, template: str) -> Callable[[Answer], bytes]:
+    def _topic_of(self, answer: Answer) -> bytes:
+        if isinstance(answer, Prediction):
+            return self._topic(answer)
+        return (self._event_topic if isinstance(answer, Event) else self._correction_topic)(answer)
+
+    def _topics(self, template: str, allowed: Sequence[str] = FIELDS) -> Callable[[Answer], bytes]:
         """Build the function from an answer to its topic, which caches what it rendered."""
-        fields = fields_of(template)
+        fields = fields_of(template, allowed)
         if not fields:
             fixed = template.encode()
             return lambda _: fixed
@@ -162,6 +177,12 @@ class MqttSink:
         if topic != template.format_map(texts).encode("utf-8", "surrogatepass"):
             self._metrics.counts["topics_sanitised_total"] += 1
         return topic
+
+
+def _beside(topic: str) -> str:
+    """Derive the topic of events from that of predictions; an event is of no variant."""
+    levels = [level for level in topic.split("/")[:-1] if "{variant}" not in level]
+    return "/".join([*levels, "event"])
 
 
 def encode_value(text: str, name: str, *, shorten: bool = False) -> str:

@@ -13,10 +13,9 @@ from typing import Final, Literal
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.metrics import Metrics
-from edge_runtime.sinks import Done
 from edge_runtime.sinks.jsonl import to_lines
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer
+from edge_runtime.types import Answer, Done
 
 logger = logging.getLogger(__name__)
 

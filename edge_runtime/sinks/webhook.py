@@ -17,11 +17,10 @@ from edge_runtime.errors import InputError
 from edge_runtime.http.client import Connections, reason_of
 from edge_runtime.http.endpoint import Endpoint, check_headers
 from edge_runtime.metrics import Metrics
-from edge_runtime.sinks import Done
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
 from edge_runtime.system.secrets import ClientTls, SecretFile
-from edge_runtime.types import Answer
+from edge_runtime.types import Answer, Done
 
 logger = logging.getLogger(__name__)
 

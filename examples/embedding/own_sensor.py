@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime import Answer, App, AppConfig, Deliver, Loop, ModelConfig, Reading
+from edge_runtime import Answer, App, AppConfig, Deliver, Loop, ModelConfig, Prediction, Reading
 
 RATE_HZ = 50.0
 BLOCK = 5  # samples that the sensor collects before it is read
@@ -58,7 +58,8 @@ class Display:
 
     def send(self, answers: Sequence[Answer], done: Callable[[], None] | None) -> None:
         for answer in answers:
-            print(f"{answer.key}: {answer.label} ({answer.confidence:.2f})", flush=True)
+            if isinstance(answer, Prediction):
+                print(f"{answer.key}: {answer.label} ({answer.confidence:.2f})", flush=True)
         if done is not None:
             done()  # these answers are safe
 

@@ -24,7 +24,7 @@ from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
 from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer
-from tests.edge_runtime.sinks.answers import correction, ids, prediction
+from tests.edge_runtime.sinks.answers import correction, event, ids, prediction
 from tests.edge_runtime.sinks.endpoint import Endpoint
 
 Arrived = Callable[[], list[str]]
@@ -140,11 +140,11 @@ def test_what_was_reported_has_arrived_in_order(running: Running) -> None:
     assert running.arrived() == [f"k@{i}" for i in range(30)]
 
 
-def test_predictions_and_corrections_go_the_same_way(running: Running) -> None:
+def test_predictions_corrections_and_events_go_the_same_way(running: Running) -> None:
     running.sink.open(running.loop)
-    running.send(1, prediction(1), correction(1), prediction(2))
+    running.send(1, prediction(1), correction(1), prediction(2), event(2))
     running.until(lambda: running.done == [1])
-    running.until(lambda: running.arrived() == ["k@1", "k@1", "k@2"])
+    running.until(lambda: running.arrived() == ["k@1", "k@1", "k@2", "k@2/fall"])
 
 
 def test_nobody_need_wait(running: Running) -> None:

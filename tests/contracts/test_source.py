@@ -21,7 +21,7 @@ import pytest
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources import Done, Source
+from edge_runtime.sources import Source
 from edge_runtime.sources.alsa import AlsaConfig, AlsaSource
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.sources.iio import IioConfig, IioSource
@@ -29,7 +29,7 @@ from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.sources.serial import SerialConfig, SerialSource
 from edge_runtime.sources.stdin import StdinConfig, StdinSource
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
 from tests.edge_runtime.sources.sensors import Iio, Port, recorder
 
 CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=10, hop=5)

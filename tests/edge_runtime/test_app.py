@@ -15,10 +15,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime import app as app_module
 from edge_runtime.app import App
 from edge_runtime.clock import Clock, SimulatedClock
-from edge_runtime.cloud import committer, outbox_writer
+from edge_runtime.cloud import committer, outbox_writer, saved_budget
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
@@ -215,12 +214,12 @@ def test_a_full_disk_at_the_start_costs_hard_cases_and_no_answers(
 def test_once_the_disk_is_well_it_goes_on_where_the_run_before_was(
     folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Backlog and budget both. Mutation that this finds: `App._open_outbox` that does not load the budget."""
+    """Backlog and budget both. Mutation that this finds: `SavedBudget.open` that does not load the budget."""
     first = App(config(folder, cloud=silent_cloud.url, drain=0.5), model=loaded(folder / "watch.edge", "onnx-fp32"))
     first.run()
     left = first.budget.state()["calls"]
     disk = Disk(monkeypatch)
-    monkeypatch.setattr(app_module, "SAVE_BUDGET_S", 0.05)
+    monkeypatch.setattr(saved_budget, "SAVE_S", 0.05)
     settings = config(folder, cloud=silent_cloud.url, drain=0.5, speed=ENDLESS)
     app = App(settings, model=loaded(folder / "watch.edge", "onnx-fp32"))
     full = app.budget.state()["calls"]
@@ -323,7 +322,7 @@ def test_without_a_signal_the_handlers_come_back() -> None:
 def test_the_budget_is_written_down_while_it_runs(
     folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "SAVE_BUDGET_S", 0.05)
+    monkeypatch.setattr(saved_budget, "SAVE_S", 0.05)
     settings = config(folder, cloud=silent_cloud.url, drain=0.5, speed=ENDLESS)
     app = App(settings, model=loaded(folder / "watch.edge", "onnx-fp32"))
     assert app.escalator is not None

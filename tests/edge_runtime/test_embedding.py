@@ -56,7 +56,7 @@ SIGNATURES = {
     "Loop.watch": "(self, fd: 'int', on_readable: 'Callback', *, lingers: 'bool' = False) -> 'None'",
     "Model.close": "(self) -> 'None'",
     "Reading": "(key: ForwardRef('str'), t: ForwardRef('float | Float64'), values: ForwardRef('Float32'), "
-    "period_s: ForwardRef('float') = 0.0)",
+    "period_s: ForwardRef('float') = 0.0, channels: ForwardRef('tuple[int, ...] | None') = None)",
     "Sink.close": "(self, timeout_s: 'float') -> 'None'",
     "Sink.open": "(self, loop: 'Loop') -> 'None'",
     "Sink.send": "(self, answers: 'Sequence[Answer]', done: 'Done | None') -> 'None'",
@@ -65,16 +65,15 @@ SIGNATURES = {
     "Source.pause": "(self) -> 'None'",
     "load_config": "(path: 'str | os.PathLike[str]') -> 'AppConfig'",
     "open_model": "(bundle: 'AnyPath', *, trusted_keys: 'Sequence[AnyPath]' = (), variant: 'str' = 'auto') -> 'Model'",
-    "replay": "(model: 'Model', *files: 'AnyPath', key: 'str' = '', time: 'str' = '', "
-    "columns: 'Mapping[str, str] | None' = None, lateness_s: 'float' = 0.0, "
-    "metrics: 'Metrics | None' = None) -> 'Iterator[Prediction]'",
+    "replay": "(model: 'Model', *files: 'AnyPath', lateness_s: 'float' = 0.0, "
+    "metrics: 'Metrics | None' = None, **layout: 'Any') -> 'Iterator[Prediction]'",
 }
 
 
 def test_the_public_names_are_these() -> None:
     assert edge_runtime.__all__ == [
         *("Answer", "App", "AppConfig", "BundleError", "ConfigError", "Correction", "Deliver", "EdgeError"),
-        *("FinalAnswer", "Loop", "Metrics", "Model", "ModelConfig", "Prediction", "Reading", "Sink", "Source"),
+        *("Event", "FinalAnswer", "Loop", "Metrics", "Model", "ModelConfig", "Prediction", "Reading", "Sink", "Source"),
         *("__version__", "load_config", "open_model", "replay"),
     ]
     for name in edge_runtime.__all__:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime import manifest
 from edge_runtime.errors import ManifestError
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import (
+    REFERENCE_LEVELS,
     Channel,
     File,
     GateSpec,
     InputContract,
     Manifest,
     OutputContract,
+    Reference,
     Variant,
     dump,
+    needed_schema,
     parse,
 )
 
@@ -92,7 +97,9 @@ def test_any_sensible_contract_survives_the_file(
 @pytest.mark.parametrize(
     ("path", "value", "place"),
     [
-        (("schema_version",), 2, "top level"),
+        (("schema_version",), 0, "top level"),
+        (("schema_version",), 3, "top level"),
+        (("schema_version",), "2", "schema_version"),
         (("variants",), [], "top level"),
         (("input", "channels"), [], "input"),
         (("input", "window"), 0, "input"),
@@ -144,15 +151,180 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
         parse(data)
 
 
-@given(data=st.binary(max_size=100), start=st.integers(0, 1500), stop=st.integers(0, 1500))
+JOINED = dataclasses.replace(
+    INPUT,
+    channels=(
+        Channel(name="ax", unit="g", resample="mean"),
+        Channel(name="ay", unit="g", max_age_s=0.5),
+        Channel(name="co2", unit="[ppm]", missing="last"),
+        Channel(name="co2 there", unit="1", mask_of="co2"),
+    ),
+)
+REFERENCE = Reference(
+    channels=("ax", "ay"),
+    quantiles=(0.1, 0.2, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 4.0),
+    span_s=30,
+    still_s=0.04,
+    rates_hz=(49.8, 104.0),
+)
+FALL = EventRule(name="fall", label="raise", on=0.9, off=0.4, of=(2, 3), expected={"false_per_hour": 0.1})
+SECOND = dataclasses.replace(
+    MANIFEST,
+    schema_version=2,
+    input=JOINED,
+    references=(REFERENCE,),
+    events=(FALL, EventRule(name="lying", label="rest", after="fall", within_s=5)),
+)
+
+
+def second() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(dump(SECOND))
+    return loaded
+
+
+HERE = Path(__file__).parents[2]
+
+
+def bundles() -> list[Path]:
+    found = [path for folder in ("tests/data", "examples") for path in sorted((HERE / folder).rglob("*.edge"))]
+    assert any("v0.1.0" in path.parts for path in found)
+    return found
+
+
+@pytest.mark.parametrize("path", bundles(), ids=lambda path: path.name)
+def test_a_bundle_of_the_first_schema_is_written_again_bit_for_bit(path: Path) -> None:
+    with zipfile.ZipFile(path) as bundle:
+        data = bundle.read("manifest.json")
+    read = parse(data)
+    assert read.schema_version == needed_schema(read.input, read.references, read.events) == 1
+    assert dump(read) == data
+
+
+def test_the_second_schema_reads_back_what_it_wrote() -> None:
+    assert parse(dump(SECOND)) == SECOND
+
+
+def test_defaults_of_the_second_schema_are_not_written() -> None:
+    data = second()
+    assert data["input"]["channels"] == [
+        {"name": "ax", "unit": "g", "resample": "mean"},
+        {"name": "ay", "unit": "g", "max_age_s": 0.5},
+        {"name": "co2", "unit": "[ppm]", "missing": "last"},
+        {"name": "co2 there", "unit": "1", "mask_of": "co2"},
+    ]
+    assert data["events"][1] == {"name": "lying", "label": "rest", "after": "fall", "within_s": 5.0}
+    assert data["events"][0]["of"] == [2, 3]
+    bare = dataclasses.replace(SECOND, references=(), events=())
+    assert not {"references", "events"} & json.loads(dump(bare)).keys()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"input": JOINED}, {"references": (REFERENCE,)}, {"events": (FALL,)}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
+    parts: dict[str, Any] = {"input": INPUT, "references": (), "events": ()} | changes
+    assert needed_schema(**parts) == 2
+    with pytest.raises(ValueError, match=r"no room .* write 2"):
+        dataclasses.replace(MANIFEST, **changes)
+
+
+def test_a_later_schema_is_refused_by_its_number_and_not_by_its_first_unknown_key() -> None:
+    with pytest.raises(
+        ManifestError, match=r"schema_version 3 is not known here \(this version reads 1 and 2\); update"
+    ):
+        parse(b'{"schema_version": 3, "signals": []}')
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("input", "channels", 0, "max_age_s"), -1, "max_age_s must be 0 or more"),
+        (("input", "channels", 3, "missing"), "last", "is a mask; write resample, max_age_s and missing at 'co2'"),
+        (("input", "channels", 3, "mask_of"), "co3", "names no channel .'co3'.; known: ax, ay, co2, co2 there"),
+        (("input", "channels", 3, "mask_of"), "co2 there", "is a mask itself"),
+        (("input", "channels", 2, "missing"), "refuse", "would never be 0; set its missing = 'last'"),
+        (("input", "channels", 1), {"name": "ay", "unit": "1", "mask_of": "co2"}, "two masks; leave 'co2 there' out"),
+        (("input", "channels", 1, "unit"), "mg", "different units .g, mg.; make one of each unit"),
+        (("references", 0, "channels"), [], "needs channels"),
+        (("references", 0, "channels"), ["ax", "ax"], "all different"),
+        (("references", 0, "channels"), ["az"], "no channel of a sensor .'az'."),
+        (("references", 0, "channels"), ["co2 there"], "no channel of a sensor"),
+        (("references", 0, "quantiles"), [1.0] * (len(REFERENCE_LEVELS) - 1), "9 rising numbers"),
+        (("references", 0, "quantiles"), [2.0] + [1.0] * 8, "9 rising numbers"),
+        (("references", 0, "span_s"), 0, "span_s must be above 0"),
+        (("events", 0, "name"), "", "needs a name"),
+        (("events", 0, "name"), "lying", "same name"),
+        (("events", 0, "label"), "fly", "has no label 'fly'; it has rest, raise"),
+        (("events", 0, "on"), 1.5, "'fall': on must be above 0"),
+        (("events", 0, "off"), 0.95, "off must be 0 to on .0.9."),
+        (("events", 0, "of"), [3, 2], "n of m windows"),
+        (("events", 0, "of"), [1, 2, 3], "expected a list of 2, got one of 3"),
+        (("events", 0, "smooth_windows"), 0, "smooth_windows must be 1"),
+        (("events", 0, "hold_s"), -1, "must be 0 or more"),
+        (("events", 1, "within_s"), 0, "after and within_s go together"),
+        (("events", 1, "after"), "flight", "after names no event .'flight'.; known: fall, lying"),
+        (("events", 1, "after"), "lying", "after leads back to 'lying'"),
+    ],
+)
+def test_a_second_schema_that_makes_no_sense_is_refused_with_what_to_do(
+    path: tuple[Any, ...], value: Any, says: str
+) -> None:
+    data = second()
+    here: Any = data
+    for key in path[:-1]:
+        here = here[key]
+    here[path[-1]] = value
+    with pytest.raises(ManifestError, match=says):
+        parse(json.dumps(data).encode())
+
+
+names = st.text("abcdef ", min_size=1, max_size=4)
+
+
+@st.composite
+def channels(draw: st.DrawFn) -> tuple[Channel, ...]:
+    """Channels of sensors, some joined, and after them masks of some."""
+    sensors = [
+        Channel(
+            name=name,
+            unit=draw(st.sampled_from(["g", "1"])),
+            resample=draw(st.sampled_from(["", "linear", "mean", "previous"])),
+            max_age_s=draw(st.floats(0, 1e6)),
+            missing=draw(st.sampled_from(["refuse", "last"])),
+        )
+        for name in draw(st.lists(names, min_size=1, max_size=5, unique=True))
+    ]
+    masks = [Channel(name=f"{each.name}?", unit="1", mask_of=each.name) for each in sensors if each.missing == "last"]
+    return (*sensors, *masks[: draw(st.integers(0, len(masks)))])
+
+
+@given(
+    channels=channels(),
+    rows=st.lists(st.lists(st.floats(-1e9, 1e9), min_size=9, max_size=9).map(sorted), max_size=3),
+    span=st.floats(0.001, 1e6),
+    rules=st.dictionaries(names, st.tuples(st.floats(0.001, 1), st.integers(1, 9), st.integers(0, 9)), max_size=4),
+)
+@settings(derandomize=True, deadline=None)
+def test_any_sensible_second_schema_survives_the_file(
+    channels: tuple[Channel, ...], rows: list[list[float]], span: float, rules: dict[str, tuple[float, int, int]]
+) -> None:
+    contract = dataclasses.replace(INPUT, channels=channels)
+    references = tuple(Reference(channels=(channels[0].name,), quantiles=tuple(row), span_s=span) for row in rows)
+    events = tuple(EventRule(name=name, label="rest", on=on, of=(n, n + more)) for name, (on, n, more) in rules.items())
+    needed = needed_schema(contract, references, events)
+    whole = dataclasses.replace(MANIFEST, schema_version=needed, input=contract, references=references, events=events)
+    assert parse(dump(whole)) == whole
+    assert dump(parse(dump(whole))) == dump(whole)
+    assert needed == (2 if references or events or any(channel.joined for channel in channels) else 1)
+
+
+@given(data=st.binary(max_size=100), start=st.integers(0, 2500), stop=st.integers(0, 2500))
 @settings(derandomize=True, deadline=None, max_examples=300)
 def test_mutants_are_read_or_refused_and_nothing_else_happens(data: bytes, start: int, stop: int) -> None:
-    whole = dump(MANIFEST)
+    whole = dump(SECOND)
     try:
         assert isinstance(parse(whole[:start] + data + whole[stop:]), Manifest)
     except ManifestError as error:
         assert str(error)  # noqa: PT017 - the refusal is one of two right outcomes
-
-
-def test_the_schema_version_is_the_one_documented() -> None:
-    assert manifest.SCHEMA_VERSION == 1

@@ -7,20 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import orjson
 import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import EngineError, InputError
+from edge_runtime.event_rule import EventRule
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
-from edge_runtime.gate.gate import Gate
+from edge_runtime.intake.config import IntakeConfig
+from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Answer, Hard, Prediction, Reading
+from edge_runtime.tasks.classification import Classification
+from edge_runtime.types import Answer, Event, Hard, Prediction, Reading, SuspectPrediction
 from edge_runtime.windowing.window import Windower
 from tests.edge_runtime.manifests import manifest
 
@@ -118,7 +122,12 @@ class Bench:
 
 
 def bench(
-    m: Manifest | None = None, *, config: GateConfig | None = None, max_batch: int = 32, cloud: bool = True
+    m: Manifest | None = None,
+    *,
+    config: GateConfig | None = None,
+    max_batch: int = 32,
+    cloud: bool = True,
+    checked: bool = False,
 ) -> Bench:
     m = m or manifest()
     config = config or GateConfig()
@@ -127,13 +136,14 @@ def bench(
     pipeline = Pipeline(
         model=LoadedVariant(m, m.variants[0], engine, max_batch),
         windower=Windower(m.input, metrics=metrics),
-        gate=Gate(m.gate),
+        task=Classification(m),
         budget=Budget(config, clock),
         sinks=[sink],
         escalation=escalation if cloud else None,
         metrics=metrics,
         clock=clock,
         audit_share=config.audit_share,
+        intake=Intake(IntakeConfig(), 100, metrics, clock) if checked else None,
     )
     return Bench(pipeline, engine, sink, escalation, metrics, clock)
 
@@ -257,7 +267,7 @@ def test_later_answers_of_a_key_wait_behind_its_hard_one_and_those_of_other_keys
     assert len(starts) == 5
     b.sink.let_go()
     assert b.pipeline.idle
-    assert b.pipeline._held == {}
+    assert b.pipeline._out._held == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -437,7 +447,7 @@ def test_another_model_takes_over_between_windows() -> None:
     newer = dataclasses.replace(manifest(threshold=0.95), version=4)
     engine = MeanEngine()
     b.pipeline.deliver([reading("k", 1000.0, 0.9, 0.9, 0.9, 0.9)], b.clock.monotonic(), None)
-    b.pipeline.replace(LoadedVariant(newer, newer.variants[0], engine), Gate(newer.gate))
+    b.pipeline.replace(LoadedVariant(newer, newer.variants[0], engine), Classification(newer))
     b.pipeline.deliver([reading("k", 1000.4, 0.9, 0.9)], b.clock.monotonic(), None)
     b.pipeline.flush_iteration()
     before, after = predictions(b)
@@ -445,3 +455,70 @@ def test_another_model_takes_over_between_windows() -> None:
     assert (after.model, after.hard) == ("bench/4", True)
     assert b.engine.batches == engine.batches == [1]
     assert after.id == "k@10002", "the window begun before goes on"
+
+
+@pytest.mark.parametrize("audit_share", [0.0, 1.0])
+def test_answers_of_suspect_readings_are_hard_and_say_why_and_no_cloud_is_asked(audit_share: float) -> None:
+    """Key b sends half the samples that the model takes; its answers are sure, and so are those of key a."""
+    b = bench(config=GateConfig(audit_share=audit_share, max_share=1.0), checked=True)
+    for i in range(400):
+        b.pipeline.deliver([reading("a", 1000 + i / 10, 1.0), reading("b", 1000 + i / 5, 1.0)], 0.0, None)
+        b.pipeline.flush_iteration()
+    suspect = [p for p in predictions(b) if isinstance(p, SuspectPrediction)]
+    assert suspect
+    assert {(p.key, p.suspect, p.hard, p.route, p.confidence) for p in suspect} == {("b", "rate", True, "local", 1.0)}
+    assert orjson.loads(suspect[0].to_json())["suspect"] == "rate"
+    others = [p for p in predictions(b) if not isinstance(p, SuspectPrediction)]
+    assert {p.hard for p in others} == {False}
+    assert all("suspect" not in orjson.loads(p.to_json()) for p in others)
+    assert b.metrics.counts["hard_total"] == len(suspect) == b.metrics.counts['suspect_windows_total{reason="rate"}']
+    assert b.metrics.dropped["suspect"] == len(suspect)
+    asked = {case.prediction.id for case in b.escalation.cases}
+    assert asked == ({p.id for p in others} if audit_share else set())
+
+
+def test_another_model_is_what_the_intake_follows() -> None:
+    b = bench(checked=True)
+    m = dataclasses.replace(manifest(), input=dataclasses.replace(manifest().input, rate_hz=5.0))
+    b.pipeline.replace(LoadedVariant(m, m.variants[0], b.engine, 8), Classification(m), Windower(m.input))
+    for i in range(400):
+        b.pipeline.deliver([reading("a", 1000 + i / 5, 1.0)], 0.0, None)
+    b.pipeline.flush_iteration()
+    assert not any(isinstance(p, SuspectPrediction) for p in predictions(b))
+
+
+RULE = EventRule(name="up", label="high", on=0.6)
+
+
+def test_an_event_leaves_behind_the_prediction_that_began_it() -> None:
+    """Also where that waits for the commit of its case, and the reading is done when the event is safe as well."""
+    b = bench(dataclasses.replace(manifest(threshold=0.9), schema_version=2, events=(RULE,)))
+    b.escalation.hold = True
+    done: list[str] = []
+    b.pipeline.deliver([reading("w", 10.0, 0.7, 0.7, 0.7, 0.7)], 0.0, lambda: done.append("w"))
+    b.pipeline.flush_iteration()
+    assert b.sink.answers == []
+    b.escalation.commit()
+    prediction, event = b.sink.answers
+    assert isinstance(event, Event)
+    assert (prediction.id, event.id, event.kind) == ("w@100", "w@100/up", "start")
+    assert not done
+    b.sink.let_go()
+    assert done == ["w"]
+
+
+def test_another_bundle_ends_the_events_of_rules_that_it_lacks_and_a_stop_those_that_are_left() -> None:
+    b = bench(dataclasses.replace(manifest(), schema_version=2, events=(RULE,)), cloud=False)
+    b.pipeline.deliver([reading("w", 10.0, *[0.9] * 4)], 0.0, None)
+    b.pipeline.flush_iteration()
+    other = dataclasses.replace(manifest(), schema_version=2, events=(dataclasses.replace(RULE, name="other"),))
+    b.pipeline.replace(LoadedVariant(other, other.variants[0], b.engine, 32), Classification(other))
+    b.pipeline.deliver([reading("w", 10.4, *[0.9] * 2)], 0.0, None)
+    b.pipeline.flush()
+    events = [answer for answer in b.sink.answers if isinstance(answer, Event)]
+    assert [(one.event, one.kind, one.reason) for one in events] == [
+        ("up", "start", ""),
+        ("up", "end", "rules"),
+        ("other", "start", ""),
+        ("other", "end", "stopped"),
+    ]

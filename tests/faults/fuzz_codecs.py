@@ -7,6 +7,7 @@ that gives anything but correct readings or an InputError with a known reason.
 from __future__ import annotations
 
 import argparse
+import base64
 import random
 import sys
 import time
@@ -22,16 +23,31 @@ import ormsgpack
 
 from edge_runtime.codecs import Codec
 from edge_runtime.codecs.cbor import CborConfig
+from edge_runtime.codecs.cells import BlockConfig
 from edge_runtime.codecs.config import CodecConfig, load_codec
+from edge_runtime.codecs.csv import CsvConfig
+from edge_runtime.codecs.influx import InfluxConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.msgpack import MsgpackConfig
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
+from edge_runtime.codecs.sparkplug import SparkplugConfig
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Reading
+from tests.edge_runtime.codecs.sparkplug_messages import metric, number, payload
 
-REASONS = {"malformed", "wrong_channels", "not_finite", "bad_time", "no_key", "too_large", "empty"}
+REASONS = {
+    "malformed",
+    "wrong_channels",
+    "not_finite",
+    "bad_time",
+    "no_key",
+    "too_large",
+    "empty",
+    "duplicate",
+    "no_birth",
+}
 NAMES = ("ax", "ay", "az")
 CHANNELS = tuple(Channel(name=name, unit="m/s2") for name in NAMES)
 NOW = 1.7e9
@@ -79,6 +95,30 @@ def targets() -> list[Target]:
     cbor_pack: list[dict[int, Any]] = [{labels[name]: value for name, value in record.items()} for record in pack]
     cbor_pack[1][2] = tag(4, [-2, 2731])
 
+    lines = (
+        b"imu,host=a,room=x\\ y ax=1,ay=2i,az=-.5e1 1700000000000000000\n"
+        b'# note\nimu,host=a az=0,ax=1,ay=2,note="a \\" b" 1700000000020000000\ndoor,host=b open=t'
+    )
+    alone = b"imu ax=1 1700000000000000000\nimu ay=2 1700000000000000000\nimu az=3 1700000000040000000"
+    table = b'key,t,ax,"ay",az\n# note\na,1700000000.5,1,"2",-.5e1\nb,1700000000.52,4,5,6,\n'
+    european = b"date;ax (m/s2);ay (g);az (mg)\n2023-11-14 22:13:20;1,5;;2\n2023-11-14 22:13:21;1;2;nan\n"
+    birth = payload(
+        *(metric(1.5, name=name, alias=i, datatype=10) for i, name in enumerate(NAMES)), ms=1_700_000_000_000
+    )
+    data = payload(*(metric(2.5, alias=i, ms=1_700_000_000_020) for i in range(3)), ms=1_700_000_000_020)
+    some = payload(metric(2.5, alias=1), metric(number(10, 7), name="az", datatype=2), metric(name="ax", null=True))
+
+    phone = {
+        "key": "p",
+        "payload": [
+            {"name": "acc", "t": NOW, "values": {"x": 1, "y": "2", "z": None}},
+            {"name": "gyro", "t": str(NOW), "values": {"x": 3}},
+            {"name": "light", "t": NOW, "lux": "unavailable"},
+        ],
+    }
+    part = {"t": "1700000000000", "ax": "1.5 m/s\u00b2", "ay": "ON", "az": "-127"}
+    block = {"key": "k", "t": NOW, "values": base64.b64encode(x.astype(">i2").tobytes()).decode()}
+
     def target(config: CodecConfig, *good: bytes) -> Target:
         return Target(load_codec(config, CHANNELS, rate_hz=50.0), list(good))
 
@@ -86,6 +126,33 @@ def targets() -> list[Target]:
         target(JsonConfig(), orjson.dumps(own), orjson.dumps(stamped)),
         target(JsonConfig(time="ts", time_unit="ms", key="id", channels=mapping, samples="."), orjson.dumps(objects)),
         target(JsonConfig(time_unit="iso8601", channels=mapping), orjson.dumps(columns)),
+        target(
+            JsonConfig(
+                samples="payload",
+                partial=True,
+                channels={"ax": "[name=acc].values.x", "ay": "[name=acc].values.y", "az": "[name=gyro].values.x"},
+            ),
+            orjson.dumps(phone),
+        ),
+        target(
+            JsonConfig(
+                partial=True,
+                time_unit="auto",
+                units=dict.fromkeys(NAMES, "m/s2"),
+                words={"ON": 1},
+                missing=("-127",),
+            ),
+            orjson.dumps(part),
+        ),
+        target(
+            JsonConfig(samples="*", partial=True, channels={"ax": "a", "az": "[n=2].b"}, time_step_s=1.0),
+            orjson.dumps({"d1": [{"t": NOW, "a": 1}, {"t": NOW, "n": 2, "b": "3"}], "d2": {"t": NOW, "a": "-"}}),
+        ),
+        target(JsonConfig(block=BlockConfig(dtype="int16", byte_order="big", scale=0.5)), orjson.dumps(block)),
+        target(JsonConfig(values=".", order=("az", "ay", "ax"), time=""), b"[1,2,3]", b'[[1,2,3],["4",5,6]]'),
+        target(MsgpackConfig(order=("ay", "-", "az"), partial=True), ormsgpack.packb(own), ormsgpack.packb(packed)),
+        target(SenmlConfig(partial=True), orjson.dumps(pack), orjson.dumps(pack[:2])),
+        target(RawConfig(units=dict.fromkeys(NAMES, "g")), x.tobytes()),
         target(MsgpackConfig(), ormsgpack.packb(own), ormsgpack.packb(stamped), ormsgpack.packb(packed)),
         target(CborConfig(), cbor2.dumps(own), cbor2.dumps(stamped), cbor2.dumps(packed), cbor2.dumps(typed)),
         target(CborConfig(channels=mapping), cbor2.dumps(tagged)),
@@ -94,6 +161,17 @@ def targets() -> list[Target]:
         target(RawConfig(time="u32_ms", dtype="int16", scale=(0.1,), byte_order="big"), b"\0\1\2\3" + x.tobytes()),
         target(SenmlConfig(), orjson.dumps(pack)),
         target(SenmlConfig(encoding="cbor"), cbor2.dumps(cbor_pack)),
+        target(CsvConfig(), table),
+        target(
+            CsvConfig(separator=";", decimal=",", time="date", time_unit="auto", partial=True, key="ax (m/s2)"),
+            european,
+        ),
+        target(CsvConfig(columns=("t", "-", "ax", "ay", "az")), b"1700000000,x,1,2,3\n1700000001,y,4,5,6"),
+        target(CsvConfig(separator=" ", pair="=", time=""), b"ax=1 ay=2  az=3 key=k\nax=4 ay=5 az=6 key=k"),
+        target(InfluxConfig(), lines),
+        target(InfluxConfig(partial=True, measurement="imu"), lines, alone),
+        target(SparkplugConfig(), birth, data),
+        target(SparkplugConfig(partial=True), birth, data, some),
     ]
 
 
@@ -122,13 +200,12 @@ def mutate(rng: random.Random, message: bytes) -> bytes:
 
 def check(readings: list[Reading]) -> None:
     """What the `Codec` protocol promises of its result."""
-    assert readings
     for reading in readings:
         values, t = reading.values, np.asarray(reading.t)
         assert values.dtype == np.float32
         assert values.ndim == 2
         assert values.shape[0] >= 1
-        assert values.shape[1] == len(NAMES)
+        assert values.shape[1] == len(NAMES if reading.channels is None else reading.channels)
         assert values.flags.c_contiguous
         assert np.isfinite(values).all()
         assert isinstance(reading.t, float) or (t.dtype == np.float64 and t.shape == (len(values),))
@@ -170,7 +247,7 @@ def fuzz(cases: int, seed: int) -> tuple[Counter[tuple[str, str]], list[float]]:
             assert refused.reason in REASONS, (refused.reason, message)
             assert "\n" not in str(refused), (str(refused), message)
             assert len(str(refused)) < 500, (str(refused), message)
-        seen[target.codec.name, "ok" if refused is None else refused.reason] += 1
+        seen[target.codec.name, refused.reason if refused else "ok" if readings else "nothing"] += 1
     return seen, sorted(took)
 
 

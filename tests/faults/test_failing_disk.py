@@ -5,7 +5,7 @@ else is missing, and nothing that was committed before.
 
 Mutations that were seen to fail here: not counting what a failed commit drops (``outbox_error`` in
 `Escalator._committed`) or what is refused while it fails (in `Escalator.submit`); an application that ends when its
-outbox cannot be opened (`App._open_outbox`); never trying again (`Committer.look`).
+outbox cannot be opened (`SavedBudget.open`); never trying again (`Committer.look`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from edge_runtime.governor.governor import Governor
 from edge_runtime.hardware import Evidence, Gauge, Profile
 from edge_runtime.hardware.readings import Board
 from edge_runtime.types import Prediction
-from edge_runtime.windowing.window import cut_recording
+from edge_runtime.windowing.recorded import cut_recording
 from tests.edge_runtime.governor.simulated_app import CONFIG, Bench
 from tests.faults.conftest import Note
 from tests.integration.running import (

@@ -1,111 +1,101 @@
-"""docs/payloads.md: every message of the page goes through the configuration below it, and gives what stands there."""
+"""Each message of docs/payloads.md and docs/codecs.md through the configuration below it gives what stands there."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from edge_runtime.codecs.config import load_codec
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.codecs.config import CodecConfig, load_codec
 from edge_runtime.config import AppConfig, parse
-from edge_runtime.errors import InputError
-from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.recordings.reader import iter_readings
-from edge_runtime.sources.build import SourceConfig
+from edge_runtime.sources.build import SourceConfig, build_source
 from edge_runtime.sources.decoding import Decoder
-from edge_runtime.sources.mqtt import MqttSourceConfig, key_of
+from edge_runtime.sources.mqtt import MqttSourceConfig
 from edge_runtime.sources.recording import RecordingConfig
 from edge_runtime.sources.serial import SerialConfig, SerialSource
 from edge_runtime.sources.stdin import StdinConfig, StdinSource
-from edge_runtime.system import toml
-from edge_runtime.types import Reading
+from edge_runtime.types import Done, Reading
+from tests.edge_runtime.codecs.cookbook import APP, ARRIVED, PAGE, SETTINGS, Entry, entries
+from tests.edge_runtime.mqtt.clients import Bench, Inbox, unique
 from tests.edge_runtime.sources.sensors import Listener, Port
-from tests.integration.running import ROOT
+from tests.mosquitto import EXECUTABLE, either_broker
 
-PAGE = (ROOT / "docs/payloads.md").read_text("utf-8")
-ARRIVED = 1_700_000_000.0
-MODELS = {
-    ("ax", "ay", "az"): ("m/s2", "m/s2", "m/s2", 50.0),
-    ("temperature", "humidity"): ("Cel", "%RH", 0.1),
-}
-APP = """
-[model]
-bundle = "model.edge"
-unsigned = "allow"
-[broker.local]
-url = "mqtt://localhost"
-[[sink]]
-type = "stdout"
-"""
-_EXAMPLE = re.compile(
-    r"^(Topic|Standard input|Serial port|File)(?: `([^`]+)`)?(?:, bytes in hexadecimal)?:\n+"
-    r"```(\w+)\n(.*?)^```\n+```toml\n(.*?)^```\n+```text\n(.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
+SENDERS = ("Smart home", "Phones", "Radio", "Industry", "Clouds")
+"""Sections of programs and devices that exist; their recipes name the page of the maker."""
 
 
-class Example(NamedTuple):
-    """One recipe of the page."""
-
-    title: str
-    where: str
-    name: str
-    """Topic or file; empty for streams."""
-    message: bytes
-    toml: str
-    result: str
-
-    @property
-    def contract(self) -> InputContract:
-        """The model that the result's column names belong to."""
-        words = self.result.splitlines()[0].replace(")", "").split()
-        names = tuple(words[words.index("(channels") + 1 :] if "(channels" in words else words[2:])
-        *units, rate_hz = MODELS[names]
-        channels = tuple(Channel(name=name, unit=str(unit)) for name, unit in zip(names, units, strict=True))
-        return InputContract(channels=channels, rate_hz=float(rate_hz), window=100, hop=50)
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A broker for the whole page: mosquitto, or the demo's where that is not installed."""
+    with either_broker("mosquitto" if EXECUTABLE else "embedded") as (address, _):
+        yield address
 
 
-def examples() -> list[Example]:
-    found = []
-    for section in PAGE.split("\n### ")[1:]:
-        match = _EXAMPLE.search(section)
-        title = section.split("\n", 1)[0]
-        assert match, f"the recipe '{title}' has not the form message, toml, text"
-        where, name, kind, message, toml, result = match.groups()
-        data = bytes.fromhex(message) if kind == "hex" else message.encode()
-        found.append(Example(title, where, name or "", data, toml, result))
-    return found
-
-
-EXAMPLES = examples()
-
-
-def source_of(example: Example, folder: Path) -> SourceConfig:
-    config: AppConfig = parse(APP + example.toml, folder / "app.toml")
+def source_of(entry: Entry, folder: Path) -> SourceConfig:
+    config: AppConfig = parse(APP + entry.source_table, folder / "app.toml")
     (source,) = config.source
     return source
 
 
-def readings_of(example: Example, folder: Path) -> list[Reading]:
-    """What the source and its codec make of the message."""
-    source, contract = source_of(example, folder), example.contract
-    if isinstance(source, RecordingConfig):
-        path = folder / example.name
-        path.write_bytes(example.message)
-        return list(iter_readings(path, contract, source))
-    assert isinstance(source, MqttSourceConfig | StdinConfig | SerialConfig)
-    codec = load_codec(source.codec, contract.channels, rate_hz=contract.rate_hz)
+def readings_of(entry: Entry, folder: Path, url: str, metrics: Metrics) -> list[Reading]:
+    """What the source makes of the messages."""
+    source = source_of(entry, folder)
     if isinstance(source, MqttSourceConfig):
-        key = key_of(source)(example.name.encode())
-        assert key is not None, "the topic is not among those asked for"
-        return codec.decode(key, example.message.rstrip(b"\n"), ARRIVED)
-    return streamed(source, Decoder(codec, Metrics()), example.message, folder)
+        return published(source, entry, url, metrics)
+    (message,) = entry.messages
+    if isinstance(source, RecordingConfig):
+        path = folder / message.name
+        path.write_bytes(message.payload)
+        return list(iter_readings(path, entry.contract, source))
+    assert isinstance(source, StdinConfig | SerialConfig)
+    codec = load_codec(source.codec, entry.contract.channels, rate_hz=entry.contract.rate_hz)
+    return streamed(source, Decoder(codec, metrics), message.payload, folder)
+
+
+def published(source: MqttSourceConfig, entry: Entry, url: str, metrics: Metrics) -> list[Reading]:
+    """Through a real broker: retained messages first, as they stand there when the application comes."""
+    messages = [
+        Message(message.name.encode(), message.payload, b"", 1, retain=message.retained) for message in entry.messages
+    ]
+    end = f"{unique('end')}/of/page"
+    got: list[Reading] = []
+    with Bench() as bench:
+        sender = bench.connected(url, publish_qos=1)
+        stand: list[bool] = []
+        sender.publish([message for message in messages if message.retain], lambda: stand.append(True))
+        bench.until(lambda: stand or not any(message.retain for message in messages))
+        over = Inbox()
+        client = bench.broker_client(url, over, (end, 1))
+        built = build_source(
+            source,
+            name="page",
+            contract=entry.contract,
+            broker_clients={"local": client},
+            metrics=metrics,
+            clock=SimulatedClock(ARRIVED),
+        )
+
+        def deliver(readings: Sequence[Reading], received: float, done: Done | None) -> None:
+            got.extend(readings)
+            if done is not None:
+                done()
+
+        built.open(bench.loop, deliver)
+        bench.until(lambda: client.connected and not client._subscribing)
+        sender.publish([message for message in messages if not message.retain])
+        sender.publish([Message(end.encode(), b"", b"", 1)])
+        bench.until(lambda: over.got)
+        sender.publish([Message(message.topic, b"", b"", 1, retain=True) for message in messages if message.retain])
+    return got
 
 
 def streamed(source: StdinConfig | SerialConfig, decoder: Decoder, data: bytes, folder: Path) -> list[Reading]:
@@ -114,7 +104,7 @@ def streamed(source: StdinConfig | SerialConfig, decoder: Decoder, data: bytes, 
         path = folder / "stdin"
         path.write_bytes(data)
         with path.open("rb") as file:
-            listener = Listener(StdinSource(source, decoder, fd=file.fileno()))
+            listener = Listener(StdinSource(source, decoder, clock=SimulatedClock(ARRIVED), fd=file.fileno()))
             listener.open()
             listener.until(lambda: listener.source.finished)
             listener.close()
@@ -125,7 +115,7 @@ def streamed(source: StdinConfig | SerialConfig, decoder: Decoder, data: bytes, 
         plugged = SerialConfig(
             **{field: getattr(source, field) for field in source.__slots__} | {"port": str(port.path)}
         )
-        listener = Listener(SerialSource(plugged, decoder, Metrics()))
+        listener = Listener(SerialSource(plugged, decoder, Metrics(), SimulatedClock(ARRIVED)))
         listener.open()
         port.send(data)
         listener.until(lambda: listener.readings)
@@ -144,32 +134,43 @@ def table(readings: Sequence[Reading], contract: InputContract) -> list[list[str
             stamp = reading.t + i * period_s if isinstance(reading.t, float | int) else float(reading.t[i])
             moment = datetime.fromtimestamp(round(stamp, 3), timezone.utc)
             shown = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
-            rows.append([reading.key, shown, *(f"{value:g}" for value in values)])
+            cells = ["-"] * len(contract.channels)
+            for channel, value in zip(reading.channels or range(len(cells)), values, strict=True):
+                cells[channel] = f"{value:g}"
+            rows.append([reading.key, shown, *cells])
     return rows
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
-def test_a_recipe_gives_what_the_page_says(example: Example, tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", [*entries(), *entries(SETTINGS)], ids=lambda entry: entry.name)
+def test_a_recipe_gives_what_the_page_says(entry: Entry, tmp_path: Path, url: str) -> None:
     """Mutations that this finds: a field mapping, unit of time, key rule or default that the page has wrong."""
-    if any(codec in example.toml for codec in ('"cbor"', '"msgpack"')):
+    if any(codec in entry.source_table for codec in ('"cbor"', '"msgpack"')):
         pytest.importorskip("cbor2", reason='needs pip install "edge-runtime[codecs]"')
         pytest.importorskip("ormsgpack", reason='needs pip install "edge-runtime[codecs]"')
-    refused = re.match(r"refused: (\w+)", example.result)
-    if refused:
-        with pytest.raises(InputError) as error:
-            readings_of(example, tmp_path)
-        assert error.value.reason == refused[1]
-        return
-    readings = readings_of(example, tmp_path)
+    metrics = Metrics()
+    readings = readings_of(entry, tmp_path, url, metrics)
+    refused = re.match(r"refused: (\w+)", entry.result)
+    kept = 0 if "hold" in entry.source_table else sum(message.retained for message in entry.messages)
+    dropped = ({refused[1]: 1} if refused else {}) | ({"retained": kept} if kept else {})
+    assert dict(metrics.dropped) == dropped, dict(metrics.examples)
     for reading in readings:
         assert reading.values.dtype == np.float32
-    expected = [re.split(r"  +", line.strip()) for line in example.result.splitlines()]
-    assert table(readings, example.contract) == expected
+    expected = [re.split(r"  +", line.strip()) for line in entry.result.splitlines()]
+    assert table(readings, entry.contract) == expected or refused
 
 
 def test_the_page_has_every_codec_and_enough_real_senders() -> None:
-    tables: list[dict[str, Any]] = [toml.loads(example.toml)["source"][0] for example in EXAMPLES]
+    tables = [entry.table for entry in entries()]
     codecs = {source.get("codec", {}).get("type", "json") for source in tables}
-    assert codecs == {"json", "msgpack", "cbor", "raw", "senml"}
+    assert codecs == set(vars(CodecConfig)["modules"])
     assert {source["type"] for source in tables} == {"mqtt", "stdin", "serial", "recording"}
-    assert len(EXAMPLES) >= 25
+    senders = [entry for entry in entries() if entry.section.startswith(SENDERS)]
+    assert [entry.name for entry in senders if not entry.upstream] == []
+    assert len({entry.upstream for entry in senders}) >= 35
+
+
+def test_the_index_of_the_page_names_every_recipe() -> None:
+    index = PAGE.read_text("utf-8").split("\n### ")[0]
+    linked = re.findall(r"\]\(#([\w-]+)\)", index)
+    anchors = [re.sub(r"[^\w\- ]", "", entry.name.lower()).replace(" ", "-") for entry in entries()]
+    assert sorted(linked) == sorted(anchors)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -142,6 +144,30 @@ def test_payloads_of_another_shape_are_said_with_one_of_them(bundle: Path, tmp_p
 
 
 @pytest.mark.slow
+def test_a_sensor_that_is_too_slow_and_three_hours_ahead_is_said(
+    bundle: Path, tmp_path: Path, broker: Mosquitto
+) -> None:
+    write(tmp_path, bundle, broker.url, silence=1.0)
+    with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml") as process:
+        subscribed(broker, process)
+
+        def said() -> bool:
+            sample = {"t": time.time() + 3 * 3600, "values": [[0.0, 0.0, 1.0]]}
+            publisher.send([Message("w", orjson.dumps(sample))])
+            time.sleep(0.3)
+            return "made no window" in process.err and "clock: " in process.err
+
+        until(said, lambda: process.err, 120)
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+    assert re.search(r"window: \d+ samples in \d+ s made no window: [01] of \d+ samples of key w\. ", process.err)
+    assert "the model needs one every 0.02 s" in process.err
+    assert (
+        "clock: stamps of key w are 3 h 0 min ahead of this machine's clock. Whole hours are a time zone" in process.err
+    )
+
+
+@pytest.mark.slow
 def test_stamps_in_whole_seconds_are_said(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     write(tmp_path, bundle, broker.url)
     coarse = [
@@ -154,7 +180,7 @@ def test_stamps_in_whole_seconds_are_said(bundle: Path, tmp_path: Path, broker: 
         process.send(signal.SIGTERM)
         assert process.wait() == LOST
     assert orjson.loads(process.out)["dropped"]["duplicate"] == 117
-    assert "whole seconds?" in process.err
+    assert "time_step_s = 1.0" in process.err
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.durable.reading_log import ReadingLog
 from edge_runtime.durable.reading_log_file import ReadingLogFile
+from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
@@ -25,7 +26,13 @@ PATIENCE_S = 60.0
 class Bench:
     """A journal with a windower, as the pipeline uses them, and what was answered."""
 
-    def __init__(self, folder: Path, file: ReadingLogFile | None = None, spec: InputContract | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        file: ReadingLogFile | None = None,
+        spec: InputContract | None = None,
+        events: EventTracker | None = None,
+    ) -> None:
         self.folder = folder
         self.spec = spec or contract()
         self.windower = Windower(self.spec)
@@ -37,6 +44,7 @@ class Bench:
             metrics=self.metrics,
             clock=SystemClock(),
             file=file,
+            events=events,
         )
         self.acknowledged = 0
         self.late: list[Window] = []

@@ -243,6 +243,8 @@ def test_files_of_earlier_releases_name_the_same_windows() -> None:
         '[{"channels":[{"name":"a","unit":"1"},{"name":"b","unit":"1"}],"rate_hz":10.0,"window":8,"hop":3,"context":0,'
         '"resample":"linear","snap":0.25,"max_gap_s":0.0},{"lateness_s":0.0,"max_keys":10000,"max_jump_s":60.0}]'
     )
+    progress.use(contract(), WindowConfig(parts=True))
+    assert '"parts":true' in progress.contract  # a snapshot of joined channels is of no use for whole readings
 
 
 def test_turns_of_a_reading_log_are_taken_over_when_the_mode_changes(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
-from edge_runtime.gate.gate import Gate
 from edge_runtime.governor.config import GovernorConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.tasks.classification import Classification
 from edge_runtime.types import Float32, Reading
 from edge_runtime.windowing.window import Window, Windower
 
@@ -64,7 +64,7 @@ class Bench:
         self.budget = Budget(GateConfig(max_share=0.8), self.clock)
         self.pipeline = Pipeline(
             model=self.model, windower=Windower(self.model.manifest.input, metrics=self.metrics),
-            gate=Gate(self.model.manifest.gate), budget=self.budget, sinks=[self.sink], escalation=None,
+            task=Classification(self.model.manifest), budget=self.budget, sinks=[self.sink], escalation=None,
             metrics=self.metrics, clock=self.clock,
         )  # fmt: skip
         self.keys = [f"k{i}" for i in range(keys)]

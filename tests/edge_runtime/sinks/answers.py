@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.types import Correction, Prediction
+from edge_runtime.types import Correction, Event, Prediction
 
 
 def prediction(i: int = 0, **changes: Any) -> Prediction:
@@ -32,6 +32,26 @@ def correction(i: int = 0) -> Correction:
     """The cloud's answer for the same window."""
     fields = orjson.loads(prediction(i, route="cloud").to_json())
     return Correction(**fields, supersedes="run", late=False)
+
+
+def event(i: int = 0, **changes: Any) -> Event:
+    """The beginning of an event with the window `i`."""
+    values: dict[str, Any] = {
+        "id": f"k@{i}/fall",
+        "key": "k",
+        "event": "fall",
+        "kind": "start",
+        "label": "walk",
+        "start": float(i),
+        "end": None,
+        "peak": 0.75,
+        "windows": 1,
+        "evidence": [f"k@{i}"],
+        "reason": "",
+        "route": "local",
+        "model": "m/1",
+    }
+    return Event(**(values | changes))
 
 
 def ids(data: bytes) -> list[str]:

@@ -20,6 +20,7 @@ from edge_runtime.mqtt.packets import PUBLISH, decode_properties, validate_topic
 from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
 from edge_runtime.types import Answer, Correction, Done, FinalAnswer, Prediction
 from tests.edge_runtime.mqtt.clients import Bench, Inbox, ScriptedBroker, unique
+from tests.edge_runtime.sinks.answers import event
 
 PREDICTION = Prediction(
     id="0123456789abcdef",
@@ -109,6 +110,22 @@ def test_final_messages_go_where_the_correction_would_have_gone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "topic"),
+    [
+        ({}, b"edge/watch-7/event"),
+        ({"topic": "home/{key}/{variant}/{label}"}, b"home/watch-7/event"),
+        ({"topic": "answers"}, b"event"),
+        ({"events_topic": "{key}/{event}/{kind}"}, b"watch-7/fall/end"),
+    ],
+)
+def test_events_have_a_topic_of_their_own(settings: dict[str, str], topic: bytes) -> None:
+    config = MqttSinkConfig(broker="b", **settings)  # type: ignore[arg-type]
+    (message,) = published(config, event(1, key="watch-7", kind="end", end=3.0, reason="off"))
+    assert message.topic == topic
+    assert orjson.loads(message.payload)["id"] == "k@1/fall"
+
+
+@pytest.mark.parametrize(
     ("key", "topic"),
     [
         ("a+b#c\0d", b"p/a%2Bb%23c%00d"),
@@ -184,6 +201,7 @@ def test_a_key_that_is_far_too_long_is_shortened_and_still_its_own(character: st
         ({"topic": "{key!r}"}, "knows only"),
         ({"topic": "$SYS/x"}, "does not begin with"),
         ({"corrections_topic": "{id}"}, "corrections_topic"),
+        ({"events_topic": "{variant}"}, "events_topic.*knows only {key}, {event}"),
         ({"qos": 3}, "qos must be"),
     ],
 )

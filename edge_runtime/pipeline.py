@@ -248,7 +248,7 @@ class Pipeline:
         stages, clock = self._metrics.stages, self._clock
         began = clock.monotonic()
         try:
-            numbers = self._model.predict(windows)
+            numbers, answered = self._model.predict(windows)
         except InputError as error:
             self._refuse(windows, error, answers, hard)
             return
@@ -258,6 +258,11 @@ class Pipeline:
         self._unanswering = False
         ended = clock.monotonic()
         stages["engine"].observe((ended - began) / len(windows), len(windows))
+        if answered is not windows:  # a chain that is not full yet answers nothing
+            self._metrics.counts["warmup_total"] += len(windows) - len(answered)
+            if not answered:
+                return
+            windows = list(answered)
         task = self._task
         decision = task.decide(numbers)
         self._budget.seen(len(windows))

@@ -3,7 +3,7 @@
 It is an `edge_runtime.engines.base.Engine` that keeps nothing between calls, so child processes, golden vectors and
 failover treat it as any other. Its inputs are the window (batch, samples, channels), ``step`` (batch,), and the
 states; its outputs are the answer, ``answered`` (batch,), the next ``step``, and the new states. A key begins, or
-begins anew, with step 0, whatever its other states hold. A chain without states has the window and the answer alone.
+is reset, with step 0, whatever its other states hold. A chain without states has the window and the answer alone.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ MAX_KEYS = 10_000
 
 
 class Answers(NamedTuple):
-    """What a model says of windows."""
+    """Numbers that a model gives for windows."""
 
     rows: Float32
     """(windows, ...) numbers, for an `edge_runtime.tasks.Task`; valid until the next call."""

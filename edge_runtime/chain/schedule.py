@@ -76,16 +76,17 @@ def make(nodes: Sequence[Node], window: int) -> Schedule:
             )
         seen[state] = len(levels)
         made: dict[str, int] = {"window": window}
-        turns: list[Turn] = []
-        for node, own in zip(nodes, kept, strict=True):
-            have = [before + made[cut.of] for cut, before in zip(node.cuts, own, strict=True)]
-            calls = min(
-                (n - cut.rows) // cut.hop + 1 if n >= cut.rows else 0 for cut, n in zip(node.cuts, have, strict=True)
-            )
-            left = [n - calls * cut.hop for cut, n in zip(node.cuts, have, strict=True)]
-            turns.append(Turn(calls, tuple(own), tuple(left)))
-            own[:] = left
-            made |= {track: calls * each for track, each in node.gives.items()}
+        turns = [_turn(node, own, made) for node, own in zip(nodes, kept, strict=True)]
+        kept = [list(turn.left) for turn in turns]
         levels.append(tuple(turns))
         rows.append(made)
     return Schedule(tuple(levels), tuple(rows), seen[state])
+
+
+def _turn(node: Node, kept: Sequence[int], made: dict[str, int]) -> Turn:
+    """Run one stage in one step; notes the rows that it makes in `made`."""
+    have = [before + made[cut.of] for cut, before in zip(node.cuts, kept, strict=True)]
+    calls = min(max(0, (n - cut.rows) // cut.hop + 1) for cut, n in zip(node.cuts, have, strict=True))
+    left = tuple(n - calls * cut.hop for cut, n in zip(node.cuts, have, strict=True))
+    made |= {track: calls * each for track, each in node.gives.items()}
+    return Turn(calls, tuple(kept), left)

@@ -119,6 +119,11 @@ class ModelStage:
             raise ValueError(f"stage {self.name!r}: input {repeated[0]!r} is fed twice")
 
     @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        return tuple(port.of for port in self.inputs)
+
+    @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks that it makes."""
         return tuple(output.track or self.name for output in self.outputs)
@@ -137,6 +142,11 @@ class Smooth:
     def __post_init__(self) -> None:
         if self.rows < 2:
             raise ValueError(f"stage {self.name!r}: rows must be 2 or more")
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        return (self.of,)
 
     @property
     def tracks(self) -> tuple[str, ...]:
@@ -160,6 +170,11 @@ class Difference:
     """Rows of `to` that one row of `of` stands for; 0: all of a step."""
     hop: int = 0
     how: Literal["mse", "mae", "max"] = "mse"
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        return (self.of, self.to)
 
     @property
     def tracks(self) -> tuple[str, ...]:
@@ -198,19 +213,15 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...]) -> None:
     Raises:
         ValueError: says which.
     """
-    made: list[str] = []
+    made = ["window"]
     for stage in stages:
-        taken = [port.of for port in stage.inputs] if isinstance(stage, ModelStage) else [stage.of]
-        if isinstance(stage, Difference):
-            taken.append(stage.to)
-        for track in filter(None, taken):
-            if track not in (*made, "window"):
-                raise ValueError(
-                    f"stage {stage.name!r} takes the track {track!r}, which no stage before it makes; known here: "
-                    f"{', '.join(('window', *made))}"
-                )
+        if unknown := [track for track in stage.takes if track and track not in made]:
+            raise ValueError(
+                f"stage {stage.name!r} takes the track {unknown[0]!r}, which no stage before it makes; known here: "
+                f"{', '.join(made)}"
+            )
         made += stage.tracks
-    if repeated := sorted({name for name in (*made, "window") if (*made, "window").count(name) > 1}):
+    if repeated := sorted({name for name in made if made.count(name) > 1}):
         raise ValueError(f"two stages make the track {repeated[0]!r}; give one of them another name")
     if unknown := [track for track in answer if track not in made]:
         raise ValueError(f"answer names the track {unknown[0]!r}, which no stage makes; known: {', '.join(made)}")

@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from edge_runtime.frontends import Frontend
-from edge_runtime.schema import OneOf
-
-if TYPE_CHECKING:
-    from edge_runtime.manifest.frontends import Bands, Magnitude, Masked, Mel, OverlapAdd, Spectrum, Statistic
-
-    FrontendSpec = Bands | Magnitude | Masked | Mel | OverlapAdd | Spectrum | Statistic
-else:
-    FrontendSpec = OneOf(
-        **{
-            "bands": "edge_runtime.manifest.frontends:Bands",
-            "magnitude": "edge_runtime.manifest.frontends:Magnitude",
-            "masked": "edge_runtime.manifest.frontends:Masked",
-            "mel": "edge_runtime.manifest.frontends:Mel",
-            "overlap-add": "edge_runtime.manifest.frontends:OverlapAdd",
-            "spectrum": "edge_runtime.manifest.frontends:Spectrum",
-            "statistic": "edge_runtime.manifest.frontends:Statistic",
-        }
-    )
+from edge_runtime.manifest.frontends import FrontendSpec
 
 
 def build(spec: FrontendSpec, cut_shape: tuple[int, ...]) -> Frontend:

@@ -41,10 +41,8 @@ class MelRows:
             raise ManifestError(
                 f"mel: a cut of {samples} samples is too short to be reflected by {self._pad}; cut more samples"
             )
-        # librosa and torchaudio count frames of `fft` samples, with the shorter window in their middle
-        span = spec.frame if spec.definition in ("tensorflow", "kaldi") else spec.fft
-        self._skip = (span - spec.frame) // 2
-        self.rows = frames_in("mel", samples + 2 * self._pad, span, spec.hop)
+        self._skip = (spec.span - spec.frame) // 2
+        self.rows = frames_in("mel", samples + 2 * self._pad, spec.span, spec.hop)
         self.shape: tuple[int, ...] = (spec.coefficients or spec.bands,)
         self._window = taper(_window_name(spec), spec.frame)
         self._bank = Triangles(mel_weights(spec))

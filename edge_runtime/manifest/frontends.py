@@ -10,20 +10,39 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 LEFT_OUT: Final = -1.0
 """Value of a number that was left out, where 0 has a meaning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Fields of every stage."""
+Span = tuple[int, int, int]
+"""Rows of a cut, rows from one cut to the next, and rows of zeros before the first; 0 rows: all that a step brings."""
 
-    name: str = ""
-    """Name of the rows that it gives; empty means its type."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowStage:
+    """Stage of a chain that makes rows by arithmetic, without a model file."""
+
+    name: str
+    """Name of its track."""
     of: str = ""
-    """Name of the rows that it takes; empty means those of the stage before it, or the signal."""
+    """Name of the track that it takes; empty takes that of the stage before, or the window."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        return (self.of,)
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """Names of the tracks that it makes."""
+        return (self.name,)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return tuple((1, 1, 0) for _ in self.takes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +67,14 @@ class Pcen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mel(Stage):
+class Mel(RowStage):
     """Log-mel rows or MFCC of sound.
 
     Fields left out have the defaults of the library: librosa 0.11, TensorFlow 2.21, torchaudio 2.11.
     """
 
     type: Literal["mel"] = "mel"
+    name: str = "mel"
     definition: Literal["librosa", "tensorflow", "torchaudio", "kaldi"] = "librosa"
     """Library whose arithmetic it is. ``librosa``: `feature.melspectrogram`, `power_to_db` and `feature.mfcc`.
     ``tensorflow``: `signal.stft`, `linear_to_mel_weight_matrix`, `mfccs_from_log_mel_spectrograms`. ``torchaudio``:
@@ -102,6 +122,10 @@ class Mel(Stage):
     """The samples are multiplied by it: 32768 where training took 16-bit integers as they are."""
     pcen: Pcen | None = None
     """In the place of `log`."""
+    stream: bool = False
+    """False: the frames of a step are its own, as training saw clips. True: frames go on from step to step, so a window
+    must begin where the one before ended, and nothing may depend on the whole step: no `centred` frames, no `top_db`,
+    `reference` or `normalise` (the first two are left out by default then)."""
 
     def __post_init__(self) -> None:
         defaults = _library_defaults(self)
@@ -109,6 +133,19 @@ class Mel(Stage):
             if field.name in defaults and getattr(self, field.name) == field.default:
                 object.__setattr__(self, field.name, defaults[field.name])
         _check_mel(self)
+
+    @property
+    def span(self) -> int:
+        """Samples that one row is computed from.
+
+        librosa and torchaudio count frames of `fft` samples, with a shorter window in their middle.
+        """
+        return self.frame if self.definition in ("tensorflow", "kaldi") else self.fft
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.span, self.hop, 0),) if self.stream else ((0, 0, 0),)
 
 
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
@@ -136,25 +173,32 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 
 def _library_defaults(mel: Mel) -> dict[str, Any]:
     """Defaults of the library, those that follow from other fields among them."""
-    found = {"high_hz": mel.rate_hz / 2, **_DEFAULTS[mel.definition]}
     if mel.high_hz == 0:
         object.__setattr__(mel, "high_hz", mel.rate_hz / 2)
-    if mel.definition == "kaldi":  # 25 ms every 10 ms
-        found |= {"frame": int(0.025 * mel.rate_hz), "hop": int(0.01 * mel.rate_hz)}
-    elif mel.fft and mel.definition != "tensorflow":  # n_fft is also the window's length where only it is given
-        found["frame"] = mel.fft
-    frame = mel.frame or found.get("frame", 0)
-    found["fft"] = 1 << max(frame - 1, 0).bit_length() if mel.definition in ("tensorflow", "kaldi") else frame
-    if mel.definition == "torchaudio":
-        found["hop"] = frame // 2
+    found = {"high_hz": mel.rate_hz / 2, **_DEFAULTS[mel.definition], **_default_frames(mel)}
     if mel.pcen is not None:
         found["log"] = "none"
     if mel.definition == "librosa" and mel.power == 1:
         found["floor"] = 1e-5  # amplitude_to_db
-    to_db = (mel.log or found["log"]) == "db"
     limited = mel.definition == "librosa" or (mel.definition == "torchaudio" and mel.coefficients > 0)
-    found["top_db"] = 80.0 if to_db and limited else 0.0
+    to_db = (mel.log or found["log"]) == "db"
+    found["top_db"] = 80.0 if limited and to_db and not mel.stream else 0.0
+    if mel.stream:
+        found["centred"] = False
     return found
+
+
+def _default_frames(mel: Mel) -> dict[str, int]:
+    if mel.definition == "kaldi":  # 25 ms every 10 ms
+        found = {"frame": int(0.025 * mel.rate_hz), "hop": int(0.01 * mel.rate_hz)}
+    elif mel.definition == "tensorflow":
+        found = {"frame": 0}
+    else:  # n_fft is also the window's length where only it is given
+        found = {"frame": mel.fft or _DEFAULTS[mel.definition]["frame"]}
+    frame = mel.frame or found["frame"]
+    if mel.definition in ("tensorflow", "kaldi"):
+        return found | {"fft": 1 << max(frame - 1, 0).bit_length()}
+    return found | {"fft": frame} | ({"hop": frame // 2} if mel.definition == "torchaudio" else {})
 
 
 def _check_mel(mel: Mel) -> None:
@@ -179,6 +223,8 @@ def _check_mel(mel: Mel) -> None:
 def _contradiction(mel: Mel) -> str | None:
     if mel.definition in ("tensorflow", "kaldi") and (mel.centred or mel.norm == "slaney" or mel.mel == "slaney"):
         return f"{mel.definition} has no centred, no slaney; leave them out, or write definition = 'librosa'"
+    if mel.stream and (mel.centred or mel.top_db or mel.reference == "max" or mel.normalise == "max"):
+        return "a stream has no centred frames, top_db, reference or normalise; leave them out, or write stream = false"
     if mel.definition == "kaldi" and mel.coefficients:
         return "kaldi's MFCC are not known here; write coefficients = 0"
     if mel.pcen is not None and mel.log != "none":
@@ -200,10 +246,11 @@ def _check_frames(stage: str, frame: int, fft: int, hop: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spectrum(Stage):
+class Spectrum(RowStage):
     """Short-time Fourier transform of one channel."""
 
     type: Literal["spectrum"] = "spectrum"
+    name: str = "spectrum"
     frame: int
     """Samples of a frame."""
     hop: int
@@ -214,33 +261,55 @@ class Spectrum(Stage):
     """`hann` and `hamming` are periodic; TensorFlow's are symmetric where the frame is odd."""
     values: Literal["magnitude", "power", "complex"] = "magnitude"
     """``complex``: rows that `Magnitude` and `Masked` take."""
+    stream: bool = False
+    """False: the frames of a step are its own. True: frames go on from step to step, so a window must begin where the
+    one before ended."""
+    lead: int = 0
+    """Zeros before a stream's first sample; frame - hop gives the first `hop` samples a row."""
 
     def __post_init__(self) -> None:
         _check_frames("spectrum", self.frame, self.fft or self.frame, self.hop)
+        if not 0 <= self.lead <= max(0, self.frame - self.hop):
+            raise ValueError("spectrum: lead must be 0 to frame - hop")
+        if self.lead and not self.stream:
+            raise ValueError("spectrum: lead is for streams; leave it out, or write stream = true")
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.frame, self.hop, self.lead),) if self.stream else ((0, 0, 0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Magnitude(Stage):
+class Magnitude(RowStage):
     """Magnitudes of the complex rows of a `Spectrum`."""
 
     type: Literal["magnitude"] = "magnitude"
+    name: str = "magnitude"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Masked(Stage):
+class Masked(RowStage):
     """Frames of sound from the complex rows of a `Spectrum`, whose magnitudes a mask multiplies; the phases stay."""
 
     type: Literal["masked"] = "masked"
+    name: str = "masked"
     of: str = "spectrum"
     mask: str
-    """Name of the rows with a factor for each frequency."""
+    """Name of the track with a factor for each frequency."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        return (self.of, self.mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverlapAdd(Stage):
+class OverlapAdd(RowStage):
     """Sound from overlapping frames, which are added; each begins `hop` samples after the one before."""
 
     type: Literal["overlap-add"] = "overlap-add"
+    name: str = "overlap-add"
     hop: int
     """Samples that a frame brings; the first ones lack what frames before the first would have added."""
 
@@ -253,28 +322,44 @@ Measure = Literal["mean", "std", "rms", "mad", "min", "max", "peak", "kurtosis",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistic(Stage):
+class Statistic(RowStage):
     """Statistics of each channel over a cut, one row of channels * `what` numbers, those of the first channel first."""
 
     type: Literal["statistic"] = "statistic"
+    name: str = "statistic"
+    rows: int = 0
+    """Samples of a cut; 0 takes all that a step brings."""
+    hop: int = 0
+    """Samples from one cut to the next; 0 means `rows`."""
     what: tuple[Measure, ...]
     """``std``: over n, not n - 1. ``mad``: median of the distances from the median. ``peak``: largest absolute value.
     ``kurtosis``: Fisher's, 0 for a normal distribution. ``crest``: peak over rms. The last two are 0 where a channel
     does not move."""
 
     def __post_init__(self) -> None:
+        _check_cut("statistic", self.rows, self.hop)
         if not self.what or len(set(self.what)) != len(self.what):
             raise ValueError("statistic: what needs one name or more, all different, for example ['mean', 'std']")
 
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.rows, self.hop, 0),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bands(Stage):
+class Bands(RowStage):
     """Power of each channel in frequency bands over a cut, one row of channels * bands, those of the first first.
 
     The powers are parts of the variance: with bands from 0 Hz to half the rate they add up to it, whatever the window.
     """
 
     type: Literal["bands"] = "bands"
+    name: str = "bands"
+    rows: int = 0
+    """Samples of a cut; 0 takes all that a step brings."""
+    hop: int = 0
+    """Samples from one cut to the next; 0 means `rows`."""
     rate_hz: float
     edges_hz: tuple[float, ...]
     """Rising; n + 1 edges make n bands, each with its lower edge and without its upper one, but for the last."""
@@ -284,6 +369,7 @@ class Bands(Stage):
     """``db``: 10 log10, not below -100 dB of the channel's unit squared."""
 
     def __post_init__(self) -> None:
+        _check_cut("bands", self.rows, self.hop)
         half = self.rate_hz / 2
         edges = self.edges_hz
         if not 0 < self.rate_hz < math.inf:
@@ -292,3 +378,26 @@ class Bands(Stage):
             raise ValueError(f"bands: edges_hz must be two or more rising numbers, 0 to half of rate_hz ({half:g})")
         if self.envelope_hz is not None and not 0 <= self.envelope_hz[0] < self.envelope_hz[1] <= half:
             raise ValueError(f"bands: envelope_hz must be two rising numbers, 0 to half of rate_hz ({half:g})")
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.rows, self.hop, 0),)
+
+
+def _check_cut(stage: str, rows: int, hop: int) -> None:
+    if not 0 <= hop <= rows <= 1_000_000:
+        raise ValueError(f"{stage}: rows must be 0 to 1,000,000 samples, and hop 0 to rows")
+
+
+FRONTENDS: Final = {
+    "bands": f"{__name__}:Bands",
+    "magnitude": f"{__name__}:Magnitude",
+    "masked": f"{__name__}:Masked",
+    "mel": f"{__name__}:Mel",
+    "overlap-add": f"{__name__}:OverlapAdd",
+    "spectrum": f"{__name__}:Spectrum",
+    "statistic": f"{__name__}:Statistic",
+}
+"""Classes by their ``type``."""
+FrontendSpec: TypeAlias = Bands | Magnitude | Masked | Mel | OverlapAdd | Spectrum | Statistic

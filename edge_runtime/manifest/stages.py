@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edge_runtime import schema
+from edge_runtime.manifest.frontends import FRONTENDS, FrontendSpec, RowStage, Span
 
 Layout = Literal["NWC", "NCW"]
 
@@ -130,12 +131,11 @@ class ModelStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smooth:
+class Smooth(RowStage):
     """The mean, median or maximum of a track's newest rows."""
 
     type: Literal["smooth"] = "smooth"
     name: str = "smooth"
-    of: str = ""
     rows: int
     how: Literal["mean", "median", "max"] = "mean"
 
@@ -144,18 +144,13 @@ class Smooth:
             raise ValueError(f"stage {self.name!r}: rows must be 2 or more")
 
     @property
-    def takes(self) -> tuple[str, ...]:
-        """Names of the tracks that it takes; empty is that of the stage before."""
-        return (self.of,)
-
-    @property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that it makes."""
-        return (self.name,)
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.rows, 1, 0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(RowStage):
     """One number a cut: how far a track lies from what a model saw, for example an autoencoder's answer from its input.
 
     Both tracks have the same numbers a step.
@@ -163,7 +158,6 @@ class Difference:
 
     type: Literal["difference"] = "difference"
     name: str = "difference"
-    of: str = ""
     to: str
     """Track that `of` is held against."""
     rows: int = 0
@@ -177,18 +171,19 @@ class Difference:
         return (self.of, self.to)
 
     @property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that it makes."""
-        return (self.name,)
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return (0, 0, 0), (self.rows, self.hop, 0)
 
 
 if TYPE_CHECKING:
-    Stage = ModelStage | Smooth | Difference
+    Stage = ModelStage | Smooth | Difference | FrontendSpec
 else:
     Stage = schema.OneOf(
         model=f"{__name__}:ModelStage",
         smooth=f"{__name__}:Smooth",
         difference=f"{__name__}:Difference",
+        **FRONTENDS,
     )
 
 

@@ -10,8 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.frontends import Array, Frontend
-from edge_runtime.frontends.build import FrontendSpec, build
-from edge_runtime.manifest.frontends import Bands, Magnitude, Masked, Mel, OverlapAdd, Pcen, Spectrum, Statistic
+from edge_runtime.frontends.build import build
+from edge_runtime.manifest.frontends import (
+    Bands,
+    FrontendSpec,
+    Magnitude,
+    Masked,
+    Mel,
+    OverlapAdd,
+    Pcen,
+    Spectrum,
+    Statistic,
+)
 from edge_runtime.types import Float32
 from tests.edge_runtime.frontends.cuts import fresh
 

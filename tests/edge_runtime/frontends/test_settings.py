@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -9,14 +10,21 @@ import pytest
 
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
-from edge_runtime.frontends.build import FrontendSpec, build
-from edge_runtime.manifest.frontends import Mel
+from edge_runtime.frontends.build import build
+from edge_runtime.manifest.frontends import FrontendSpec, Mel, RowStage
+from edge_runtime.manifest.stages import Stage
+
+
+@dataclass(frozen=True)
+class Holder:
+    stage: Stage
 
 
 def load(table: dict[str, Any]) -> FrontendSpec:
-    one_of: Any = FrontendSpec
-    loaded: FrontendSpec = schema._convert(one_of, table, (), None)
-    return loaded
+    """Load a stage as a manifest does."""
+    holder = schema.load(Holder, {"stage": table})
+    assert isinstance(holder.stage, RowStage)
+    return holder.stage
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import ManifestError
-from edge_runtime.frontends.build import FrontendSpec, build
-from edge_runtime.manifest.frontends import Magnitude, Masked, OverlapAdd, Spectrum
+from edge_runtime.frontends.build import build
+from edge_runtime.manifest.frontends import FrontendSpec, Magnitude, Masked, OverlapAdd, Spectrum
 from tests.edge_runtime.frontends.cuts import fresh, rows_of
 
 

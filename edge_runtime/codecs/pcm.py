@@ -76,7 +76,7 @@ class PcmConfig:
     sequence_at: int = -1
     """Bytes before the sequence number; -1: it follows the time field."""
     sequence_counts: Literal["messages", "samples"] = "messages"
-    """Whether the number rises by 1 a message, or by the samples (of one channel) in it, as an RTP time stamp does."""
+    """The number rises by 1 a message, or by the samples (of one channel) in it, as an RTP time stamp does."""
     header_bytes: int = 0
     """Bytes before the samples, or before the WAV header; 0: the fields alone."""
     drift_s: float = 0.0

@@ -40,7 +40,7 @@ LARGEST: Final = 1000
 """Largest L and M: 11,025 to 16,000 Hz takes 640 and 441."""
 
 SLOWER: Final = 64
-"""Largest old rate / new rate: so many samples are held a tap of the slower rate."""
+"""Largest old rate / new rate: the samples held for a stream grow with it."""
 
 FASTER: Final = 16
 """Largest new rate / old rate."""
@@ -141,7 +141,7 @@ class Resampler:
         return left
 
     def _give(self, until: int) -> Float32:
-        """Return the outputs up to number `until`, and let go of the samples that none needs any more."""
+        """Return the outputs up to number `until`, and drop the samples that none needs any more."""
         begin = self.given
         if until <= begin:
             return np.empty((0, self._channels), np.float32)

@@ -119,7 +119,7 @@ class _Sound(NamedTuple):
 
 
 class _Key:
-    """What is remembered of a key."""
+    """State of a key."""
 
     __slots__ = ("expected", "length", "stream")
 

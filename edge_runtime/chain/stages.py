@@ -13,7 +13,7 @@ from edge_runtime.errors import EngineError
 from edge_runtime.frontends import Frontend, StateSpec
 from edge_runtime.frontends.build import build
 from edge_runtime.manifest.frontends import FrontendSpec
-from edge_runtime.manifest.stages import Constant, Difference, ModelStage, Output, Port, Smooth
+from edge_runtime.manifest.stages import Combine, Constant, Difference, ModelStage, Output, Port, Smooth
 from edge_runtime.manifest.stages import State as ModelState
 
 Gives = tuple[int, tuple[int, ...]]
@@ -102,6 +102,37 @@ class DifferenceStage:
         else:
             found = away.mean(axis=2) if self._how == "mae" else away.max(axis=2)
         return [found.astype(np.float32)[:, :, None]], states
+
+
+class CombineStage:
+    """See `edge_runtime.manifest.stages.Combine`."""
+
+    states: tuple[StateSpec, ...] = ()
+
+    def __init__(self, spec: Combine, rows: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        if len(set(rows)) > 1:
+            raise EngineError(f"stage {spec.name!r} combines tracks of different shapes: {', '.join(map(str, rows))}")
+        self._how = spec.how
+        weights = np.array(spec.weights or [1.0] * len(rows))
+        self._weights = (weights / weights.sum()).astype(np.float32)
+        self.gives: dict[str, Gives] = {spec.name: rows[0]}
+
+    def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
+        """See `Computed`."""
+        if self._how == "max":
+            made: Array = np.maximum.reduce(list(cuts))
+        else:
+            if self._how == "vote":
+                cuts = [_largest(cut) for cut in cuts]
+            made = sum(weight * cut for weight, cut in zip(self._weights, cuts, strict=True))
+        return [made.reshape(len(made), -1, *made.shape[3:])], states
+
+
+def _largest(rows: Array) -> Array:
+    """Return 1 where a row has its largest number (the first of equal ones), 0 elsewhere."""
+    first = np.zeros_like(rows)
+    np.put_along_axis(first, rows.argmax(axis=-1, keepdims=True), 1, axis=-1)
+    return first
 
 
 class _Fed:

@@ -20,6 +20,10 @@ def build(spec: FrontendSpec, cut_shape: tuple[int, ...]) -> Frontend:
         from edge_runtime.frontends.mel import MelRows  # noqa: PLC0415 - only what the chain names
 
         return MelRows(spec, cut_shape)
+    if spec.type == "micro-frontend":
+        from edge_runtime.frontends.micro_frontend import MicroFrontendRows  # noqa: PLC0415
+
+        return MicroFrontendRows(spec, cut_shape)
     if spec.type == "statistic":
         from edge_runtime.frontends.statistic import StatisticRow  # noqa: PLC0415
 

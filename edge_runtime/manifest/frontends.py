@@ -12,37 +12,11 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
+from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.manifest.row_stage import RowStage, Span
+
 LEFT_OUT: Final = -1.0
 """Value of a number that was left out, where 0 has a meaning."""
-
-
-Span = tuple[int, int, int]
-"""Rows of a cut, rows from one cut to the next, and rows of zeros before the first; 0 rows: all that a step brings."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowStage:
-    """Stage of a chain that makes rows by arithmetic, without a model file."""
-
-    name: str
-    """Name of its track."""
-    of: str = ""
-    """Name of the track that it takes; empty takes that of the stage before, or the window."""
-
-    @property
-    def takes(self) -> tuple[str, ...]:
-        """Names of the tracks that it takes; empty is that of the stage before."""
-        return (self.of,)
-
-    @property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that it makes."""
-        return (self.name,)
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """Cuts of the tracks in `takes`."""
-        return tuple((1, 1, 0) for _ in self.takes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,9 +369,10 @@ FRONTENDS: Final = {
     "magnitude": f"{__name__}:Magnitude",
     "masked": f"{__name__}:Masked",
     "mel": f"{__name__}:Mel",
+    "micro-frontend": "edge_runtime.manifest.micro_frontend:MicroFrontend",
     "overlap-add": f"{__name__}:OverlapAdd",
     "spectrum": f"{__name__}:Spectrum",
     "statistic": f"{__name__}:Statistic",
 }
 """Classes by their ``type``."""
-FrontendSpec: TypeAlias = Bands | Magnitude | Masked | Mel | OverlapAdd | Spectrum | Statistic
+FrontendSpec: TypeAlias = Bands | Magnitude | Masked | Mel | MicroFrontend | OverlapAdd | Spectrum | Statistic

@@ -22,6 +22,7 @@ from edge_runtime.manifest.frontends import (
     Spectrum,
     Statistic,
 )
+from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.types import Float32
 from tests.edge_runtime.frontends.cuts import fresh
 
@@ -51,6 +52,8 @@ CASES = [
     Case("mel-pcen", Mel(frame=256, hop=128, bands=20, centred=False, power=1, pcen=Pcen()), (512, 1), 3, (20,)),
     Case("mel-reflected", Mel(definition="torchaudio", coefficients=13, reference="max"), (1000, 1), 6, (13,)),
     Case("mel-tensorflow", TENSORFLOW, (4000, 1), 12, (10,)),
+    Case("micro-frontend", MicroFrontend(bands=20), (800, 1), 3, (20,)),
+    Case("micro-frontend-one-frame", MicroFrontend(), (480, 1), 1, (40,)),
     Case("overlap-add", OverlapAdd(hop=16), (2, 64), 32, (1,)),
     Case("spectrum", Spectrum(frame=64, hop=32, window="hann"), (200, 1), 5, (33,)),
     Case("spectrum-complex", Spectrum(frame=60, fft=64, hop=32, values="complex"), (60,), 1, (2, 33)),

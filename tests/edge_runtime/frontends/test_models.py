@@ -36,6 +36,11 @@ def mel_rows(card: dict[str, Any], sound: Float32) -> Float32:
     return rows_of(build(schema.load(Mel, card), (len(sound), 1)), sound[:, None])
 
 
+def heard(path: Path) -> Float32:
+    """(n,) samples of a WAV file."""
+    return np.concatenate(list(read_sound(path, 16000)))[:, 0]
+
+
 def patches(rows: Float32, length: int, hop: int) -> Float32:
     """(n, bands, length): some rows every few rows, as ST's models take them."""
     return np.stack([rows[i : i + length].T for i in range(0, len(rows) - length + 1, hop)])
@@ -56,7 +61,7 @@ def test_keywords_are_told_apart_from_their_recordings(shared: Path) -> None:
         stored, labels, names = file["mfcc"], file["label"], file["wav"]
     made = []
     for name in names:
-        sound = np.concatenate(list(read_sound(folder / str(name), 16000)))
+        sound = heard(folder / str(name))
         made.append(mel_rows(cards.KEYWORD, np.pad(sound, (0, 16000 - len(sound)))))
     rows = np.stack(made)
     assert np.abs(rows - stored).max() < 1e-6 * np.abs(stored).max()
@@ -91,7 +96,7 @@ def test_sounds_are_told_apart(
 
 def test_a_wake_word_is_heard_each_time_it_is_said_and_never_else(shared: Path) -> None:
     folder = shared / "data/wake-word-wavs/mlperf-streaming"
-    sound = np.concatenate(list(read_sound(folder / "short_wav_easy10s.wav", 16000)))
+    sound = heard(folder / "short_wav_easy10s.wav")
     rows = (mel_rows(cards.WAKE_WORD, sound) + 21.897) / 64
     windows = np.stack([rows[i : i + 30, None] for i in range(len(rows) - 29)])
     (scores,) = litert(shared / "models/mlperf-tiny/str_ww_ref_model.tflite").run(windows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import orjson
 import pytest
@@ -24,7 +24,7 @@ def load(table: dict[str, Any]) -> FrontendSpec:
     """Load a stage as a manifest does."""
     holder = schema.load(Holder, {"stage": table})
     assert isinstance(holder.stage, get_args(FrontendSpec))
-    return holder.stage  # type: ignore[return-value]
+    return cast("FrontendSpec", holder.stage)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.edge_runtime.frontends.cuts import rows_of
 
 def sound(samples: int) -> Float32:
     rng = np.random.default_rng(7)
-    return (rng.normal(size=(samples, 1)) * 10.0 ** rng.uniform(-3, -1, (samples // 160, 1)).repeat(160, 0)).astype(
+    return (rng.normal(size=(samples, 1)) * 10.0 ** rng.uniform(-2, -0.5, (samples // 160, 1)).repeat(160, 0)).astype(
         np.float32
     )
 
@@ -47,9 +47,8 @@ def test_a_stream_has_the_rows_of_the_whole_recording_however_it_is_cut(name: st
     whole = rows_of(build(STREAMS[name], heard.shape), heard)
     engine = ChainEngine([STREAMS[name]], (), (window, 1), {})
     for steps in play(engine, heard.reshape(-1, window, 1), keys=3):
-        rows = np.concatenate(
-            [step.reshape(-1, whole.shape[1]) for step in steps if step.any()]
-        )  # others wait for rows
+        waited = int(np.argmax([step.any() for step in steps]))  # steps whose rows were not all there
+        rows = steps[waited:].reshape(-1, whole.shape[1])
         assert len(rows) > len(whole) - window // 160
         np.testing.assert_array_equal(rows, whole[-len(rows) :])
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from edge_runtime.chain import STEP, WINDOW, schedule
 from edge_runtime.chain.schedule import Cut, Node, Schedule, Turn
-from edge_runtime.chain.stages import CombineStage, Computed, DifferenceStage, EngineStage, SmoothStage
+from edge_runtime.chain.stages import CombineStage, Computed, DifferenceStage, EngineStage, FrontendStage, SmoothStage
 from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of
-from edge_runtime.errors import EngineError
+from edge_runtime.errors import EngineError, ManifestError
 from edge_runtime.frontends import StateSpec
-from edge_runtime.manifest.stages import Combine, Difference, ModelStage, Stage, When
+from edge_runtime.manifest.stages import Combine, Difference, ModelStage, Smooth, Stage, When
 
 ANSWERED = "answered"
 
@@ -266,11 +266,7 @@ def _cuts(stage: Stage, before: str) -> list[Cut]:
     """Return what a stage takes of which tracks; 0 where a whole step's rows are meant."""
     if isinstance(stage, ModelStage):
         return [Cut(port.of or before, port.rows, port.hop, port.lead) for port in stage.inputs]
-    if isinstance(stage, Difference):
-        return [Cut(stage.of or before, 0, 0), Cut(stage.to, stage.rows, stage.hop)]
-    if isinstance(stage, Combine):
-        return [Cut(track, 0, 0) for track in stage.tracks_in]
-    return [Cut(stage.of or before, stage.rows, 1)]
+    return [Cut(of or before, *span) for of, span in zip(stage.takes, stage.spans, strict=True)]
 
 
 def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: Mapping[str, Loaded]) -> Computed:
@@ -288,7 +284,12 @@ def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: 
         return DifferenceStage(stage)
     if isinstance(stage, Combine):
         return CombineStage(stage, cuts)
-    return SmoothStage(stage, cuts[0][1])
+    if isinstance(stage, Smooth):
+        return SmoothStage(stage, cuts[0][1])
+    try:
+        return FrontendStage(stage, cuts)
+    except ManifestError as error:
+        raise EngineError(f"stage {stage.name!r}: {error}") from error
 
 
 def _ring(rows: Array, left: int, ring: int) -> Array:

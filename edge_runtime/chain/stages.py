@@ -11,6 +11,8 @@ from edge_runtime.engines.base import Array, Engine
 from edge_runtime.engines.base import TensorSpec as EngineTensor
 from edge_runtime.errors import EngineError
 from edge_runtime.frontends import Frontend, StateSpec
+from edge_runtime.frontends.build import build
+from edge_runtime.manifest.frontends import FrontendSpec
 from edge_runtime.manifest.stages import Combine, Constant, Difference, ModelStage, Output, Port, Smooth
 from edge_runtime.manifest.stages import State as ModelState
 
@@ -41,16 +43,29 @@ class Computed(Protocol):
 
 
 class FrontendStage:
-    """A front end as a stage."""
+    """A front end as a stage. One that takes several tracks has their rows side by side.
 
-    def __init__(self, frontend: Frontend, track: str) -> None:
-        self._frontend = frontend
-        self.states = frontend.states
-        self.gives: dict[str, Gives] = {track: (frontend.rows, frontend.shape)}
+    Args:
+        spec: of the manifest.
+        cuts: rows of one call and shape of a row, for each track that it takes.
+
+    Raises:
+        ManifestError: its settings do not fit them.
+    """
+
+    def __init__(self, spec: FrontendSpec, cuts: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        rows, row = cuts[0]
+        width = sum(int(np.prod(each, dtype=int)) for _, each in cuts)
+        self._frontend: Frontend = build(spec, (rows, *row) if len(cuts) == 1 else (rows, width))
+        self.states = self._frontend.states
+        self.gives: dict[str, Gives] = {spec.name: (self._frontend.rows, self._frontend.shape)}
 
     def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
         """See `Computed`."""
-        rows, new = self._frontend(cuts[0], states)
+        joined = cuts[0]
+        if len(cuts) > 1:
+            joined = np.concatenate([cut.reshape(*cut.shape[:3], -1) for cut in cuts], axis=3)
+        rows, new = self._frontend(joined, states)
         return [rows], new
 
 

@@ -79,8 +79,8 @@ class MicroFrontendRows:
                 "the window"
             )
         self.rows = (samples - spec.frame) // spec.hop + 1
-        self.shape = (spec.bands,)
-        self.states = (StateSpec("noise", np.dtype(np.uint32), (spec.bands,)),)
+        self.shape: tuple[int, ...] = (spec.bands,)
+        self.states: tuple[StateSpec, ...] = (StateSpec("noise", np.dtype(np.uint32), (spec.bands,)),)
         self._hop = spec.hop
         self._window = _window(spec.frame)
         self._fft = RealFft(_FFT, _FRAMES)
@@ -210,7 +210,7 @@ def _bits(numbers: Array) -> Int64:
 
 
 def _float_bits(numbers: Array, fraction: int) -> Int64:
-    """Return the exponent of a double, and behind it so many bits of the fraction: log2 in whole steps."""
+    """Return the exponent of a double, and behind it as many bits as asked of the fraction: log2 in whole steps."""
     bits: Int64 = numbers.astype(np.float64).view(np.int64) >> (52 - fraction)
     return bits
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from edge_runtime.manifest.row_stage import RowStage, Span
+
 _BANDS = (8, 64)
 """Range that was compared with the source. With more, low bands would hold no bin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroFrontend:
+class MicroFrontend(RowStage):
     """Rows of energies in mel bands, noise reduced, gain controlled, logarithmic; fixed point, as on microcontrollers.
 
     What models vary is here. The rest is what all of them were trained with: 16 kHz, a Hann window of 480 samples, 125
@@ -18,10 +20,7 @@ class MicroFrontend:
     """
 
     type: Literal["micro-frontend"] = "micro-frontend"
-    name: str = ""
-    """Name of the rows that it gives; empty means its type."""
-    of: str = ""
-    """Name of the rows that it takes; empty means those of the stage before it, or the signal."""
+    name: str = "micro-frontend"
     hop: int = 160
     """Samples from one row to the next one: 160 for microWakeWord, 320 for TensorFlow's micro_speech."""
     bands: int = 40
@@ -37,3 +36,8 @@ class MicroFrontend:
     def frame(self) -> int:
         """Samples that a row is made of: 30 ms."""
         return 480
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`: frames go on from step to step."""
+        return ((self.frame, self.hop, 0),)

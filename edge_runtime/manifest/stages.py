@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edge_runtime import schema
+from edge_runtime.manifest.frontends import FRONTENDS, FrontendSpec
+from edge_runtime.manifest.row_stage import RowStage, Span
 
 Layout = Literal["NWC", "NCW"]
 
@@ -156,12 +158,11 @@ class ModelStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smooth:
+class Smooth(RowStage):
     """The mean, median or maximum of a track's newest rows."""
 
     type: Literal["smooth"] = "smooth"
     name: str = "smooth"
-    of: str = ""
     rows: int
     how: Literal["mean", "median", "max"] = "mean"
 
@@ -170,18 +171,13 @@ class Smooth:
             raise ValueError(f"stage {self.name!r}: rows must be 2 or more")
 
     @property
-    def takes(self) -> tuple[str, ...]:
-        """Names of the tracks that it takes; empty is that of the stage before."""
-        return (self.of,)
-
-    @property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that it makes."""
-        return (self.name,)
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.rows, 1, 0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(RowStage):
     """One number a cut: how far a track lies from what a model saw, for example an autoencoder's answer from its input.
 
     Both tracks have the same numbers a step.
@@ -189,7 +185,6 @@ class Difference:
 
     type: Literal["difference"] = "difference"
     name: str = "difference"
-    of: str = ""
     to: str
     """Track that `of` is held against."""
     rows: int = 0
@@ -203,9 +198,9 @@ class Difference:
         return (self.of, self.to)
 
     @property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that it makes."""
-        return (self.name,)
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return (0, 0, 0), (self.rows, self.hop, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,19 +228,25 @@ class Combine:
         return self.tracks_in
 
     @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return tuple((0, 0, 0) for _ in self.tracks_in)
+
+    @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks that it makes."""
         return (self.name,)
 
 
 if TYPE_CHECKING:
-    Stage = ModelStage | Smooth | Difference | Combine
+    Stage = ModelStage | Smooth | Difference | Combine | FrontendSpec
 else:
     Stage = schema.OneOf(
         model=f"{__name__}:ModelStage",
         smooth=f"{__name__}:Smooth",
         difference=f"{__name__}:Difference",
         combine=f"{__name__}:Combine",
+        **FRONTENDS,
     )
 
 

@@ -21,15 +21,7 @@ from edge_export.card.spec import Card, check_numbers, layout_of
 from edge_export.tflite import editing, versions
 from edge_runtime.errors import ConfigError
 
-_TYPES: dict[int, np.dtype[Any]] = {
-    schema.TensorType.FLOAT32: np.dtype(np.float32),
-    schema.TensorType.FLOAT16: np.dtype(np.float16),
-    schema.TensorType.INT8: np.dtype(np.int8),
-    schema.TensorType.UINT8: np.dtype(np.uint8),
-    schema.TensorType.INT16: np.dtype(np.int16),
-    schema.TensorType.INT32: np.dtype(np.int32),
-}
-_NUMBERS = {dtype: number for number, dtype in _TYPES.items()}
+_NUMBERS = {dtype: number for number, dtype in editing.TYPES.items()}
 _QUANTIZED = frozenset({np.dtype(np.int8), np.dtype(np.uint8)})
 """Types of which QUANTIZE makes the integers that numpy makes. Those of int16 differ by one, once in 100,000."""
 _STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "SVDF")
@@ -52,7 +44,7 @@ class _Graph:
     def dtype(self, index: int) -> np.dtype[Any] | None:
         """Element type; None for one that neither windows nor probabilities have: text, or plain integers."""
         tensor = self.graph.tensors[index]
-        found = _TYPES.get(tensor.type)
+        found = editing.TYPES.get(tensor.type)
         steps = None if tensor.quantization is None else tensor.quantization.scale
         return found if found is None or found.kind == "f" or (steps is not None and len(steps)) else None
 
@@ -89,7 +81,7 @@ class _Graph:
     ) -> int:
         """Add an operator with one result, and return that."""
         tensors = self.graph.tensors
-        dtypes = [_TYPES.get(tensors[i].type, np.dtype(np.int32)) for i in inputs]
+        dtypes = [editing.TYPES.get(tensors[i].type, np.dtype(np.int32)) for i in inputs]
         shapes = [tuple(int(size) for size in tensors[i].shape) for i in inputs]
         made = schema.OperatorT()
         made.opcodeIndex = self._code(name, versions.oldest(name, dtypes, shapes, settings))
@@ -182,7 +174,7 @@ def _refuse(graph: _Graph, file: str) -> None:
             raise ConfigError(several_ends(file, what, [editing.text(graph.graph.tensors[i].name) for i in ends]))
     for tensor in graph.graph.tensors:
         buffer = graph.model.buffers[tensor.buffer].data
-        dtype = _TYPES.get(tensor.type)
+        dtype = editing.TYPES.get(tensor.type)
         if buffer is None or dtype is None or dtype.kind != "f" or len(buffer) % dtype.itemsize:
             continue
         array = np.frombuffer(bytes(bytearray(buffer)), dtype)
@@ -279,7 +271,7 @@ def _precision(graph: _Graph) -> str:
         for i in (*op.inputs, *op.outputs)
         if i not in fixed and i >= 0
     }
-    stored = {_TYPES.get(graph.graph.tensors[i].type) for i in fixed}
+    stored = {editing.TYPES.get(graph.graph.tensors[i].type) for i in fixed}
     integers = {dtype for dtype in flowing if dtype is not None and dtype.kind in "iu"}
     if integers and np.dtype(np.float32) not in flowing:
         return "int8"

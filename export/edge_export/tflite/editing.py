@@ -14,6 +14,18 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_runtime.errors import ConfigError
 
+TYPES: dict[int, np.dtype[Any]] = {
+    schema.TensorType.FLOAT32: np.dtype(np.float32),
+    schema.TensorType.FLOAT16: np.dtype(np.float16),
+    schema.TensorType.INT8: np.dtype(np.int8),
+    schema.TensorType.UINT8: np.dtype(np.uint8),
+    schema.TensorType.INT16: np.dtype(np.int16),
+    schema.TensorType.INT32: np.dtype(np.int32),
+    schema.TensorType.INT64: np.dtype(np.int64),
+    schema.TensorType.BOOL: np.dtype(np.bool_),
+}
+"""Element types as numpy has them, by their number in the schema."""
+
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
 
 

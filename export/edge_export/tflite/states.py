@@ -19,7 +19,7 @@ Source: https://www.tensorflow.org/guide/variable as LiteRT's kernels `read_vari
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,16 +32,6 @@ from edge_runtime.engines.batch_trial import Carried, largest_batch
 from edge_runtime.engines.litert import load_litert
 from edge_runtime.errors import ConfigError, EngineError
 
-_TYPES: dict[int, np.dtype[Any]] = {
-    schema.TensorType.FLOAT32: np.dtype(np.float32),
-    schema.TensorType.FLOAT16: np.dtype(np.float16),
-    schema.TensorType.INT8: np.dtype(np.int8),
-    schema.TensorType.UINT8: np.dtype(np.uint8),
-    schema.TensorType.INT16: np.dtype(np.int16),
-    schema.TensorType.INT32: np.dtype(np.int32),
-    schema.TensorType.INT64: np.dtype(np.int64),
-    schema.TensorType.BOOL: np.dtype(np.bool_),
-}
 _VARIABLE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _FALLBACK = "the file needs an interpreter for each stream"
 
@@ -157,7 +147,7 @@ def _initial_values(model: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def _constant(model: Any, tensor: Any) -> npt.NDArray[Any]:
-    content, dtype = editing.constant(model, tensor), _TYPES.get(tensor.type)
+    content, dtype = editing.constant(model, tensor), editing.TYPES.get(tensor.type)
     if content is None or dtype is None:
         raise _RefusalError(f"the first value {editing.text(tensor.name)!r} is no constant of numbers")
     return np.frombuffer(content.tobytes(), dtype).reshape([int(size) for size in tensor.shape])
@@ -169,29 +159,31 @@ def _variable_name(operator: Any) -> str:
     return "/".join(filter(None, (container, editing.text(options.sharedName))))
 
 
-def _variables(model: Any, graph: Any) -> list[_Variable]:
-    """Find the reading and the writing of each variable, in order of name."""
+def _uses(model: Any, graph: Any) -> Iterator[tuple[str, str, int]]:
+    """Yield for each reading and writing of a variable "read" or "written", its name, and the tensor, in order."""
     handles: dict[int, str] = {}
-    reads: dict[str, int] = {}
-    writes: dict[str, int] = {}
     for operator in graph.operators:
         kind = _name(model, operator)
         if kind == "VAR_HANDLE":
             handles[int(operator.outputs[0])] = _variable_name(operator)
         elif kind == "READ_VARIABLE":
-            name = handles[int(operator.inputs[0])]
-            if name in reads:
-                raise _RefusalError(f"variable {name!r} is read twice")
-            if name in writes:
-                raise _RefusalError(f"variable {name!r} is read after it was written")
-            reads[name] = int(operator.outputs[0])
+            yield "read", handles[int(operator.inputs[0])], int(operator.outputs[0])
         elif kind == "ASSIGN_VARIABLE":
-            name = handles[int(operator.inputs[0])]
-            if name in writes:
-                raise _RefusalError(f"variable {name!r} is written twice")
-            writes[name] = int(operator.inputs[1])
+            yield "written", handles[int(operator.inputs[0])], int(operator.inputs[1])
         elif handles.keys() & {int(index) for index in operator.inputs}:
             raise _RefusalError(f"{kind} takes a variable as a whole")
+
+
+def _variables(model: Any, graph: Any) -> list[_Variable]:
+    """Find the reading and the writing of each variable, in order of name."""
+    found: dict[str, dict[str, int]] = {"read": {}, "written": {}}
+    for use, name, tensor in _uses(model, graph):
+        if name in found[use]:
+            raise _RefusalError(f"variable {name!r} is {use} twice")
+        if use == "read" and name in found["written"]:
+            raise _RefusalError(f"variable {name!r} is read after it was written")
+        found[use][name] = tensor
+    reads, writes = found.values()
     if alone := sorted(reads.keys() ^ writes.keys()):
         raise _RefusalError(f"variable {alone[0]!r} is {'read' if alone[0] in reads else 'written'} only")
     return [_Variable(name, reads[name], writes[name]) for name in sorted(reads)]
@@ -201,7 +193,7 @@ def _edge(model: Any, graph: Any, variable: _Variable, initial: npt.NDArray[Any]
     """Make a variable's input and output (rules 1 and 2)."""
     read, assigned = graph.tensors[variable.read], graph.tensors[variable.assigned]
     shape = [int(size) for size in assigned.shape]
-    if read.type != assigned.type or _TYPES[read.type] != initial.dtype or tuple(shape) != initial.shape:
+    if read.type != assigned.type or editing.TYPES[read.type] != initial.dtype or tuple(shape) != initial.shape:
         raise _RefusalError(f"variable {variable.name!r} changes its type or shape")
     if not shape or shape[0] != 1:
         raise _RefusalError(f"variable {variable.name!r} has the shape {shape}, without an axis of 1 row for the batch")
@@ -274,21 +266,25 @@ def _open_batch(model: Any, graph: Any) -> None:
     for operator in graph.operators:
         kind = _name(model, operator)
         if kind == "RESHAPE":
-            shape = [int(size) for size in graph.tensors[int(operator.outputs[0])].shape]
-            if shape[:1] == [1]:
-                opened = [-1, *shape[1:]]
-                operator.inputs = [int(operator.inputs[0]), _integers(model, graph, opened)]
-                operator.builtinOptionsType = schema.BuiltinOptions.ReshapeOptions
-                operator.builtinOptions = operator.builtinOptions or schema.ReshapeOptionsT()
-                operator.builtinOptions.newShape = opened
+            _open_reshape(model, graph, operator)
         elif kind == "STRIDED_SLICE" and _takes_first_row(model, graph, operator):
             operator.builtinOptions.beginMask |= 1
             operator.builtinOptions.endMask |= 1
     for index in (*graph.inputs, *graph.outputs):
         tensor = graph.tensors[int(index)]
-        stated = tensor.shapeSignature if tensor.shapeSignature is not None else tensor.shape
-        if len(stated):
-            tensor.shapeSignature = [-1, *(int(size) for size in stated[1:])]
+        stated = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
+        tensor.shapeSignature = [-1, *(int(size) for size in stated[1:])]
+
+
+def _open_reshape(model: Any, graph: Any, operator: Any) -> None:
+    shape = [int(size) for size in graph.tensors[int(operator.outputs[0])].shape]
+    if shape[:1] == [1]:
+        opened = [-1, *shape[1:]]
+        # A shape of its own: others may share the constant.
+        operator.inputs = [int(operator.inputs[0]), _integers(model, graph, opened)]
+        operator.builtinOptionsType = schema.BuiltinOptions.ReshapeOptions
+        operator.builtinOptions = operator.builtinOptions or schema.ReshapeOptionsT()
+        operator.builtinOptions.newShape = opened
 
 
 def _takes_first_row(model: Any, graph: Any, operator: Any) -> bool:

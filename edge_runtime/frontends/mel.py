@@ -16,7 +16,7 @@ from edge_runtime.frontends import Array, StateSpec
 from edge_runtime.frontends.frames import BLOCK, blocks, framed, frames_in, one_channel, squares, taper, to_float32
 from edge_runtime.frontends.mel_bank import Triangles, cosines, mel_weights
 from edge_runtime.frontends.pcen import Normaliser
-from edge_runtime.manifest.frontends import Mel
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.types import Float32, Float64
 
 _PER_DECADE: Final = {"db": 10.0, "log10": 1.0}

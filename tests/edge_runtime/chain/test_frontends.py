@@ -14,7 +14,8 @@ from edge_runtime.chain.load import ModelPart, join
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import FrontendSpec, Magnitude, Masked, Mel, OverlapAdd, Pcen, Spectrum, Statistic
+from edge_runtime.manifest.frontends import FrontendSpec, Magnitude, Masked, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import ModelStage, Output, Port, Stage, State
 from edge_runtime.recordings.wav import read_sound

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.frontends.mel_bank import Triangles, mel_weights
-from edge_runtime.manifest.frontends import Mel
+from edge_runtime.manifest.mel import Mel
 
 definitions = st.sampled_from(["kaldi", "librosa", "tensorflow", "torchaudio"])
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from edge_runtime.chain import STEP, WINDOW, schedule
 from edge_runtime.chain.schedule import Cut, Node, Schedule, Turn
-from edge_runtime.chain.stages import Computed, DifferenceStage, EngineStage, SmoothStage
+from edge_runtime.chain.stages import CombineStage, Computed, DifferenceStage, EngineStage, FrontendStage, SmoothStage
 from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of
-from edge_runtime.errors import EngineError
+from edge_runtime.errors import EngineError, ManifestError
 from edge_runtime.frontends import StateSpec
-from edge_runtime.manifest.stages import Difference, ModelStage, Stage
+from edge_runtime.manifest.stages import Combine, Difference, ModelStage, Smooth, Stage, When
 
 ANSWERED = "answered"
 
@@ -42,6 +42,7 @@ class _Stage(NamedTuple):
     first: int
     """Position of its first state: kept rows, then its own."""
     made: Computed
+    when: When | None = None
 
 
 class ChainEngine:
@@ -79,7 +80,7 @@ class ChainEngine:
             raise EngineError(f"the track {empty[0]!r} never has a row; its stage takes more rows than ever come")
         self._whole = [all(level[t] == n for t, n in self._full.items()) for level in self._schedule.rows]
         shape = self._answer_shape(shapes)
-        self._stages, specs = self._place(nodes, computed, shapes)
+        self._stages, specs = self._place(stages, nodes, computed, shapes)
         self.states = tuple(specs)
         """What a step leaves for the next one, `STEP` left out."""
         self._stateful = bool(specs) or not all(self._whole)
@@ -150,14 +151,19 @@ class ChainEngine:
         return row if rows == 1 else (rows, *row)
 
     def _place(
-        self, nodes: Sequence[Node], computed: Sequence[Computed], shapes: Mapping[str, tuple[int, ...]]
+        self,
+        stages: Sequence[Stage],
+        nodes: Sequence[Node],
+        computed: Sequence[Computed],
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> tuple[list[_Stage], list[StateSpec]]:
         """Give every kept row and every state of a stage its place among the chain's states."""
         specs: list[StateSpec] = []
         placed = []
-        for position, (node, made) in enumerate(zip(nodes, computed, strict=True)):
+        for position, (stage, node, made) in enumerate(zip(stages, nodes, computed, strict=True)):
             rings = tuple(self._schedule.most_kept(position, k) for k in range(len(node.cuts)))
-            placed.append(_Stage(node.cuts, rings, len(specs), made))
+            when = stage.when if isinstance(stage, ModelStage) else None
+            placed.append(_Stage(node.cuts, rings, len(specs), made, when))
             for cut, ring in zip(node.cuts, rings, strict=True):
                 if ring:
                     specs.append(StateSpec(f"{position}.rows.{cut.of}", np.dtype(np.float32), (ring, *shapes[cut.of])))
@@ -210,29 +216,57 @@ def _step(
     """Run one stage for keys of one level; puts its new states into `new`, and returns the rows of its tracks."""
     cuts = []
     at = stage.first
-    for cut, ring, kept, left in zip(stage.cuts, stage.rings, turn.kept, turn.left, strict=True):
+    for k, (cut, ring) in enumerate(zip(stage.cuts, stage.rings, strict=True)):
+        kept, skipped, left = turn.kept[k], turn.skipped[k], turn.left[k]
         rows = tracks[cut.of]
         if kept:
             rows = np.concatenate((states[at][:, :kept], rows), axis=1)
         if ring:
             new[at] = _ring(rows, left, ring)
             at += 1
-        cuts.append(_cut(rows, cut, turn.calls))
+        cuts.append(_cut(rows[:, skipped:] if skipped else rows, cut, turn.calls))
     own = slice(at, at + len(stage.made.states))
     if not turn.calls:
         return [np.zeros((len(rows), 0, *row), np.float32) for _, row in stage.made.gives.values()]
-    made, changed = stage.made.compute(cuts, states[own])
+    if stage.when is not None:
+        made, changed = _run_some(stage, stage.when, tracks, cuts, states[own])
+    else:
+        made, changed = stage.made.compute(cuts, states[own])
     new[own] = changed
     return made
+
+
+def _run_some(
+    stage: _Stage, when: When, tracks: Mapping[str, Array], cuts: Sequence[Array], states: Sequence[Array]
+) -> tuple[list[Array], Sequence[Array]]:
+    """Run a model for the keys whose condition holds; the others rest, and forget its states."""
+    ((_, (each, row)),) = stage.made.gives.items()
+    rows = tracks[when.track].reshape(len(cuts[0]), -1, tracks[when.track].shape[-1])
+    looked = rows.max(axis=2) if when.column < 0 else rows[:, :, when.column]
+    holds = (looked > when.above) if when.above is not None else (looked < when.below)
+    runs = np.flatnonzero(holds.any(axis=1))
+    shape = (len(rows), cuts[0].shape[1] * each, *row)
+    if when.otherwise:
+        made = tracks[when.otherwise].reshape(shape).copy()
+    else:
+        made = np.broadcast_to(np.asarray(when.rest, np.float32), shape).copy()
+    new = [
+        np.broadcast_to(np.asarray(spec.initial, spec.dtype), state.shape).copy()
+        for spec, state in zip(stage.made.states, states, strict=True)
+    ]
+    if len(runs):
+        some, changed = stage.made.compute([cut[runs] for cut in cuts], [state[runs] for state in states])
+        made[runs] = some[0]
+        for whole, part in zip(new, changed, strict=True):
+            whole[runs] = part
+    return [made], new
 
 
 def _cuts(stage: Stage, before: str) -> list[Cut]:
     """Return what a stage takes of which tracks; 0 where a whole step's rows are meant."""
     if isinstance(stage, ModelStage):
         return [Cut(port.of or before, port.rows, port.hop, port.lead) for port in stage.inputs]
-    if isinstance(stage, Difference):
-        return [Cut(stage.of or before, 0, 0), Cut(stage.to, stage.rows, stage.hop)]
-    return [Cut(stage.of or before, stage.rows, 1)]
+    return [Cut(of or before, *span) for of, span in zip(stage.takes, stage.spans, strict=True)]
 
 
 def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: Mapping[str, Loaded]) -> Computed:
@@ -248,7 +282,14 @@ def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: 
         return EngineStage(stage, engine, tensors, together, cuts)
     if isinstance(stage, Difference):
         return DifferenceStage(stage)
-    return SmoothStage(stage, cuts[0][1])
+    if isinstance(stage, Combine):
+        return CombineStage(stage, cuts)
+    if isinstance(stage, Smooth):
+        return SmoothStage(stage, cuts[0][1])
+    try:
+        return FrontendStage(stage, cuts)
+    except ManifestError as error:
+        raise EngineError(f"stage {stage.name!r}: {error}") from error
 
 
 def _ring(rows: Array, left: int, ring: int) -> Array:

@@ -77,7 +77,10 @@ def check_frame(frame: Frame, contract: Windows, channels: int) -> None:
         ValueError: names what contradicts the frame.
     """
     if channels != frame.channels:
-        raise ValueError(f"a frame of colours {frame.colours!r} has {frame.channels} channels that come together")
+        names = ", ".join(frame_names(frame.colours))
+        raise ValueError(
+            f"a frame of colours {frame.colours!r} has {frame.channels} channels that come together: {names}"
+        )
     if contract.window != frame.pixels or contract.hop != frame.pixels:
         raise ValueError(f"window and hop of a frame are its height x width, {frame.pixels}")
     if contract.context not in (0, contract.window):

@@ -26,14 +26,23 @@ def picture_readings(
     path: Path,
     contract: InputContract,
     layout: RecordingLayout,
-    fallback: str,
+    *,
+    key: str,
     refuse: Refused,
-    labelled: Labelled | None = None,
+    labelled: Labelled | None,
 ) -> Iterator[Reading]:
     """Read a picture, or all pictures below a folder in the order of their paths.
 
     Each picture has a key of its own, its path within the folder, and the stamp 0 s. With a key for all, they are one
     behind the other, at the contract's highest rate or `RecordingLayout.rate_hz`.
+
+    Args:
+        path: of the picture or folder.
+        contract: of a model that takes pictures.
+        layout: key and rate.
+        key: of a lone picture.
+        refuse: called with each picture that cannot be used.
+        labelled: called with the stamp and folder of each picture.
 
     Raises:
         ConfigError: the model takes no pictures, there are none, a library is missing, or the label is no column.
@@ -47,14 +56,14 @@ def picture_readings(
     files = _files(path)
     period_s = 1 / layout.rate_hz if layout.rate_hz else contract.window / contract.rate_hz
     for place, file in enumerate(files):
-        key = layout.key or (fallback if file == path else file.relative_to(path).as_posix())
+        name = layout.key or (key if file == path else file.relative_to(path).as_posix())
         try:
-            (reading,) = codec.decode(key, _bytes(file), place * period_s if layout.key else 0.0)
+            (reading,) = codec.decode(name, _bytes(file), place * period_s if layout.key else 0.0)
         except InputError as error:
             refuse(InputError(error.reason, f"{file}: {error}"))
             continue
         if labelled is not None:
-            labelled(key, np.array([reading.t]), [file.resolve().parent.name])
+            labelled(name, np.array([reading.t]), [file.resolve().parent.name])
         yield reading
 
 

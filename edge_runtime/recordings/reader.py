@@ -72,7 +72,7 @@ def iter_readings(
     if kind == "pictures":
         from edge_runtime.recordings.pictures import picture_readings  # noqa: PLC0415 - see below
 
-        yield from picture_readings(path, contract, layout, key or path.stem, refuse, labelled)
+        yield from picture_readings(path, contract, layout, key=key or path.stem, refuse=refuse, labelled=labelled)
         return
     if kind == "lines":
         yield from line_readings(path, contract, layout, key or path.stem, refuse, labelled)

@@ -6,6 +6,7 @@ Made with Pillow 12.3.0. Pillow 13 takes the cheaper of the two passes first, wh
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,7 +24,7 @@ SIZES = [
 def main() -> None:
     """Write the file beside this one."""
     rng = np.random.default_rng(7)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for i, ((h, w), (height, width)) in enumerate(SIZES):
         picture = rng.integers(0, 256, (h, w, 3), dtype=np.uint8)
         image = Image.fromarray(picture)

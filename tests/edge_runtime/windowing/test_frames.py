@@ -143,7 +143,7 @@ def plain(window: Window) -> tuple[str, float, bytes]:
     ("changes", "told"),
     [
         ({"channels": CONTRACT.channels[:1]}, "has 3 channels"),
-        ({"channels": tuple(replace(one, resample="mean") for one in CONTRACT.channels)}, "channels, together"),
+        ({"channels": tuple(replace(one, resample="mean") for one in CONTRACT.channels)}, "come together"),
         ({"window": 30, "hop": 15}, "height x width, 15"),
         ({"hop": 5}, "height x width, 15"),
         ({"context": 30}, "stands for itself"),

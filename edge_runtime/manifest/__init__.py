@@ -18,7 +18,7 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
-from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract
+from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
@@ -366,6 +366,7 @@ def dump(manifest: Manifest) -> bytes:
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):
         _sparse([plain["output"]], type(manifest.output), *_named(manifest.output, "kind"))
+        _sparse(plain["output"].get("quantities", ()), Quantity, *_named(Quantity, "name"))
     for table, stage in zip(plain.get("stages", ()), manifest.stages, strict=True):
         _sparse([table], type(stage), *_named(stage, "type"))
         if isinstance(stage, ModelStage):

@@ -241,16 +241,24 @@ def _check_variant(variant: Variant, others: set[str]) -> None:
         raise ManifestError(f"{where}: tolerance must not be negative")
 
 
-def _check_manifest(contents: Manifest) -> None:
-    """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
-    listed = [model.file for variant in contents.variants for model in variant.models]
-    listed += [file.file for file in contents.files]
+def _listed(contents: Manifest) -> list[Variant | StageFile | File]:
+    """Return all that the manifest lists, model files first."""
+    models = [model for variant in contents.variants for model in variant.models]
+    return [*models, *contents.files]
+
+
+def _check_names(listed: Sequence[str]) -> None:
     for name in listed:
         if not safe_name(name) or name in (MANIFEST, SIGNATURE):
             raise ManifestError(f"manifest.json: '{name[:80]}' is not a name that a listed file may have")
     repeated = sorted({name for name in listed if listed.count(name) > 1})
     if repeated:
         raise ManifestError(f"manifest.json: lists {repeated[0]} more than once")
+
+
+def _check_manifest(contents: Manifest) -> None:
+    """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
+    _check_names([item.file for item in _listed(contents)])
     others = {file.file for file in contents.files}
     for variant in contents.variants:
         _check_variant(variant, others)
@@ -270,9 +278,7 @@ def _check_manifest(contents: Manifest) -> None:
 
 def _check_files(contents: Manifest, archive: Archive) -> None:
     """Archive and manifest name the same files, and each is what the manifest says."""
-    items: list[Variant | StageFile | File] = [model for variant in contents.variants for model in variant.models]
-    items += contents.files
-    listed = {item.file: item for item in items}
+    listed = {item.file: item for item in _listed(contents)}
     present = archive.entries.keys() - {MANIFEST, SIGNATURE}
     if missing := sorted(listed.keys() - present):
         raise IntegrityError(f"{missing[0]} is listed in the manifest and missing")
@@ -288,11 +294,15 @@ def _check_files(contents: Manifest, archive: Archive) -> None:
     inputs = _golden(archive, contents.golden_inputs, window)
     for variant in contents.variants:
         _golden(archive, variant.golden, contents.output.shape, rows=len(inputs))
-        for file in variant.models:
-            try:
-                model_files.check(archive.read(file.file), file.format)
-            except IntegrityError as error:
-                raise IntegrityError(f"{file.file}: {error}") from error
+        for model in variant.models:
+            _check_model(archive, model)
+
+
+def _check_model(archive: Archive, model: Variant | StageFile) -> None:
+    try:
+        model_files.check(archive.read(model.file), model.format)
+    except IntegrityError as error:
+        raise IntegrityError(f"{model.file}: {error}") from error
 
 
 def _golden(archive: Archive, name: str, shape: tuple[int, ...], rows: int | None = None) -> Floats:

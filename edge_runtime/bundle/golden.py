@@ -106,7 +106,7 @@ def _compare(engine: Engine, variant: Variant, answer: Floats, expected: Floats,
     if answer.shape != expected.shape:
         raise BundleError(
             f"variant {variant.name} answers with shape {answer.shape[1:]} on {engine.name}, "
-            f"the bundle calls for {expected.shape[1:]}",
+            f"the bundle's labels or output call for {expected.shape[1:]}",
         )
     worst = float(np.abs(answer - expected).max())
     if not worst <= variant.tolerance:  # NaN too

@@ -35,8 +35,11 @@ class Turn(NamedTuple):
     calls: int
     kept: tuple[int, ...]
     """Rows that each cut has kept of earlier steps."""
+    skipped: tuple[int, ...]
+    """Oldest rows that each cut leaves out: another cut of the stage was not there yet, and the newest rows belong
+    together."""
     left: tuple[int, ...]
-    """Rows that each cut keeps for later ones."""
+    """Rows that each cut keeps for later steps."""
 
 
 class Schedule(NamedTuple):
@@ -76,16 +79,18 @@ def make(nodes: Sequence[Node], window: int) -> Schedule:
             )
         seen[state] = len(levels)
         made: dict[str, int] = {"window": window}
-        turns: list[Turn] = []
-        for node, own in zip(nodes, kept, strict=True):
-            have = [before + made[cut.of] for cut, before in zip(node.cuts, own, strict=True)]
-            calls = min(
-                (n - cut.rows) // cut.hop + 1 if n >= cut.rows else 0 for cut, n in zip(node.cuts, have, strict=True)
-            )
-            left = [n - calls * cut.hop for cut, n in zip(node.cuts, have, strict=True)]
-            turns.append(Turn(calls, tuple(own), tuple(left)))
-            own[:] = left
-            made |= {track: calls * each for track, each in node.gives.items()}
+        turns = [_turn(node, own, made) for node, own in zip(nodes, kept, strict=True)]
+        kept = [list(turn.left) for turn in turns]
         levels.append(tuple(turns))
         rows.append(made)
     return Schedule(tuple(levels), tuple(rows), seen[state])
+
+
+def _turn(node: Node, kept: Sequence[int], made: dict[str, int]) -> Turn:
+    """Run one stage in one step; notes the rows that it makes in `made`."""
+    have = [before + made[cut.of] for cut, before in zip(node.cuts, kept, strict=True)]
+    calls = min(max(0, (n - cut.rows) // cut.hop + 1) for cut, n in zip(node.cuts, have, strict=True))
+    left = [n - calls * cut.hop for cut, n in zip(node.cuts, have, strict=True)]
+    skipped = [max(0, (n - cut.rows) // cut.hop + 1) * cut.hop for cut, n in zip(node.cuts, left, strict=True)]
+    made |= {track: calls * each for track, each in node.gives.items()}
+    return Turn(calls, tuple(kept), tuple(skipped), tuple(n - more for n, more in zip(left, skipped, strict=True)))

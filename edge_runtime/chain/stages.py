@@ -11,7 +11,9 @@ from edge_runtime.engines.base import Array, Engine
 from edge_runtime.engines.base import TensorSpec as EngineTensor
 from edge_runtime.errors import EngineError
 from edge_runtime.frontends import Frontend, StateSpec
-from edge_runtime.manifest.stages import Constant, Difference, ModelStage, Output, Port, Smooth
+from edge_runtime.frontends.build import build
+from edge_runtime.manifest.frontends import FrontendSpec
+from edge_runtime.manifest.stages import Combine, Constant, Difference, ModelStage, Output, Port, Smooth
 from edge_runtime.manifest.stages import State as ModelState
 
 Gives = tuple[int, tuple[int, ...]]
@@ -41,16 +43,27 @@ class Computed(Protocol):
 
 
 class FrontendStage:
-    """A front end as a stage."""
+    """A front end as a stage. One that takes several tracks has their rows side by side.
 
-    def __init__(self, frontend: Frontend, track: str) -> None:
-        self._frontend = frontend
-        self.states = frontend.states
-        self.gives: dict[str, Gives] = {track: (frontend.rows, frontend.shape)}
+    Args:
+        spec: of the manifest.
+        cuts: rows of one call and shape of a row, for each track that it takes.
+
+    Raises:
+        ManifestError: its settings do not fit them.
+    """
+
+    def __init__(self, spec: FrontendSpec, cuts: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        self._frontend: Frontend = build(spec, *((rows, *row) for rows, row in cuts))
+        self.states = self._frontend.states
+        self.gives: dict[str, Gives] = {spec.name: (self._frontend.rows, self._frontend.shape)}
 
     def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
         """See `Computed`."""
-        rows, new = self._frontend(cuts[0], states)
+        joined = cuts[0]
+        if len(cuts) > 1:
+            joined = np.concatenate([cut.reshape(*cut.shape[:3], -1) for cut in cuts], axis=3)
+        rows, new = self._frontend(joined, states)
         return [rows], new
 
 
@@ -87,6 +100,37 @@ class DifferenceStage:
         else:
             found = away.mean(axis=2) if self._how == "mae" else away.max(axis=2)
         return [found.astype(np.float32)[:, :, None]], states
+
+
+class CombineStage:
+    """See `edge_runtime.manifest.stages.Combine`."""
+
+    states: tuple[StateSpec, ...] = ()
+
+    def __init__(self, spec: Combine, rows: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        if len(set(rows)) > 1:
+            raise EngineError(f"stage {spec.name!r} combines tracks of different shapes: {', '.join(map(str, rows))}")
+        self._how = spec.how
+        weights = np.array(spec.weights or [1.0] * len(rows))
+        self._weights = (weights / weights.sum()).astype(np.float32)
+        self.gives: dict[str, Gives] = {spec.name: rows[0]}
+
+    def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
+        """See `Computed`."""
+        if self._how == "max":
+            made: Array = np.maximum.reduce(list(cuts))
+        else:
+            if self._how == "vote":
+                cuts = [_largest(cut) for cut in cuts]
+            made = sum(weight * cut for weight, cut in zip(self._weights, cuts, strict=True))
+        return [made.reshape(len(made), -1, *made.shape[3:])], states
+
+
+def _largest(rows: Array) -> Array:
+    """Return 1 where a row has its largest number (the first of equal ones), 0 elsewhere."""
+    first = np.zeros_like(rows)
+    np.put_along_axis(first, rows.argmax(axis=-1, keepdims=True), 1, axis=-1)
+    return first
 
 
 class _Fed:

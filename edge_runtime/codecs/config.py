@@ -20,19 +20,22 @@ if TYPE_CHECKING:
     from edge_runtime.codecs.influx import InfluxConfig
     from edge_runtime.codecs.json import JsonConfig
     from edge_runtime.codecs.msgpack import MsgpackConfig
+    from edge_runtime.codecs.pcm import PcmConfig
     from edge_runtime.codecs.raw import RawConfig
     from edge_runtime.codecs.senml import SenmlConfig
     from edge_runtime.codecs.sparkplug import SparkplugConfig
 
     CodecConfig = (
-        JsonConfig | MsgpackConfig | CborConfig | RawConfig | SenmlConfig | InfluxConfig | CsvConfig | SparkplugConfig
-    )
+        JsonConfig | MsgpackConfig | CborConfig | RawConfig | PcmConfig | SenmlConfig | InfluxConfig | CsvConfig
+        | SparkplugConfig
+    )  # fmt: skip
 else:
     CodecConfig = OneOf(
         json="edge_runtime.codecs.json:JsonConfig",
         msgpack="edge_runtime.codecs.msgpack:MsgpackConfig",
         cbor="edge_runtime.codecs.cbor:CborConfig",
         raw="edge_runtime.codecs.raw:RawConfig",
+        pcm="edge_runtime.codecs.pcm:PcmConfig",
         senml="edge_runtime.codecs.senml:SenmlConfig",
         influx="edge_runtime.codecs.influx:InfluxConfig",
         csv="edge_runtime.codecs.csv:CsvConfig",
@@ -123,6 +126,10 @@ def _load(
         from edge_runtime.codecs.raw import RawCodec, in_units_of  # noqa: PLC0415
 
         return RawCodec(in_units_of(config, channels), names, rate_hz)
+    if config.type == "pcm":
+        from edge_runtime.codecs.pcm import PcmCodec  # noqa: PLC0415
+
+        return PcmCodec(config, names, rate_hz)
     if config.type == "influx":
         from edge_runtime.codecs.influx import InfluxCodec  # noqa: PLC0415
 

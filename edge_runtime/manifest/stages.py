@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edge_runtime import schema
+from edge_runtime.manifest.frontends import FRONTENDS, FrontendSpec
+from edge_runtime.manifest.row_stage import RowStage, Span
 
 Layout = Literal["NWC", "NCW"]
 
@@ -98,6 +100,27 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """Condition under which a model is run for a key: a cheap model before a heavy one."""
+
+    track: str
+    """Track that decides; a key's model runs if any of its rows of this step does."""
+    column: int = -1
+    """Number of the row that is looked at; -1 looks at the largest."""
+    above: float | None = None
+    below: float | None = None
+    """One of the two: the number is above, or below."""
+    otherwise: str = ""
+    """Track whose rows stand in where the model rests; empty takes `rest`."""
+    rest: tuple[float, ...] = (0.0,)
+    """Row that stands in: one number for all columns, or one each."""
+
+    def __post_init__(self) -> None:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("when needs one of above and below")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStage:
     """A model file in an engine."""
 
@@ -109,8 +132,12 @@ class ModelStage:
     outputs: tuple[Output, ...]
     warmup_steps: int = 0
     """Calls after a reset whose rows are not used: a state has to settle first."""
+    when: When | None = None
+    """None: it runs in every step. A model that rests forgets its states."""
 
     def __post_init__(self) -> None:
+        if self.when is not None and len(self.outputs) != 1:
+            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output")
         if not self.inputs or not self.outputs:
             raise ValueError(f"stage {self.name!r} needs an input that is fed by rows, and an output")
         names = [port.name for port in self.inputs] + [one.name for one in self.constants]
@@ -119,18 +146,23 @@ class ModelStage:
             raise ValueError(f"stage {self.name!r}: input {repeated[0]!r} is fed twice")
 
     @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        of = [port.of for port in self.inputs]
+        return tuple(of if self.when is None else (*of, self.when.track, self.when.otherwise))
+
+    @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks that it makes."""
         return tuple(output.track or self.name for output in self.outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smooth:
+class Smooth(RowStage):
     """The mean, median or maximum of a track's newest rows."""
 
     type: Literal["smooth"] = "smooth"
     name: str = "smooth"
-    of: str = ""
     rows: int
     how: Literal["mean", "median", "max"] = "mean"
 
@@ -139,13 +171,13 @@ class Smooth:
             raise ValueError(f"stage {self.name!r}: rows must be 2 or more")
 
     @property
-    def tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that it makes."""
-        return (self.name,)
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return ((self.rows, 1, 0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(RowStage):
     """One number a cut: how far a track lies from what a model saw, for example an autoencoder's answer from its input.
 
     Both tracks have the same numbers a step.
@@ -153,7 +185,6 @@ class Difference:
 
     type: Literal["difference"] = "difference"
     name: str = "difference"
-    of: str = ""
     to: str
     """Track that `of` is held against."""
     rows: int = 0
@@ -162,18 +193,60 @@ class Difference:
     how: Literal["mse", "mae", "max"] = "mse"
 
     @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes; empty is that of the stage before."""
+        return (self.of, self.to)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return (0, 0, 0), (self.rows, self.hop, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combine:
+    """One track of several alike: an ensemble of models."""
+
+    type: Literal["combine"] = "combine"
+    name: str = "combine"
+    tracks_in: tuple[str, ...]
+    """Two or more tracks with rows of one shape."""
+    how: Literal["mean", "max", "vote"] = "mean"
+    """``vote``: share of the tracks whose largest number stands in a column."""
+    weights: tuple[float, ...] = ()
+    """Of the mean, one for each track; empty: all alike."""
+
+    def __post_init__(self) -> None:
+        if len(self.tracks_in) < 2:
+            raise ValueError(f"stage {self.name!r} combines two tracks or more")
+        if self.weights and (self.how != "mean" or len(self.weights) != len(self.tracks_in) or sum(self.weights) <= 0):
+            raise ValueError(f"stage {self.name!r}: weights are for the mean, one for each track, with a sum above 0")
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the tracks that it takes."""
+        return self.tracks_in
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Cuts of the tracks in `takes`."""
+        return tuple((0, 0, 0) for _ in self.tracks_in)
+
+    @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks that it makes."""
         return (self.name,)
 
 
 if TYPE_CHECKING:
-    Stage = ModelStage | Smooth | Difference
+    Stage = ModelStage | Smooth | Difference | Combine | FrontendSpec
 else:
     Stage = schema.OneOf(
         model=f"{__name__}:ModelStage",
         smooth=f"{__name__}:Smooth",
         difference=f"{__name__}:Difference",
+        combine=f"{__name__}:Combine",
+        **FRONTENDS,
     )
 
 
@@ -198,19 +271,15 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...]) -> None:
     Raises:
         ValueError: says which.
     """
-    made: list[str] = []
+    made = ["window"]
     for stage in stages:
-        taken = [port.of for port in stage.inputs] if isinstance(stage, ModelStage) else [stage.of]
-        if isinstance(stage, Difference):
-            taken.append(stage.to)
-        for track in filter(None, taken):
-            if track not in (*made, "window"):
-                raise ValueError(
-                    f"stage {stage.name!r} takes the track {track!r}, which no stage before it makes; known here: "
-                    f"{', '.join(('window', *made))}"
-                )
+        if unknown := [track for track in stage.takes if track and track not in made]:
+            raise ValueError(
+                f"stage {stage.name!r} takes the track {unknown[0]!r}, which no stage before it makes; known here: "
+                f"{', '.join(made)}"
+            )
         made += stage.tracks
-    if repeated := sorted({name for name in (*made, "window") if (*made, "window").count(name) > 1}):
+    if repeated := sorted({name for name in made if made.count(name) > 1}):
         raise ValueError(f"two stages make the track {repeated[0]!r}; give one of them another name")
     if unknown := [track for track in answer if track not in made]:
         raise ValueError(f"answer names the track {unknown[0]!r}, which no stage makes; known: {', '.join(made)}")

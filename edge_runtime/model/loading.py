@@ -37,7 +37,7 @@ MAX_KEYS = 10_000
 
 
 class Answers(NamedTuple):
-    """What a model says of windows."""
+    """Numbers that a model gives for windows."""
 
     rows: Float32
     """(windows, ...) numbers, for an `edge_runtime.tasks.Task`; valid until the next call."""
@@ -111,24 +111,20 @@ class LoadedVariant:
 
     def _step(self, states: StateStore, windows: Sequence[Window]) -> Answers:
         """Answer with states: two windows of a key are two calls."""
-        parts: list[tuple[list[int], Float32]] = []
+        positions: list[int] = []
+        parts: list[Float32] = []
         for turn in states.rounds(windows):
             here = [windows[position] for position in turn]
             rows, before = states.gather(here)
             answer, answered, *after = self.engine.run(self._batch.gather(here), *before)
             states.scatter(rows, here, after)
-            if answered.all():
-                parts.append((turn, answer))
-            else:
-                given = np.flatnonzero(answered)
-                parts.append(([turn[position] for position in given.tolist()], answer[given]))
+            given = np.flatnonzero(answered)
+            positions += [turn[place] for place in given.tolist()]
+            parts.append(answer if len(given) == len(answer) else answer[given])
         if len(parts) == 1:
-            positions, answer = parts[0]
-            return Answers(answer, [windows[position] for position in positions])
-        positions = [position for turn, _ in parts for position in turn]
+            return Answers(parts[0], [windows[position] for position in positions])
         order = np.argsort(positions)
-        together = np.concatenate([answer for _, answer in parts])
-        return Answers(together[order], [windows[positions[place]] for place in order.tolist()])
+        return Answers(np.concatenate(parts)[order], [windows[positions[place]] for place in order.tolist()])
 
     def close(self) -> None:
         """Free the model."""

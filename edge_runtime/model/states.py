@@ -62,7 +62,7 @@ class StateStore:
         yield from rounds
 
     def gather(self, windows: Sequence[Window]) -> tuple[npt.NDArray[np.intp], list[Array]]:
-        """Return rows and states of the keys of these windows; one whose last step was not the one before begins anew.
+        """Return rows and states of the keys of these windows; one whose last step was not the one before is reset.
 
         Args:
             windows: of different keys.
@@ -83,7 +83,7 @@ class StateStore:
             table[rows] = new
 
     def reset(self, key: str) -> bool:
-        """Let a key begin anew; returns whether it had states."""
+        """Forget what a key's steps have left; returns whether it had states."""
         row = self._rows.get(key)
         if row is None:
             return False

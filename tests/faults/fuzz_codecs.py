@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import base64
+import io
 import random
 import sys
 import time
 import warnings
+import wave
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +31,7 @@ from edge_runtime.codecs.csv import CsvConfig
 from edge_runtime.codecs.influx import InfluxConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.msgpack import MsgpackConfig
+from edge_runtime.codecs.pcm import PcmConfig
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.codecs.sparkplug import SparkplugConfig
@@ -119,6 +122,8 @@ def targets() -> list[Target]:
     part = {"t": "1700000000000", "ax": "1.5 m/s\u00b2", "ay": "ON", "az": "-127"}
     block = {"key": "k", "t": NOW, "values": base64.b64encode(x.astype(">i2").tobytes()).decode()}
 
+    wav = _wav(bytes(240), rate_hz=40, channels=2)
+
     def target(config: CodecConfig, *good: bytes) -> Target:
         return Target(load_codec(config, CHANNELS, rate_hz=50.0), list(good))
 
@@ -159,6 +164,9 @@ def targets() -> list[Target]:
         target(RawConfig(), x.tobytes()),
         target(RawConfig(time="f64"), np.float64(NOW).tobytes() + x.tobytes()),
         target(RawConfig(time="u32_ms", dtype="int16", scale=(0.1,), byte_order="big"), b"\0\1\2\3" + x.tobytes()),
+        target(PcmConfig(time="f64", drift_s=5.0), np.float64(NOW).tobytes() + x.astype("<i2").tobytes()),
+        target(PcmConfig(sequence="u8", sequence_at=1, header_bytes=4), b"abcd" + bytes(120), wav[:4] + wav),
+        target(PcmConfig(take=(0, 1, 0)), wav, wav[:40] + b"\xff" * 4 + wav[44:]),
         target(SenmlConfig(), orjson.dumps(pack)),
         target(SenmlConfig(encoding="cbor"), cbor2.dumps(cbor_pack)),
         target(CsvConfig(), table),
@@ -173,6 +181,16 @@ def targets() -> list[Target]:
         target(SparkplugConfig(), birth, data),
         target(SparkplugConfig(partial=True), birth, data, some),
     ]
+
+
+def _wav(frames: bytes, rate_hz: int, channels: int) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(2)
+        writer.setframerate(rate_hz)
+        writer.writeframes(frames)
+    return file.getvalue()
 
 
 def mutate(rng: random.Random, message: bytes) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,14 +12,18 @@ from edge_runtime.bundle.golden import play
 from edge_runtime.chain.load import ModelPart, join
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError
-from edge_runtime.manifest.stages import Difference, ModelStage, Output, Port, Smooth, Stage, State
-from tests.stateful import CHANNELS, STAGE, expected, leaky, stream
+from edge_runtime.manifest.stages import Combine, Difference, ModelStage, Output, Port, Smooth, Stage, State, When
+from tests.stateful import CHANNELS, KEEP, STAGE, WEIGHTS, expected, leaky, stream
 
 
 def chain(*stages: Stage, window: int = 4, together: int = 0, answer: tuple[str, ...] = ()) -> Engine:
     model = leaky()
-    part = ModelPart(stage="model", format="onnx", tensors={}, together=together, size=len(model))
-    return engines.load("onnxruntime", join(stages, answer, (window, CHANNELS), [(part, model)]), EngineOptions())
+    models = [
+        (ModelPart(stage=stage.name, format="onnx", tensors={}, together=together, size=len(model)), model)
+        for stage in stages
+        if isinstance(stage, ModelStage)
+    ]
+    return engines.load("onnxruntime", join(stages, answer, (window, CHANNELS), models), EngineOptions())
 
 
 @pytest.mark.parametrize("together", [0, 1, 2])
@@ -77,6 +83,49 @@ def test_a_difference_is_that_of_two_tracks() -> None:
     wanted = expected(samples)
     smooth = (wanted[1:] + wanted[:-1]) / 2
     assert np.allclose(answers[2:, 0], np.abs(smooth - wanted[1:]).max(axis=1), atol=1e-6)
+
+
+def test_an_ensemble_is_the_mean_the_maximum_or_the_vote_of_its_models() -> None:
+    samples = stream(8)
+    wanted = expected(samples)
+    before, after = wanted[:-1], wanted[1:]
+    windows = samples.reshape(-1, 4, CHANNELS)
+    for how, weights, made in (
+        ("mean", (), ((before + after) / 2 + after) / 2),
+        ("mean", (3.0, 1.0), 0.75 * (before + after) / 2 + 0.25 * after),
+        ("max", (), np.maximum((before + after) / 2, after)),
+        ("vote", (), (np.eye(3)[((before + after) / 2).argmax(axis=1)] + np.eye(3)[after.argmax(axis=1)]) / 2),
+    ):
+        together = Combine(tracks_in=("twice", "model"), how=how, weights=weights)  # type: ignore[arg-type]
+        answers = play(chain(STAGE, Smooth(name="twice", rows=2), together), windows)[0]
+        assert np.allclose(answers[2:], made, atol=1e-6)
+
+
+@pytest.mark.parametrize("otherwise", ["", "first"])
+def test_a_model_runs_only_where_the_one_before_it_says_so(otherwise: str) -> None:
+    """Each stretch in which it runs begins with its initial state; keys do not touch each other."""
+    samples = stream(30, seed=3)
+    first = replace(STAGE, name="first")
+    when = When(track="first", column=0, above=0.4, otherwise=otherwise, rest=(0.0, 0.0, 1.0))
+    heavy = ModelStage(
+        inputs=(replace(STAGE.inputs[0], of="window"),), states=STAGE.states, outputs=STAGE.outputs, when=when
+    )
+    engine = chain(first, heavy)
+    gate = expected(samples)
+    runs = gate[:, 0] > 0.4
+    assert runs.any()
+    assert not runs.all()
+    state, wanted = np.zeros(CHANNELS, "f4"), []
+    for call, (at, on) in enumerate(zip(range(0, len(samples) - 5, 4), runs, strict=True)):
+        if not on:
+            state = np.zeros(CHANNELS, "f4")
+            wanted.append(gate[call] if otherwise else np.array([0, 0, 1], "f4"))
+            continue
+        state = np.float32(KEEP) * state + samples[at : at + 6].mean(axis=0)
+        p = np.exp(state @ WEIGHTS - (state @ WEIGHTS).max())
+        wanted.append(p / p.sum())
+    for answers in play(engine, samples.reshape(-1, 4, CHANNELS), keys=3):
+        assert np.allclose(answers[1:], np.array(wanted), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
-from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract
+from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
 from edge_runtime.manifest.row_stage import RowStage
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
@@ -378,6 +378,7 @@ def dump(manifest: Manifest) -> bytes:
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):
         _sparse([plain["output"]], type(manifest.output), *_named(manifest.output, "kind"))
+        _sparse(plain["output"].get("quantities", ()), Quantity, *_named(Quantity, "name"))
     for table, stage in zip(plain.get("stages", ()), manifest.stages, strict=True):
         _sparse([table], type(stage), *_named(stage, "type"))
         if isinstance(stage, ModelStage):

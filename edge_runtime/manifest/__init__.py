@@ -19,6 +19,7 @@ from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract
+from edge_runtime.manifest.row_stage import RowStage
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
@@ -293,6 +294,12 @@ class Manifest:
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
         check_stages(self.stages, self.answer)
+        goes_on = [stage.name for stage in self.stages if isinstance(stage, RowStage) and stage.goes_on]
+        if goes_on and self.input.hop != self.input.window:
+            raise ValueError(
+                f"stage {goes_on[0]!r} goes on from window to window, and these overlap: write hop = window "
+                f"({self.input.window}), or stream = false where the stage has it"
+            )
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)

@@ -29,6 +29,7 @@ from edge_runtime.manifest import (
     needed_schema,
     parse,
 )
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.frontends import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Port, Smooth, Stage
@@ -156,6 +157,13 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
         parse(data)
 
 
+PICTURES = InputContract(
+    channels=(Channel(name="grey", unit="1"),),
+    rate_hz=60,
+    window=6,
+    hop=6,
+    frame=Frame(height=2, width=3, colours="grey", fit="pad", padding=114),
+)
 JOINED = dataclasses.replace(
     INPUT,
     channels=(
@@ -209,6 +217,14 @@ def test_the_second_schema_reads_back_what_it_wrote() -> None:
     assert parse(dump(SECOND)) == SECOND
 
 
+def test_a_frame_is_written_where_there_is_one() -> None:
+    pictures = dataclasses.replace(MANIFEST, schema_version=2, input=PICTURES)
+    assert parse(dump(pictures)) == pictures
+    frame = {"height": 2, "width": 3, "colours": "grey", "fit": "pad", "padding": 114}
+    assert json.loads(dump(pictures))["input"]["frame"] == frame
+    assert "frame" not in json.loads(dump(SECOND))["input"]
+
+
 def test_defaults_of_the_second_schema_are_not_written() -> None:
     data = second()
     assert data["input"]["channels"] == [
@@ -227,6 +243,7 @@ def test_defaults_of_the_second_schema_are_not_written() -> None:
     "changes",
     [
         {"input": JOINED},
+        {"input": PICTURES},
         {"references": (REFERENCE,)},
         {"events": (FALL,)},
         {"output": MultiLabelOutput(labels=MANIFEST.output.labels)},

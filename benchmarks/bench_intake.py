@@ -247,7 +247,7 @@ def answers(one: Set, test: Sequence[str] = ("8", "10")) -> Report:
             windows = Windower(described).push([Reading("w", stream.t, stream.values)])
             for at in range(0, len(windows), model.max_batch):
                 some = windows[at : at + model.max_batch]
-                decision = task.decide(model.predict(some))
+                decision = task.decide(model.predict(some).rows)
                 for window, best, is_hard in zip(some, decision.best, decision.hard, strict=True):
                     part = int(np.searchsorted(bounds, window.start + 1.0))
                     right.append(best == label[indices[min(part, len(indices) - 1)]])

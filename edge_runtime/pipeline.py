@@ -41,6 +41,7 @@ from edge_runtime.types import (
     Correction,
     Done,
     FinalAnswer,
+    Float32,
     Hard,
     Prediction,
     Reading,
@@ -248,7 +249,7 @@ class Pipeline:
         stages, clock = self._metrics.stages, self._clock
         began = clock.monotonic()
         try:
-            numbers = self._model.predict(windows)
+            numbers, answered = self._model.predict(windows)
         except InputError as error:
             self._refuse(windows, error, answers, hard)
             return
@@ -258,6 +259,20 @@ class Pipeline:
         self._unanswering = False
         ended = clock.monotonic()
         stages["engine"].observe((ended - began) / len(windows), len(windows))
+        if answered is not windows:  # a chain that is not full yet answers nothing
+            self._metrics.counts["warmup_total"] += len(windows) - len(answered)
+        if answered:
+            self._follow(list(answered), numbers, answers, hard, (began, ended))
+
+    def _follow(
+        self,
+        windows: list[Window],
+        numbers: Float32,
+        answers: list[Prediction],
+        hard: list[Hard],
+        times: tuple[float, float],
+    ) -> None:
+        """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
@@ -267,7 +282,7 @@ class Pipeline:
             windows,
             numbers,
             decision,
-            self._latencies_ms(windows, began, ended),
+            self._latencies_ms(windows, *times),
             (self._name if manifest is self._manifest else manifest.model, self._model.variant.name),
         )
         if self._suspects:

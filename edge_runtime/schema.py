@@ -49,16 +49,20 @@ class Deferred:
 
 
 class OneOf:
-    """One of several dataclasses, chosen by the table's ``type``; only the chosen one's module is imported.
+    """One of several dataclasses, chosen by a key of the table; only the chosen one's module is imported.
 
     A board pays for every import with a few milliseconds at start-up, so an application that reads MQTT and writes
     MQTT does not import webhooks and Parquet. Type checkers are given the union of the classes instead.
 
     Args:
-        modules: ``module:Class`` by the value of ``type``.
+        key: that tells the classes apart.
+        default: its value where the table has none; empty: it must have one.
+        modules: ``module:Class`` by the value of `key`.
     """
 
-    def __init__(self, **modules: str) -> None:
+    def __init__(self, key: str = "type", default: str = "", /, **modules: str) -> None:
+        self.key = key
+        self.default = default
         self.modules = {tag: Deferred(where) for tag, where in modules.items()}
 
     def __call__(self) -> None:
@@ -69,7 +73,7 @@ class OneOf:
         return Union[self, other]  # noqa: UP007 - that spelling is what this method defines
 
     def load(self, tag: str) -> type:
-        """Import the class for a value of ``type``."""
+        """Import the class for a value of the key."""
         return self.modules[tag].load()
 
 
@@ -209,13 +213,13 @@ def _union(members: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | 
 def _one_of(choice: OneOf, data: Any, where: PathOfKeys, base: Path | None) -> Any:
     if not isinstance(data, Mapping):
         raise SchemaError(f"expected a table of settings, got {_describe(data)}", where)
-    if "type" not in data:
-        raise SchemaError(f"'type' is missing; one of: {', '.join(sorted(choice.modules))}", where)
-    tag = _choice(tuple(choice.modules), data["type"], (*where, "type"))
-    cls = choice.load(tag)
-    if not any(field.name == "type" for field in dataclasses.fields(cls)):
+    tag = data.get(choice.key, choice.default or None)
+    if tag is None:
+        raise SchemaError(f"'{choice.key}' is missing; one of: {', '.join(sorted(choice.modules))}", where)
+    cls = choice.load(_choice(tuple(choice.modules), tag, (*where, choice.key)))
+    if not any(field.name == choice.key for field in dataclasses.fields(cls)):
         # A class that is at home elsewhere need not know what a file calls it.
-        data = {key: value for key, value in data.items() if key != "type"}
+        data = {key: value for key, value in data.items() if key != choice.key}
     return _dataclass(cls, data, where, base)
 
 

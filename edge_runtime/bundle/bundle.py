@@ -33,7 +33,8 @@ from edge_runtime.errors import (
     ManifestError,
     SignatureError,
 )
-from edge_runtime.manifest import File, Manifest, Variant
+from edge_runtime.manifest import File, Manifest, StageFile, Variant
+from edge_runtime.manifest.outputs import files_of
 from edge_runtime.system.iso8601 import parse_date
 
 Floats = npt.NDArray[np.float32]
@@ -108,13 +109,22 @@ class Bundle:
         raise IncompatibleError(f"{self.path.name} has no variant '{name}'; it has: {names}")
 
     def read_variant(self, name: str) -> bytes:
-        """Read the model file of a variant: exactly the bytes whose digest the manifest states.
+        """Read what `edge_runtime.engines.load` takes: a model file, or a chain with the files of its models.
+
+        Each file has exactly the bytes whose digest the manifest states.
 
         Raises:
             IncompatibleError: no such variant.
-            IntegrityError: the file was changed since the bundle was opened.
+            IntegrityError: a file was changed since the bundle was opened.
         """
-        return self._read(self.variant(name).file)
+        chosen, contents = self.variant(name), self.manifest
+        if not contents.stages:
+            return self._read(chosen.file)
+        from edge_runtime.chain.load import join_variant  # noqa: PLC0415 - only where a bundle has a chain
+
+        window = (contents.input.window, len(contents.input.channels))
+        files = [self._read(model.file) for model in chosen.models]
+        return join_variant(contents.stages, contents.answer, window, chosen, files)
 
     def golden(self, name: str) -> tuple[Floats, Floats]:
         """Golden vectors of a variant.
@@ -220,29 +230,43 @@ def _open(path: Path) -> int:
 
 
 def _check_variant(variant: Variant, others: set[str]) -> None:
-    where, suffix = f"manifest.json: variant {variant.name}", f".{variant.format}"
-    if not variant.file.startswith("variants/") or not variant.file.endswith(suffix):
-        raise ManifestError(f"{where}: file must be variants/...{suffix}")
+    where = f"manifest.json: variant {variant.name}"
+    for file in variant.models:
+        suffix = f".{file.format}"
+        if not file.file.startswith("variants/") or not file.file.endswith(suffix):
+            raise ManifestError(f"{where}: file must be variants/...{suffix}")
     if variant.golden not in others:
         raise ManifestError(f"{where}: golden file '{variant.golden}' is not in files")
     if variant.tolerance < 0:
         raise ManifestError(f"{where}: tolerance must not be negative")
 
 
-def _check_manifest(contents: Manifest) -> None:
-    """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
-    listed = [variant.file for variant in contents.variants] + [file.file for file in contents.files]
+def _listed(contents: Manifest) -> list[Variant | StageFile | File]:
+    """Return all that the manifest lists, model files first."""
+    models = [model for variant in contents.variants for model in variant.models]
+    return [*models, *contents.files]
+
+
+def _check_names(listed: Sequence[str]) -> None:
     for name in listed:
         if not safe_name(name) or name in (MANIFEST, SIGNATURE):
             raise ManifestError(f"manifest.json: '{name[:80]}' is not a name that a listed file may have")
     repeated = sorted({name for name in listed if listed.count(name) > 1})
     if repeated:
         raise ManifestError(f"manifest.json: lists {repeated[0]} more than once")
+
+
+def _check_manifest(contents: Manifest) -> None:
+    """Check what types cannot say: names are safe, each file is listed once, golden vectors and dates make sense."""
+    _check_names([item.file for item in _listed(contents)])
     others = {file.file for file in contents.files}
     for variant in contents.variants:
         _check_variant(variant, others)
     if contents.golden_inputs not in others:
         raise ManifestError(f"manifest.json: golden_inputs '{contents.golden_inputs}' is not in files")
+    for field, name in files_of(contents.output).items():
+        if name not in others:
+            raise ManifestError(f"manifest.json: output.{field} '{name}' is not in files")
     for key in ("created", "expires"):
         value = getattr(contents, key)
         try:
@@ -254,8 +278,7 @@ def _check_manifest(contents: Manifest) -> None:
 
 def _check_files(contents: Manifest, archive: Archive) -> None:
     """Archive and manifest name the same files, and each is what the manifest says."""
-    items: tuple[Variant | File, ...] = (*contents.variants, *contents.files)
-    listed = {item.file: item for item in items}
+    listed = {item.file: item for item in _listed(contents)}
     present = archive.entries.keys() - {MANIFEST, SIGNATURE}
     if missing := sorted(listed.keys() - present):
         raise IntegrityError(f"{missing[0]} is listed in the manifest and missing")
@@ -271,10 +294,15 @@ def _check_files(contents: Manifest, archive: Archive) -> None:
     inputs = _golden(archive, contents.golden_inputs, window)
     for variant in contents.variants:
         _golden(archive, variant.golden, contents.output.shape, rows=len(inputs))
-        try:
-            model_files.check(archive.read(variant.file), variant.format)
-        except IntegrityError as error:
-            raise IntegrityError(f"{variant.file}: {error}") from error
+        for model in variant.models:
+            _check_model(archive, model)
+
+
+def _check_model(archive: Archive, model: Variant | StageFile) -> None:
+    try:
+        model_files.check(archive.read(model.file), model.format)
+    except IntegrityError as error:
+        raise IntegrityError(f"{model.file}: {error}") from error
 
 
 def _golden(archive: Archive, name: str, shape: tuple[int, ...], rows: int | None = None) -> Floats:

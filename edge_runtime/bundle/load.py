@@ -12,6 +12,7 @@ from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.golden import verify_golden
 from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.engines.base import Engine, EngineOptions
+from edge_runtime.errors import EngineError
 
 
 def load_engine(
@@ -45,6 +46,8 @@ def load_engine(
     if engine == "null":
         from edge_runtime.engines import null  # noqa: PLC0415 - for tests only
 
+        if bundle.manifest.stages:
+            raise EngineError("the null engine stands in for one model, and this bundle has stages; name another one")
         shape = arrange(
             np.zeros((1, len(bundle.manifest.input.channels), bundle.manifest.input.window), "f4"), chosen
         ).shape

@@ -14,7 +14,8 @@ Notice = Callable[[str, str], None]
 class Codec(Protocol):
     """Decodes one message. Pure: no state, no I/O, so the same bytes give the same readings.
 
-    One exception: a Sparkplug codec remembers births, which say what the numbers of later messages mean.
+    Two exceptions: a Sparkplug codec remembers births, which say what the numbers of later messages mean; one of sound
+    counts samples, and resamples them.
     """
 
     name: str

@@ -12,7 +12,6 @@ arrived. Little-endian float32 without scaling is not copied: the reading's valu
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -22,22 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.conversion import factors_of
-from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, check_stamp, samples
+from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, samples
+from edge_runtime.codecs.time_field import TimeField, TimeReader, field_bytes
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Float32, Float64, Reading
 
-TimeField = Literal["none", "f64", "u64_ns", "u64_us", "u64_ms", "u32_ms"]
-
-# Code of the struct module, units per second.
-_TIME_FIELDS: dict[TimeField, tuple[str, float]] = {
-    "f64": ("d", 1.0),
-    "u64_ns": ("Q", 1e9),
-    "u64_us": ("Q", 1e6),
-    "u64_ms": ("Q", 1e3),
-    "u32_ms": ("I", 1e3),
-}
-_U32_SPAN_S = 2**32 / 1e3
 _ITEM_BYTES = {"float32": 4, "int16": 2}
 
 
@@ -50,12 +39,8 @@ class RawConfig:
     byte_order: Literal["little", "big"] = "little"
     """Of the numbers and of the time field."""
     time: TimeField = "none"
-    """First field of the message: the first sample's stamp since 1970 in seconds, ns, us or ms.
-
-    ``u32_ms`` holds the low 32 bits of such a stamp, or a device's milliseconds since power-on: of all the moments it
-    may mean, 49.7 days apart, the one nearest to the arrival is taken. Stamps of one device then stay evenly spaced
-    over a wrap; with time since power-on they are off by a constant of up to 24.9 days.
-    """
+    """First field of the message: the first sample's stamp since 1970 in seconds, ns, us or ms; ``u32_ms`` also a
+    device's milliseconds since power-on."""
     header_bytes: int = 0
     """Bytes before the samples, the time field included; 0: the time field alone."""
     scale: tuple[float, ...] = ()
@@ -81,7 +66,7 @@ class RawConfig:
     @property
     def time_bytes(self) -> int:
         """Size of the time field."""
-        return 0 if self.time == "none" else struct.calcsize("<" + _TIME_FIELDS[self.time][0])
+        return field_bytes(self.time)
 
 
 class RawCodec:
@@ -112,9 +97,8 @@ class RawCodec:
         self._period_s = 1 / config.rate_hz if config.rate_hz else 0.0
         self._arrival_period_s = self._period_s or (1 / rate_hz if rate_hz else 0.0)
         self._time = config.time
-        code, self._units_per_s = _TIME_FIELDS.get(config.time, ("d", 1.0))
         self._time_dtype = np.dtype(f"{mark}f8")
-        self._unpack_time = struct.Struct(mark + code).unpack_from
+        self._stamp = None if config.time == "none" else TimeReader(config.time, mark)
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`."""
@@ -126,12 +110,7 @@ class RawCodec:
             raise InputError("no_key", "a raw message names no key; take it from the topic")
         flat = np.frombuffer(payload, self._dtype, -1, self._header)
         values = samples(flat if self._as_it_is else self._physical(flat), self._n_channels)
-        if self._time == "f64":
-            t = check_stamp(self._unpack_time(payload)[0])
-        elif self._time == "none":
-            t = arrival(received, n, self._arrival_period_s)
-        else:
-            t = self._stamp(payload, received)
+        t = arrival(received, n, self._arrival_period_s) if self._stamp is None else self._stamp(payload, received)
         return [Reading(key, t, values, self._period_s)]
 
     def decode_many(self, messages: Sequence[tuple[str, bytes]], received: float) -> list[Reading] | None:
@@ -174,12 +153,6 @@ class RawCodec:
             stamps = t.tolist()
         # As Reading(...) does it, without a Python-level call for each.
         return list(map(tuple.__new__, repeat(Reading), zip(keys, stamps, block, repeat(self._period_s), repeat(None))))
-
-    def _stamp(self, payload: bytes, received: float) -> float:
-        t: float = self._unpack_time(payload)[0] / self._units_per_s
-        if self._time == "u32_ms":
-            t += round((received - t) / _U32_SPAN_S) * _U32_SPAN_S
-        return check_stamp(t)
 
     def _physical(self, flat: npt.NDArray[Any]) -> Float32:
         if flat.dtype.kind == "i":

@@ -46,6 +46,10 @@ ENGINES: tuple[EngineKind, ...] = (
 )  # fmt: skip
 """In the order in which they are tried for a format: LiteRT before the retired package whose place it took."""
 
+CHAIN_MAGIC = b"EDGE\0chain\0\1"
+"""First bytes of a chain: stages and the files of their models (`edge_runtime.chain.load`)."""
+_CHAIN = "edge_runtime.chain.load"
+
 
 def engines_for(model_format: str) -> tuple[EngineKind, ...]:
     """Engines that read this format, best first, installed or not."""
@@ -79,7 +83,7 @@ def load(
 
     Args:
         name: one of `ENGINES`.
-        model: the bytes of a verified model file.
+        model: the bytes of a verified model file, or of a chain of some.
         options: how it may use the machine.
         provider_options: accelerators by name with their settings, in order of preference; see the engine's module.
 
@@ -89,6 +93,9 @@ def load(
     kind = find(name)
     if not kind.importable():
         raise EngineError(f"the engine {kind.name} is not installed; run: {kind.install}")
+    if model.startswith(CHAIN_MAGIC):
+        chain: Engine = importlib.import_module(_CHAIN).load(name, model, options, provider_options or {})
+        return chain
     module, _, function = kind.factory.partition(":")
     factory: EngineFactory = getattr(importlib.import_module(module), function)
     return factory(model, options, provider_options or {})

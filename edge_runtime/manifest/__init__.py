@@ -18,10 +18,19 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
+from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
+from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
+from edge_runtime.manifest.row_stage import RowStage
+from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
+
+__all__ = [
+    "AnyOutput", "Channel", "File", "GateSpec", "InputContract", "Manifest", "ModelStage", "MultiLabelOutput",
+    "OutputContract", "Reference", "Stage", "StageFile", "Variant", "dump", "needed_schema", "parse",
+]  # fmt: skip
 
 SCHEMA_VERSIONS = (1, 2)
-"""Those that are read here. The second adds how a channel is joined, references and events; a bundle without them is
-written in the first, which every release reads."""
+"""Those that are read here. The second adds how a channel is joined, references, events, stages, and answers other than
+one label of several; a bundle without them is written in the first, which every release reads."""
 
 REFERENCE_LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 """Shares of the training data that lie at or below `Reference.quantiles`."""
@@ -79,14 +88,16 @@ class InputContract:
     fill: Literal["", "first"] = ""
     """How a server fills the missing beginning of a window. ``first``: it repeats the first sample at the front, as the
     model's training did. Empty: it takes whole windows only."""
+    frame: Frame | None = None
+    """Of a model that takes pictures: each window is one."""
 
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("needs at least one channel")
         if not 1 <= self.window <= 1_000_000 or not 1 <= self.hop <= self.window:
             raise ValueError("window must be 1 to 1,000,000 samples and hop 1 to window")
-        if not 1e-6 <= self.rate_hz <= 1e6:
-            raise ValueError("rate_hz must be 1e-6 to 1e6")
+        if not 1e-6 <= self.rate_hz <= (1e6 if self.frame is None else LARGEST_RATE_HZ):
+            raise ValueError("rate_hz must be 1e-6 to 1e6; of pixels, to 1e9")
         if self.context and self.context < self.window:
             raise ValueError("context must be 0 or at least the window")
         if not 0.001 <= self.snap < 0.5:
@@ -95,6 +106,8 @@ class InputContract:
         if self.max_gap_s and self.max_gap_s < 2 / self.rate_hz:
             raise ValueError("max_gap_s must be 0 or at least two sample periods")
         _check_masks(self.channels)
+        if self.frame is not None:
+            check_frame(self.frame, self, sum(not channel.joined for channel in self.channels))
 
     @property
     def history(self) -> int:
@@ -135,24 +148,6 @@ def _check_masks(channels: Sequence[Channel]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputContract:
-    """Meaning of the model's output."""
-
-    labels: tuple[str, ...]
-    kind: Literal["probabilities"] = "probabilities"
-    """Softmax and temperature are part of the graph: the output sums to one."""
-
-    def __post_init__(self) -> None:
-        if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
-            raise ValueError("needs two or more labels, all different")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one window's answer."""
-        return (len(self.labels),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateSpec:
     """Rule for hard windows: a score below the threshold, which was set at export for a stated promise."""
 
@@ -180,7 +175,13 @@ class Variant:
     scheme: str = ""
     """For example ``u8s8`` or ``s8s8``; empty for floats."""
     layout: Literal["NCW", "NWC"] = "NCW"
-    """Input axes: batch, channels, samples, or batch, samples, channels."""
+    """Input axes: batch, channels, samples, or batch, samples, channels. A chain takes the second."""
+    tensors: dict[str, str] = field(default_factory=dict)
+    """In a chain: names in this file, by the names that its stage uses; those that are the same are left out."""
+    batch: int = 0
+    """In a chain: keys in one call; 1 where rows of one call touch each other, 0 for any number."""
+    others: tuple[StageFile, ...] = ()
+    """In a chain of several models: the files of the others; `file` is that of the last one."""
     size: int
     sha256: str
     targets: tuple[str, ...] = ()
@@ -194,6 +195,11 @@ class Variant:
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     """Measured on further machines, by their name: ``p50_us``, ``p95_us``, ``ratio``, ...
     (`edge_export.selection.remote`)."""
+
+    @property
+    def models(self) -> tuple[Variant | StageFile, ...]:
+        """Its model files, in the order of the stages."""
+        return (*self.others, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +267,12 @@ class Manifest:
     expires: str = ""
     """ISO 8601 date after which a device must not start the bundle; empty means never."""
     input: InputContract
-    output: OutputContract
+    output: AnyOutput
     gate: GateSpec = GateSpec()
+    stages: tuple[Stage, ...] = ()
+    """What is computed of a window, in order; empty: the variant's file takes the window and gives the answer."""
+    answer: tuple[str, ...] = ()
+    """Tracks that make the answer; empty takes the last stage's."""
     references: tuple[Reference, ...] = ()
     """What the sensors delivered in training; empty in bundles that do not say."""
     events: tuple[EventRule, ...] = ()
@@ -278,7 +288,7 @@ class Manifest:
     def __post_init__(self) -> None:
         if self.schema_version not in SCHEMA_VERSIONS:
             raise ValueError(_unknown_schema(self.schema_version))
-        needed = needed_schema(self.input, self.references, self.events)
+        needed = needed_schema(self.input, self.references, self.events, output=self.output, stages=self.stages)
         if self.schema_version < needed:
             raise ValueError(
                 f"schema_version {self.schema_version} has no room for what this manifest says; write {needed}"
@@ -288,9 +298,28 @@ class Manifest:
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
+        check_stages(self.stages, self.answer)
+        goes_on = [stage.name for stage in self.stages if isinstance(stage, RowStage) and stage.goes_on]
+        if goes_on and self.input.hop != self.input.window:
+            raise ValueError(
+                f"stage {goes_on[0]!r} goes on from window to window, and these overlap: write hop = window "
+                f"({self.input.window}), or stream = false where the stage has it"
+            )
+        self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)
         check_rules(self.events, self.output.labels)
+
+    def _check_files(self) -> None:
+        models = [stage.name for stage in self.stages if isinstance(stage, ModelStage)]
+        for variant in self.variants:
+            if [other.stage for other in variant.others] != models[:-1]:
+                raise ValueError(
+                    f"variant {variant.name!r} must have a file for each model of the chain: others for "
+                    f"{', '.join(models[:-1]) or 'none'}, file for {models[-1] if models else 'the model'}"
+                )
+            if models and variant.layout != "NWC":
+                raise ValueError(f"variant {variant.name!r}: a chain takes samples before channels; write layout NWC")
 
     @property
     def model(self) -> str:
@@ -302,9 +331,13 @@ def needed_schema(
     input: InputContract,  # noqa: A002 - the manifest's own word
     references: Sequence[Reference] = (),
     events: Sequence[EventRule] = (),
+    *,
+    output: AnyOutput,
+    stages: Sequence[Stage] = (),
 ) -> int:
     """Return the lowest schema version that has room for these parts of a manifest."""
-    return 2 if references or events or any(channel.joined for channel in input.channels) else 1
+    parts = references or events or stages or input.frame is not None or not isinstance(output, OutputContract)
+    return 2 if parts or any(channel.joined for channel in input.channels) else 1
 
 
 def _unknown_schema(version: Any) -> str:
@@ -339,13 +372,26 @@ def dump(manifest: Manifest) -> bytes:
     them, and would refuse the bundle.
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    _sparse([plain], Manifest, "references", "events")
-    _sparse([plain["input"]], InputContract, "fill")
+    _sparse([plain], Manifest, "references", "events", "stages", "answer")
+    _sparse([plain["input"]], InputContract, "fill", "frame")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
-    _sparse(plain["variants"], Variant, "measured")
+    _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
+    if not isinstance(manifest.output, OutputContract):
+        _sparse([plain["output"]], type(manifest.output), *_named(manifest.output, "kind"))
+        _sparse(plain["output"].get("quantities", ()), Quantity, *_named(Quantity, "name"))
+    for table, stage in zip(plain.get("stages", ()), manifest.stages, strict=True):
+        _sparse([table], type(stage), *_named(stage, "type"))
+        if isinstance(stage, ModelStage):
+            for name, cls in (("inputs", Port), ("constants", Constant), ("states", State), ("outputs", Output)):
+                _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
     _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz")
     _sparse(plain.get("events", ()), EventRule, *(field.name for field in dataclasses.fields(EventRule)))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _named(table: Any, tag: str) -> list[str]:
+    """Fields of a dataclass but the one that tells which it is."""
+    return [field.name for field in dataclasses.fields(table) if field.name != tag]
 
 
 def _sparse(tables: Iterable[dict[str, Any]], cls: type[Any], *names: str) -> None:

@@ -26,10 +26,9 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.backend import Backend, BackendState, Load, Loaded, Preparation
-from edge_runtime.model.loading import describe_failure
+from edge_runtime.model.loading import Answers, describe_failure
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
-from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 
 log = logging.getLogger(__name__)
@@ -133,7 +132,7 @@ class FallbackChain:
         """See `Predictor`."""
         return self.backends[min(self._current, len(self.backends) - 1)].variant
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         """Answer with the best backend that works; replace one that fails, and answer the windows again.
 
         Raises:

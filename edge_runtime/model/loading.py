@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
 
 from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.load import load_engine
@@ -19,6 +21,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
+from edge_runtime.model.states import StateStore
 from edge_runtime.types import Float32
 from edge_runtime.windowing.batch import Batch
 from edge_runtime.windowing.window import Window
@@ -28,6 +31,18 @@ if TYPE_CHECKING:
     from edge_runtime.tuning.results import Setting, Tuning
 
 log = logging.getLogger(__name__)
+
+MAX_KEYS = 10_000
+"""Keys whose states are kept, where nothing else is said."""
+
+
+class Answers(NamedTuple):
+    """Numbers that a model gives for windows."""
+
+    rows: Float32
+    """(windows, ...) numbers, for an `edge_runtime.tasks.Task`; valid until the next call."""
+    windows: Sequence[Window]
+    """Those that have an answer: all that were asked about, but for keys whose chain is not full yet."""
 
 
 class Predictor(Protocol):
@@ -49,11 +64,8 @@ class Predictor(Protocol):
         """Variant that gave the last answers; before the first, the one that would."""
         ...
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
-        """Answer 1 to `max_batch` windows.
-
-        Returns:
-            (windows, ...) what the model says of each, for an `edge_runtime.tasks.Task`; valid until the next call.
+    def predict(self, windows: Sequence[Window]) -> Answers:
+        """Answer 1 to `max_batch` windows, those of a key in their order.
 
         Raises:
             InputError: the engine will not have these values.
@@ -70,19 +82,49 @@ class LoadedVariant:
         variant: which file of it `engine` runs.
         engine: the loaded model.
         max_batch: windows given to the engine in one call.
+        states: of the keys; None: of its own, if the engine has states.
     """
 
-    def __init__(self, manifest: Manifest, variant: Variant, engine: Engine, max_batch: int = 32) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        variant: Variant,
+        engine: Engine,
+        max_batch: int = 32,
+        states: StateStore | None = None,
+    ) -> None:
         self.manifest = manifest
         self.variant = variant
         self.engine = engine
         self.max_batch = max_batch
         self._batch = Batch(manifest.input, variant, max_batch)
+        self.states = states
+        if states is None and len(engine.inputs) > 1:
+            self.states = StateStore(engine.inputs[1:], manifest.input.hop, MAX_KEYS)
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
-        (answers, *_) = self.engine.run(self._batch.gather(windows))
-        return answers
+        if self.states is not None:
+            return self._step(self.states, windows)
+        (rows, *_) = self.engine.run(self._batch.gather(windows))
+        return Answers(rows, windows)
+
+    def _step(self, states: StateStore, windows: Sequence[Window]) -> Answers:
+        """Answer with states: two windows of a key are two calls."""
+        positions: list[int] = []
+        parts: list[Float32] = []
+        for turn in states.rounds(windows):
+            here = [windows[position] for position in turn]
+            rows, before = states.gather(here)
+            answer, answered, *after = self.engine.run(self._batch.gather(here), *before)
+            states.scatter(rows, here, after)
+            given = np.flatnonzero(answered)
+            positions += [turn[place] for place in given.tolist()]
+            parts.append(answer if len(given) == len(answer) else answer[given])
+        if len(parts) == 1:
+            return Answers(parts[0], [windows[position] for position in positions])
+        order = np.argsort(positions)
+        return Answers(np.concatenate(parts)[order], [windows[positions[place]] for place in order.tolist()])
 
     def close(self) -> None:
         """Free the model."""

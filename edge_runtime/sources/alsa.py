@@ -2,7 +2,8 @@
 
 No sound library is loaded: the recorder is a program that every ALSA system has, and one that dies takes nothing with
 it. It is started again with back-off. Samples become floats with full scale 1. Stamps count samples from the first
-one, and are reset after an overrun, a restart, or when the sound card's clock has drifted half a second away.
+one (`edge_runtime.media.sound_stream`), and are reset after an overrun, a restart, or when the sound card's clock has
+drifted half a second away.
 
 Source: arecord(1) of alsa-utils; its message at an overrun is ``overrun!!! (at least 12.345 ms long)``.
 """
@@ -22,6 +23,7 @@ import numpy as np
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
+from edge_runtime.media.sound_stream import SoundStream
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.decoding import Refusals
 from edge_runtime.sources.device_stream import DeviceStream
@@ -49,13 +51,16 @@ _FORMATS: Final[dict[str, tuple[np.dtype[Any], float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlsaConfig:
-    """Settings of a sound card; it records the model's number of channels at the model's rate."""
+    """Settings of a sound card; it records the model's number of channels."""
 
     type: Literal["alsa"] = "alsa"
     device: str = "default"
     """As ``arecord -L`` lists it: ``plughw:CARD=Device`` converts rate and format where the card cannot."""
     format: Literal["S16_LE", "S32_LE"] = "S16_LE"
     """``S32_LE`` is what most I2S microphones give."""
+    rate_hz: int = 0
+    """At which it records, if that is not the model's rate (0): the sound is then resampled here, free of aliases, and
+    not by ALSA. Write the card's own rate with ``hw:``, for example 48000."""
     period_ms: float = 50.0
     """Length of the sound that comes at a time."""
     buffer_ms: float = 500.0
@@ -75,6 +80,8 @@ class AlsaConfig:
             raise ValueError("need 1 <= period_ms <= buffer_ms <= 10,000")
         if not 0 < abs(self.gain) < 1e30:
             raise ValueError("gain must not be 0")
+        if not 0 <= self.rate_hz <= 1_000_000:
+            raise ValueError("rate_hz must be 0 (the model's rate) to 1,000,000")
 
 
 class AlsaSource(DeviceStream):
@@ -89,7 +96,7 @@ class AlsaSource(DeviceStream):
         rng: spreads the attempts to start the recorder again.
 
     Raises:
-        ConfigError: the model's rate is no whole number of samples a second.
+        ConfigError: the model's rate is no whole number of samples a second, or `AlsaConfig.rate_hz` does not fit it.
     """
 
     END = ""  # of its output says nothing; the recorder's last word does
@@ -104,14 +111,19 @@ class AlsaSource(DeviceStream):
         name: str = "alsa",
         rng: random.Random | None = None,
     ) -> None:
-        if contract.rate_hz != round(contract.rate_hz):
+        if not config.rate_hz and contract.rate_hz != round(contract.rate_hz):
             raise ConfigError(
                 f"{name}: the model wants {contract.rate_hz:g} samples a second, and sound has whole ones"
             )
         super().__init__(name, config.device, metrics, clock, in_flight=IN_FLIGHT, rng=rng)
         self._config = config
-        self._rate = round(contract.rate_hz)
+        self._rate = config.rate_hz or round(contract.rate_hz)
         self._channels = len(contract.channels)
+        try:
+            self._stream = SoundStream(self._rate, contract.rate_hz, self._channels, settle_s=0.0)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+        self._period_s = 1 / contract.rate_hz
         self._refusals = Refusals(metrics)
         self._dtype, scale = _FORMATS[config.format]
         self._scale = np.float32(scale * config.gain)
@@ -119,7 +131,6 @@ class AlsaSource(DeviceStream):
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = b""
         self._last_line = ""  # of the recorder's standard error
-        self._next: float | None = None
 
     def command(self) -> list[str]:
         """Return the command line that is run."""
@@ -142,7 +153,7 @@ class AlsaSource(DeviceStream):
             raise Unreachable(f"{self._config.program} cannot be started: {error.strerror}") from error
         self._frames.reset()
         self._errors = b""
-        self._next = None
+        self._stream.forget()
         assert self._loop is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -155,12 +166,8 @@ class AlsaSource(DeviceStream):
         if not whole:
             return
         values = (np.frombuffer(whole, self._dtype).astype(np.float32) * self._scale).reshape(-1, self._channels)
-        arrived, length = self._clock.wall(), len(values) / self._rate
-        first = arrived - length
-        if self._next is not None and abs(self._next - first) <= RESYNC_S:
-            first = self._next
-        self._next = first + length
-        self._hand_over_samples(Reading(self._config.key, first, values, 1 / self._rate), len(whole))
+        pieces = self._stream.take(values, self._clock.wall() - len(values) / self._rate, RESYNC_S)
+        self._hand_over_samples([Reading(self._config.key, t, one, self._period_s) for t, one in pieces], len(whole))
         if self._behind:
             self._hold()
 
@@ -185,7 +192,7 @@ class AlsaSource(DeviceStream):
         self._errors = rest[-_ERROR_BYTES:]
         for line in lines:
             if _OVERRUN.search(line):
-                self._next = None
+                self._stream.forget()
                 self._refusals(InputError("overrun", line.decode("utf-8", "replace").strip()[:200]), "sound")
             elif line.strip():
                 self._last_line = line.decode("utf-8", "replace").strip()[:200]

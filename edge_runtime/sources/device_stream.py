@@ -172,16 +172,16 @@ class DeviceStream(ABC):
             self._in_flight += 1
             self._deliver(readings, self._clock.monotonic(), self._done)
 
-    def _hand_over_samples(self, reading: Reading, size: int) -> None:
+    def _hand_over_samples(self, readings: Sequence[Reading], size: int) -> None:
         """Count and hand over what no codec has counted.
 
         Args:
-            reading: the samples.
+            readings: the samples.
             size: bytes that they came in.
         """
         self._metrics.counts["messages_total"] += 1
         self._metrics.counts["message_bytes_total"] += size
-        self._hand_over([reading])
+        self._hand_over(readings)
 
     def _done(self) -> None:
         self._in_flight -= 1

@@ -10,7 +10,7 @@ from edge_runtime.tasks.classification import Classification
 
 
 def build_task(manifest: Manifest, *, threshold: float | None = None, labels: Sequence[str] = ()) -> Task:
-    """Build the task of a bundle; its format knows one, `Classification`.
+    """Build the task of a bundle, by the kind of its output.
 
     Args:
         manifest: of the bundle.

@@ -17,7 +17,7 @@ import numpy as np
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.model.loading import Predictor
+from edge_runtime.model.loading import Answers, Predictor
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 
@@ -91,7 +91,7 @@ class Steady:
         """See `Predictor`."""
         return self._fallback_chain.variant
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
         answers = self._fallback_chain.predict(windows)
         if self._fallback_chain.current != self._backend:
@@ -143,7 +143,7 @@ class Pair:
         """See `manifest`."""
         return self._answering.variant
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
         began = self._clock.monotonic()
         self._answering = self._lead
@@ -155,17 +155,17 @@ class Pair:
             answers = self._lead.predict(windows)
         ended = self._clock.monotonic()
         if self._pending is None and ended >= self._free_at:
-            self._pending = (list(windows), answers.copy(), ended - began)
+            self._pending = (list(answers.windows), answers.rows.copy(), ended - began)
         else:
             self.tally.skipped += len(windows)
         return answers
 
-    def _try(self, windows: Sequence[Window]) -> tuple[Float32, bool]:
+    def _try(self, windows: Sequence[Window]) -> tuple[Answers, bool]:
         """Answers of the new model, or of the old one where it has none."""
         self.began = self._clock.monotonic()
         try:
             answers = self._new.predict(windows)
-            if np.isfinite(answers).all():
+            if np.isfinite(answers.rows).all():
                 self.tally.answered += len(windows)
                 return answers, False
             error = "answers that are not finite"
@@ -204,7 +204,7 @@ class Pair:
         other_s = ended - began
         self._free_at = ended + other_s * self._pause
         if not self._new_leads:
-            if not np.isfinite(answers).all():
+            if not np.isfinite(answers.rows).all():
                 self.tally.failed(len(windows), "answers that are not finite")
                 return None
             self.tally.answered += len(windows)
@@ -212,7 +212,7 @@ class Pair:
         if old_s > 0:
             self.tally.timed(new_s / old_s)
         self.tally.compared += len(windows)
-        self.tally.agreed += sum(self._agree(given, answers))
+        self.tally.agreed += sum(self._agree(given, answers.rows))
         return None
 
 
@@ -237,7 +237,7 @@ class Alone:
         """See `Predictor`."""
         return self._new.variant
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
         self.began = self._clock.monotonic()
         try:
@@ -247,7 +247,7 @@ class Alone:
             raise
         finally:
             self.began = 0.0
-        if np.isfinite(answers).all():
+        if np.isfinite(answers.rows).all():
             self.tally.answered += len(windows)
         else:
             self.tally.failed(len(windows), "answers that are not finite")

@@ -26,11 +26,13 @@ from edge_runtime.codecs.csv import CsvConfig
 from edge_runtime.codecs.influx import InfluxConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.msgpack import MsgpackConfig
+from edge_runtime.codecs.pcm import PcmConfig
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.codecs.sparkplug import SparkplugConfig
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import Channel
+from edge_runtime.types import Reading
 from tests.edge_runtime.codecs.sparkplug_messages import metric, payload
 from tests.faults import fuzz_codecs
 
@@ -58,9 +60,26 @@ class Case:
     """A stamp may be negative, huge or NaN; else it is an unsigned number of milliseconds."""
     lines: bool = False
     """A message is lines of text: cut short, it may be a shorter one."""
+    gain: float = 1.0
+    """Values are so many times what is decoded: full scale is 1 where the format is sound."""
+    remembers: bool = False
+    """The same message once more is a repeated one."""
 
     def codec(self, **changes: Any) -> Codec:
-        return load_codec(self.config(**changes), CHANNELS, rate_hz=RATE_HZ)
+        codec = load_codec(self.config(**changes), CHANNELS, rate_hz=RATE_HZ)
+        return codec if self.gain == 1 else Louder(codec, self.gain)
+
+
+class Louder:
+    """A codec whose values are multiplied."""
+
+    def __init__(self, codec: Codec, gain: float) -> None:
+        self.name = codec.name
+        self._codec = codec
+        self._gain = np.float32(gain)
+
+    def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
+        return [one._replace(values=one.values * self._gain) for one in self._codec.decode(key, payload, received)]
 
 
 def _document(key: str, t: float, x: Floats) -> dict[str, Any]:
@@ -130,6 +149,10 @@ def _raw_int16(_key: str, t: float, x: Floats) -> bytes:
     return int(t * 1e3).to_bytes(8, "big") + np.round(x * 100).astype(">i2").tobytes()
 
 
+def _pcm(_key: str, t: float, x: Floats) -> bytes:
+    return np.float64(t).tobytes() + np.round(x * 100).astype("<i2").tobytes()
+
+
 def _csv(key: str, t: float, x: Floats) -> bytes:
     rows = [["key", "t", *NAMES], *([key, f"{t + i / RATE_HZ:.9f}", *row] for i, row in enumerate(x.tolist()))]
     out = StringIO()
@@ -190,6 +213,15 @@ CASES = [
         has_nan=False,
         any_time=False,
     ),
+    Case(
+        "pcm",
+        lambda **c: PcmConfig(time="f64", **c),
+        _pcm,
+        names_key=False,
+        has_nan=False,
+        gain=327.68,
+        remembers=True,
+    ),
     Case("senml", SenmlConfig, lambda *m: orjson.dumps(_senml(*m)), has_nan=False),
     Case("senml-cbor", lambda **c: SenmlConfig(encoding="cbor", **c), _senml_cbor),
     Case("csv", CsvConfig, _csv, has_nan=False, any_key=False, lines=True),
@@ -238,7 +270,8 @@ def test_one_sample_is_enough(case: Case) -> None:
 
 def test_the_same_bytes_give_the_same_readings(case: Case) -> None:
     codec, payload = case.codec(), case.encode("k", NOW, samples())
-    (first,), (second,) = codec.decode("k", payload, NOW), codec.decode("k", payload, NOW)
+    again = case.codec() if case.remembers else codec
+    (first,), (second,) = codec.decode("k", payload, NOW), again.decode("k", payload, NOW)
     assert first.key == second.key
     assert first.period_s == second.period_s
     np.testing.assert_array_equal(first.t, second.t)
@@ -333,7 +366,7 @@ def test_a_message_cut_short_is_refused(case: Case, cut: int) -> None:
 def test_nesting_is_bounded(case: Case) -> None:
     bombs = [b"[" * 200_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 40_000, b"\x81" * 200_000, b"\x91" * 200_000]
     for bomb in bombs:
-        if not case.name.startswith("raw"):  # to which any bytes are numbers
+        if not case.name.startswith(("raw", "pcm")):  # to which any bytes are numbers
             assert reason_of(case.codec(), "k", bomb) in fuzz_codecs.REASONS
 
 

@@ -21,6 +21,7 @@ from edge_runtime.manifest import (
     GateSpec,
     InputContract,
     Manifest,
+    MultiLabelOutput,
     OutputContract,
     Reference,
     Variant,
@@ -28,6 +29,11 @@ from edge_runtime.manifest import (
     needed_schema,
     parse,
 )
+from edge_runtime.manifest.frames import Frame
+from edge_runtime.manifest.frontends import Mel, Pcen
+from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.manifest.stages import Port, Smooth, Stage
+from tests.stateful import STAGE
 
 VARIANT = Variant(
     name="onnx-int8-u8s8",
@@ -151,6 +157,13 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
         parse(data)
 
 
+PICTURES = InputContract(
+    channels=(Channel(name="grey", unit="1"),),
+    rate_hz=60,
+    window=6,
+    hop=6,
+    frame=Frame(height=2, width=3, colours="grey", fit="pad", padding=114),
+)
 JOINED = dataclasses.replace(
     INPUT,
     channels=(
@@ -196,12 +209,20 @@ def test_a_bundle_of_the_first_schema_is_written_again_bit_for_bit(path: Path) -
     with zipfile.ZipFile(path) as bundle:
         data = bundle.read("manifest.json")
     read = parse(data)
-    assert read.schema_version == needed_schema(read.input, read.references, read.events) == 1
+    assert read.schema_version == needed_schema(read.input, read.references, read.events, output=read.output) == 1
     assert dump(read) == data
 
 
 def test_the_second_schema_reads_back_what_it_wrote() -> None:
     assert parse(dump(SECOND)) == SECOND
+
+
+def test_a_frame_is_written_where_there_is_one() -> None:
+    pictures = dataclasses.replace(MANIFEST, schema_version=2, input=PICTURES)
+    assert parse(dump(pictures)) == pictures
+    frame = {"height": 2, "width": 3, "colours": "grey", "fit": "pad", "padding": 114}
+    assert json.loads(dump(pictures))["input"]["frame"] == frame
+    assert "frame" not in json.loads(dump(SECOND))["input"]
 
 
 def test_defaults_of_the_second_schema_are_not_written() -> None:
@@ -220,14 +241,69 @@ def test_defaults_of_the_second_schema_are_not_written() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"input": JOINED}, {"references": (REFERENCE,)}, {"events": (FALL,)}],
+    [
+        {"input": JOINED},
+        {"input": PICTURES},
+        {"references": (REFERENCE,)},
+        {"events": (FALL,)},
+        {"output": MultiLabelOutput(labels=MANIFEST.output.labels)},
+        {"stages": (STAGE,)},
+    ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
-    parts: dict[str, Any] = {"input": INPUT, "references": (), "events": ()} | changes
+    parts: dict[str, Any] = {"input": INPUT, "output": MANIFEST.output} | changes
     assert needed_schema(**parts) == 2
     with pytest.raises(ValueError, match=r"no room .* write 2"):
         dataclasses.replace(MANIFEST, **changes)
+
+
+@pytest.mark.parametrize(
+    ("stages", "answer", "reason"),
+    [
+        ((STAGE, STAGE), (), "two stages make the track 'model'"),
+        (
+            (dataclasses.replace(STAGE, inputs=(Port(name="x", of="mel"),)),),
+            (),
+            "takes the track .mel., which",
+        ),
+        ((STAGE,), ("other",), "answer names the track 'other'"),
+        ((Smooth(rows=3),), (), "stages hold no model"),
+        ((MicroFrontend(), STAGE), (), r"'micro-frontend' goes on .* write hop = window \(128\), or stream = false"),
+        ((Mel(pcen=Pcen()), STAGE), (), "'mel' goes on from window to window, and these overlap"),
+    ],
+)
+def test_stages_that_do_not_fit_each_other_are_refused(
+    stages: tuple[Stage, ...], answer: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        dataclasses.replace(MANIFEST, schema_version=2, stages=stages, answer=answer)
+
+
+def test_stages_survive_the_file_and_say_no_default() -> None:
+    variants = tuple(dataclasses.replace(variant, layout="NWC") for variant in MANIFEST.variants)
+    whole = dataclasses.replace(MANIFEST, schema_version=2, stages=(STAGE, Smooth(rows=3)), variants=variants)
+    assert parse(dump(whole)) == whole
+    assert json.loads(dump(whole))["stages"] == [
+        {
+            "type": "model",
+            "inputs": [{"name": "x", "rows": 6, "hop": 4}],
+            "states": [{"input": "h", "output": "h_next", "shape": [2]}],
+            "outputs": [{"name": "y"}],
+        },
+        {"type": "smooth", "rows": 3},
+    ]
+
+
+def test_a_front_end_survives_the_file_with_every_value_of_its_library() -> None:
+    variants = tuple(dataclasses.replace(variant, layout="NWC") for variant in MANIFEST.variants)
+    spec = Mel(definition="torchaudio", coefficients=13)
+    whole = dataclasses.replace(MANIFEST, schema_version=2, stages=(spec, STAGE), variants=variants)
+    assert parse(dump(whole)) == whole
+    table = json.loads(dump(whole))["stages"][0]
+    assert {name: table[name] for name in ("type", "frame", "hop", "floor", "centred")} == {
+        "type": "mel", "frame": 400, "hop": 200, "floor": 1e-10, "centred": True,
+    }  # fmt: skip
 
 
 def test_a_later_schema_is_refused_by_its_number_and_not_by_its_first_unknown_key() -> None:
@@ -313,7 +389,7 @@ def test_any_sensible_second_schema_survives_the_file(
     contract = dataclasses.replace(INPUT, channels=channels)
     references = tuple(Reference(channels=(channels[0].name,), quantiles=tuple(row), span_s=span) for row in rows)
     events = tuple(EventRule(name=name, label="rest", on=on, of=(n, n + more)) for name, (on, n, more) in rules.items())
-    needed = needed_schema(contract, references, events)
+    needed = needed_schema(contract, references, events, output=MANIFEST.output)
     whole = dataclasses.replace(MANIFEST, schema_version=needed, input=contract, references=references, events=events)
     assert parse(dump(whole)) == whole
     assert dump(parse(dump(whole))) == dump(whole)

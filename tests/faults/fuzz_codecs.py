@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import base64
+import io
 import random
 import sys
 import time
 import warnings
+import wave
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,14 +28,17 @@ from edge_runtime.codecs.cbor import CborConfig
 from edge_runtime.codecs.cells import BlockConfig
 from edge_runtime.codecs.config import CodecConfig, load_codec
 from edge_runtime.codecs.csv import CsvConfig
+from edge_runtime.codecs.frame import FrameConfig
 from edge_runtime.codecs.influx import InfluxConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.msgpack import MsgpackConfig
+from edge_runtime.codecs.pcm import PcmConfig
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.codecs.sparkplug import SparkplugConfig
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import Channel
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.types import Reading
 from tests.edge_runtime.codecs.sparkplug_messages import metric, number, payload
 
@@ -119,8 +124,10 @@ def targets() -> list[Target]:
     part = {"t": "1700000000000", "ax": "1.5 m/s\u00b2", "ay": "ON", "az": "-127"}
     block = {"key": "k", "t": NOW, "values": base64.b64encode(x.astype(">i2").tobytes()).decode()}
 
+    wav = _wav(bytes(240), rate_hz=40, channels=2)
+
     def target(config: CodecConfig, *good: bytes) -> Target:
-        return Target(load_codec(config, CHANNELS, rate_hz=50.0), list(good))
+        return Target(load_codec(config, CHANNELS, rate_hz=50.0, frame=Frame(height=2, width=3)), list(good))
 
     return [
         target(JsonConfig(), orjson.dumps(own), orjson.dumps(stamped)),
@@ -159,6 +166,10 @@ def targets() -> list[Target]:
         target(RawConfig(), x.tobytes()),
         target(RawConfig(time="f64"), np.float64(NOW).tobytes() + x.tobytes()),
         target(RawConfig(time="u32_ms", dtype="int16", scale=(0.1,), byte_order="big"), b"\0\1\2\3" + x.tobytes()),
+        target(PcmConfig(time="f64", drift_s=5.0), np.float64(NOW).tobytes() + x.astype("<i2").tobytes()),
+        target(PcmConfig(sequence="u8", sequence_at=1, header_bytes=4), b"abcd" + bytes(120), wav[:4] + wav),
+        target(PcmConfig(take=(0, 1, 0)), wav, wav[:40] + b"\xff" * 4 + wav[44:]),
+        target(FrameConfig(raw="rgb", height=5, width=4), bytes(60)),
         target(SenmlConfig(), orjson.dumps(pack)),
         target(SenmlConfig(encoding="cbor"), cbor2.dumps(cbor_pack)),
         target(CsvConfig(), table),
@@ -173,6 +184,16 @@ def targets() -> list[Target]:
         target(SparkplugConfig(), birth, data),
         target(SparkplugConfig(partial=True), birth, data, some),
     ]
+
+
+def _wav(frames: bytes, rate_hz: int, channels: int) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(2)
+        writer.setframerate(rate_hz)
+        writer.writeframes(frames)
+    return file.getvalue()
 
 
 def mutate(rng: random.Random, message: bytes) -> bytes:

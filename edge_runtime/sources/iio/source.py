@@ -209,7 +209,7 @@ class IioSource(DeviceStream):
         elif not np.isfinite(values).all():
             self._refuse("not_finite", "a value is too large for a number of 32 bits")
         else:
-            self._hand_over_samples(Reading(self._key, t, values, self._period_s), size)
+            self._hand_over_samples([Reading(self._key, t, values, self._period_s)], size)
 
     def _refuse(self, reason: str, detail: str) -> None:
         self._refusals(InputError(reason, detail), self.name)

@@ -47,10 +47,9 @@ def content_of(kind: Kind, path: Path, name: str) -> Content:
         ConfigError: it is damaged or holds nothing; names the file.
     """
     if kind == "wav":
-        with open_wav(path) as file:
-            return Content(
-                name=name, columns={}, samples=file.getnframes(), rate_hz=file.getframerate(), digest=_digest(path)
-            )
+        with open_wav(path) as (header, file):
+            left = header.frames if header.frames >= 0 else (path.stat().st_size - file.tell()) // 2 // header.channels
+            return Content(name=name, columns={}, samples=left, rate_hz=header.rate_hz, digest=_digest(path))
     columns = arrays_of(path, name) if kind == "npz" else table_of(path, name)
     samples = max((len(column) for column in columns.values() if kind == "table" or column.ndim), default=0)
     if not samples:

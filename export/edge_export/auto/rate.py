@@ -13,6 +13,7 @@ from edge_export.auto.hints import Hints
 from edge_export.splits import UNALIKE
 from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit, unit_of_date
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.media.resample import ratio
 from edge_runtime.recordings.columns import are_texts, seconds_of, time_positions, unit_in_name
 
 OTHER_UNIT = 30.0
@@ -132,16 +133,19 @@ def _from_steps(
 
 
 def _common_rate(rates: Sequence[float], files: Sequence[Content]) -> float:
-    """Find the fastest rate of at most 16 kHz that all files reach by leaving out samples."""
+    """Find the fastest rate of at most 16 kHz that divides all rates; else the slowest file's, or 16 kHz."""
     lowest = rates[0]
     for divisor in range(1, 64):
         rate = lowest / divisor
         if rate <= 16_000 and all(each % rate == 0 for each in rates):
             return rate
-    odd = next(file.name for file in files if file.rate_hz % lowest)
-    raise ConfigError(
-        f"{odd}: its rate is no multiple of {lowest:g} Hz, which others have; convert it, or move it away"
-    )
+    rate = min(lowest, 16_000.0)
+    for file in files:
+        try:
+            ratio(file.rate_hz, rate)
+        except ConfigError as error:
+            raise ConfigError(f"{file.name}: {error}; or move it away") from None
+    return rate
 
 
 # -- stamps ------------------------------------------------------------------------------------------------------------

@@ -19,10 +19,23 @@ from edge_export.package.put_in_place import put_in_place
 from edge_runtime import engines, manifest
 from edge_runtime.bundle import archive, npy
 from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE
+from edge_runtime.bundle.golden import play
 from edge_runtime.bundle.variants import arrange, engine_for
+from edge_runtime.chain.load import join_variant
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, InputError
-from edge_runtime.manifest import File, GateSpec, InputContract, Manifest, OutputContract, Reference, Variant
+from edge_runtime.manifest import (
+    AnyOutput,
+    File,
+    GateSpec,
+    InputContract,
+    Manifest,
+    OutputContract,
+    Reference,
+    Stage,
+    StageFile,
+    Variant,
+)
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey  # needs cryptography
@@ -57,6 +70,20 @@ class VariantSource:
     tolerance: float | None = None
     """None takes `TOLERANCE` of the precision."""
     cost: Mapping[str, float] = field(default_factory=dict)
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    batch: int = 0
+    others: tuple[StageSource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSource:
+    """Model file of another stage of a chain; the fields are those of `edge_runtime.manifest.StageFile`."""
+
+    stage: str
+    model: bytes = field(repr=False)
+    format: Literal["onnx", "tflite"]
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    batch: int = 0
 
 
 def pack(
@@ -65,9 +92,11 @@ def pack(
     name: str,
     version: int,
     input: InputContract,  # noqa: A002 - the manifest's own word
-    output: OutputContract,
+    output: AnyOutput,
     variants: Sequence[VariantSource],
     golden_inputs: npt.NDArray[np.floating[Any]],
+    stages: Sequence[Stage] = (),
+    answer: Sequence[str] = (),
     gate: GateSpec | None = None,
     references: Sequence[Reference] = (),
     description: str = "",
@@ -86,10 +115,12 @@ def pack(
         name: of the model.
         version: only ever rises.
         input: what a window is.
-        output: what the labels are.
+        output: what the answers are.
         variants: in order of preference; the first that runs on a device is taken where nothing was measured.
         golden_inputs: (n, channels, samples) float32, or float16 (see `in_halves`) to be stored so; a few windows that
-            reach every label and both ends of the range.
+            reach every label and both ends of the range. Of a chain with states: the steps of one stream.
+        stages: what is computed of a window; empty: each variant's file takes it and gives the answer.
+        answer: tracks that make the answer; empty takes the last stage's.
         gate: when a window is hard.
         references: range of the channels over the training data.
         description: one line for people.
@@ -117,13 +148,14 @@ def pack(
     entries = []
     for source in variants:
         golden = f"golden/{source.name}.npy"
-        contents[golden] = npy.dump(golden_outputs(source, inputs, output, options or EngineOptions()))
-        file = f"variants/{source.name}.{source.format}"
-        models[file] = source.model
-        entries.append(_variant(source, file, golden))
+        entry = _variant(source, golden)
+        contents[golden] = npy.dump(_answers(source, entry, inputs, output, stages, answer, options or EngineOptions()))
+        models[entry.file] = source.model
+        models |= {file.file: other.model for file, other in zip(entry.others, source.others, strict=True)}
+        entries.append(entry)
     try:
         result = Manifest(
-            schema_version=manifest.needed_schema(input, references),
+            schema_version=manifest.needed_schema(input, references, output=output, stages=stages),
             name=name,
             version=version,
             description=description,
@@ -132,6 +164,8 @@ def pack(
             input=input,
             output=output,
             gate=gate or GateSpec(),
+            stages=tuple(stages),
+            answer=tuple(answer),
             references=tuple(references),
             variants=tuple(entries),
             golden_inputs=GOLDEN_INPUTS,
@@ -198,7 +232,7 @@ def golden_outputs(
         BundleError: the answers are not finite probabilities, one row per window.
         EngineError, IncompatibleError: the model cannot be loaded or run.
     """
-    variant = _variant(source, "", "")
+    variant = _variant(source, "")
     engine = engines.load(engine_for(variant), source.model, options)
     try:
         answers = engine.run(arrange(inputs, variant))
@@ -218,10 +252,58 @@ def golden_outputs(
     return y
 
 
-def _variant(source: VariantSource, file: str, golden: str) -> Variant:
+def _answers(
+    source: VariantSource,
+    variant: Variant,
+    inputs: Floats,
+    output: AnyOutput,
+    stages: Sequence[Stage],
+    answer: Sequence[str],
+    options: EngineOptions,
+) -> Floats:
+    """Compute golden answers: of one model that gives probabilities, or of a chain, which may give any numbers."""
+    if isinstance(output, OutputContract) and not stages:
+        return golden_outputs(source, inputs, output, options)
+    data = source.model
+    if stages:
+        models = [*(other.model for other in source.others), source.model]
+        window = (inputs.shape[2], inputs.shape[1])
+        data = join_variant(stages, answer, window, variant, models)
+    engine = engines.load(engine_for(variant), data, options)
+    try:
+        windows = arrange(inputs, variant)
+        answers = play(engine, windows)[0] if len(engine.inputs) > 1 else np.array(engine.run(windows)[0], np.float32)
+    except InputError as error:
+        raise BundleError(f"variant {source.name} does not take the windows of the contract: {error}") from error
+    finally:
+        engine.close()
+    if answers.shape[1:] != output.shape:
+        raise BundleError(
+            f"variant {source.name} answers with shape {answers.shape[1:]}, the output calls for {output.shape}"
+        )
+    if not np.isfinite(answers).all():
+        raise BundleError(f"variant {source.name} answers golden inputs with numbers that are not finite")
+    return answers
+
+
+def _variant(source: VariantSource, golden: str) -> Variant:
     return Variant(
         name=source.name,
-        file=file,
+        file=f"variants/{source.name}.{source.format}",
+        tensors=dict(source.tensors),
+        batch=source.batch,
+        others=tuple(
+            StageFile(
+                stage=other.stage,
+                file=f"variants/{source.name}.{other.stage}.{other.format}",
+                format=other.format,
+                size=len(other.model),
+                sha256=_sha256(other.model),
+                tensors=dict(other.tensors),
+                batch=other.batch,
+            )
+            for other in source.others
+        ),
         format=source.format,
         precision=source.precision,
         scheme=source.scheme,

@@ -96,7 +96,9 @@ def test_sounds_of_several_rates_meet_at_one_that_all_can_reach(
     assert written(folder, tmp_path / "out").window.rate_hz == 8000
     assert "8000, 16000 Hz in the files" in capsys.readouterr().out
     recordings.tone(folder / "low" / "low_ben_99.wav", 300, rate_hz=11_025, seed=8)
-    assert "low/low_ben_99.wav: its rate is no multiple of 8000 Hz" in refused(folder, tmp_path / "out", capsys)
+    assert written(folder, tmp_path / "other").window.rate_hz == 8000
+    recordings.tone(folder / "low" / "low_ben_99.wav", 300, rate_hz=11_027, seed=8)
+    assert "low/low_ben_99.wav: sound at 11027 Hz cannot become 8000 Hz" in refused(folder, tmp_path / "out", capsys)
 
 
 def test_a_table_of_labels_names_the_class_of_each_file(tmp_path: Path) -> None:

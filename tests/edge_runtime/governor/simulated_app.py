@@ -12,10 +12,11 @@ from edge_runtime.gate.config import GateConfig
 from edge_runtime.governor.config import GovernorConfig
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.loading import Answers
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.tasks.classification import Classification
-from edge_runtime.types import Float32, Reading
+from edge_runtime.types import Reading
 from edge_runtime.windowing.window import Window, Windower
 
 CONFIG = GovernorConfig()
@@ -46,11 +47,11 @@ class Steady:
         self.busy_s = 0.0
         self._clock = clock
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         cost = self.cost_s * len(windows)
         self.busy_s += cost
         self._clock.advance(cost)
-        return np.full((len(windows), 2), 0.5, np.float32)
+        return Answers(np.full((len(windows), 2), 0.5, np.float32), windows)
 
 
 class Bench:

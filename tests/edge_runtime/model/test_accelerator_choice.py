@@ -133,9 +133,9 @@ def test_what_won_answers_first_and_the_processors_best_stands_in(begin: Begin) 
     loaded = up._states[0].loaded
     assert isinstance(loaded, ProvenVariant)
     assert isinstance(loaded.engine, WorkerEngine)
-    before = up.predict(models.completed(5)).copy()
+    before = up.predict(models.completed(5)).rows.copy()
     os.kill(loaded.engine.pid, 9)
-    after = up.predict(models.completed(5))
+    after = up.predict(models.completed(5)).rows
     assert (up.current, up.variant.name) == (1, "tflite-int8")
     assert abs(after - before).max() < 0.1
 

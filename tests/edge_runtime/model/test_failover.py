@@ -20,9 +20,9 @@ from edge_runtime.manifest import Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.backend import Backend
 from edge_runtime.model.failover import STABLE_S, FallbackChain
+from edge_runtime.model.loading import Answers
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
-from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
 
@@ -45,11 +45,11 @@ class FakeRung:
     def manifest(self) -> Any:
         return manifest()
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> Answers:
         assert not self.closed, "a closed backend was asked"
         if error := self.troubles.run.get(self.position):
             raise error
-        return np.full((len(windows), 2), self.position, "f4")
+        return Answers(np.full((len(windows), 2), self.position, "f4"), windows)
 
     def check(self) -> None:
         if error := self.troubles.check.get(self.position):
@@ -111,7 +111,7 @@ class Bench:
 
     def answer(self) -> int:
         """Which backend answers, all windows of it."""
-        rows = self.fallback_chain.predict(WINDOWS)
+        rows = self.fallback_chain.predict(WINDOWS).rows
         assert rows.shape == (len(WINDOWS), 2)
         assert (rows == rows[0, 0]).all()
         answered = int(rows[0, 0])

@@ -78,10 +78,10 @@ def test_an_engine_that_fails_hands_its_windows_to_the_other_one(begin: Start) -
     """From LiteRT to ONNX Runtime, with real models; the same windows, and answers as near as int8 is to floats."""
     _, up = begin()
     assert names(up)[0] == "tflite-int8"
-    before = up.predict(completed(5)).copy()
+    before = up.predict(completed(5)).rows.copy()
     assert up.variant.name == "tflite-int8"
     loaded(up, 0).engine.close()  # every call raises from now on
-    after = up.predict(completed(5)).copy()
+    after = up.predict(completed(5)).rows.copy()
     assert up.variant.format == "onnx"
     assert up.status()["failed"] == {"tflite-int8": "raised: this engine is closed; load the model again"}
     assert np.abs(after - before).max() < 0.1
@@ -94,10 +94,10 @@ def test_a_rung_apart_is_replaced_when_its_process_dies(begin: Start) -> None:
     engine = loaded(up, 0).engine
     assert isinstance(engine, WorkerEngine)
     assert "process of its own" in engine.name
-    before = up.predict(completed(5)).copy()
+    before = up.predict(completed(5)).rows.copy()
     assert up.hand_over(10.0) is None, "a worker has a deadline of its own"
     os.kill(engine.pid, signal.SIGKILL)
-    after = up.predict(completed(5)).copy()
+    after = up.predict(completed(5)).rows.copy()
     assert up.current == 1
     assert up.status()["failed"]["tflite-int8"].startswith("died: ")
     assert np.abs(after - before).max() < 0.1

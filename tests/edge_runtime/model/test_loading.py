@@ -47,7 +47,7 @@ def test_windows_are_answered_in_the_layout_of_the_variant(bundle: Path) -> None
     samples = rng.normal(size=(3, contract.window, len(contract.channels))).astype(np.float32)
     windows = [Window("k", i, 0.0, one, one, 0.0) for i, one in enumerate(samples)]
     assert model.max_batch == 4
-    together = model.predict(windows).copy()
+    together = model.predict(windows).rows.copy()
     assert together.shape == (3, len(model.manifest.output.labels))
     turned = samples.transpose(0, 2, 1) if model.variant.layout == "NCW" else samples
     (expected, *_) = model.engine.run(np.ascontiguousarray(turned))

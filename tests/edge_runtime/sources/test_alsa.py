@@ -16,6 +16,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.alsa import IN_FLIGHT, AlsaConfig, AlsaSource
+from tests.edge_runtime.media.sounds import resampled
 from tests.edge_runtime.sources.sensors import Listener, recorder
 
 RATE = 8000
@@ -25,11 +26,14 @@ COUNT = "out(b''.join((i * 256).to_bytes(2, 'little', signed=True) for i in rang
 class Recording(Listener):
     """A source whose recorder is a script."""
 
-    def __init__(self, program: Path | str, channels: int = 1, rate_hz: float = RATE, **config: Any) -> None:
+    def __init__(self, program: Path | str, channels: int = 1, model_hz: float = RATE, **config: Any) -> None:
         self.metrics = Metrics()
         self.config = AlsaConfig(program=str(program), **config)
         contract = InputContract(
-            channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(channels)), rate_hz=rate_hz, window=64, hop=64
+            channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(channels)),
+            rate_hz=model_hz,
+            window=64,
+            hop=64,
         )
         source = AlsaSource(self.config, contract, self.metrics, rng=random.Random(0))
         super().__init__(source)
@@ -91,6 +95,21 @@ def test_the_recorder_is_asked_for_what_the_model_needs(record: Record, tmp_path
     assert told.read_text() == (
         "-q -t raw -D plughw:CARD=Mic -f S16_LE -c 2 -r 8000 --period-time=20000 --buffer-time=400000 --fatal-errors"
     )
+
+
+def test_a_card_of_another_rate_is_resampled(record: Record, tmp_path: Path) -> None:
+    told = tmp_path / "arguments"
+    body = (
+        f"open({str(told)!r}, 'w').write(' '.join(arguments))\n"
+        "out(b''.join((i * 7 % 999 * 30).to_bytes(2, 'little') for i in range(4000)))\nwait()"
+    )
+    one = record(body, rate_hz=24000)
+    card = ((np.arange(4000) * 7 % 999 * 30) / 32768).astype(np.float32)[:, None]
+    expected = resampled(card, 24000, RATE)[:, 0]
+    one.until(lambda: len(one.values()) > 1200)
+    assert one.values() == expected[: len(one.values())].tolist()
+    assert {reading.period_s for reading in one.readings} == {1 / RATE}
+    assert "-r 24000 " in told.read_text()
 
 
 def test_stamps_count_samples(record: Record) -> None:
@@ -189,7 +208,7 @@ def test_closing_ends_the_recorder_even_one_that_does_not_listen(record: Record)
 
 def test_a_rate_that_no_sound_card_has_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"wants 12.5 samples a second"):
-        Recording("arecord", rate_hz=12.5)
+        Recording("arecord", model_hz=12.5)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from edge_runtime.sources.build import build_source
 from edge_runtime.system import toml
 
 ROOT = Path(__file__).resolve().parents[3]
-CONTRACT = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=50, window=10, hop=5)
+CONTRACT = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=1000, window=10, hop=5)
 
 
 def documented() -> list[str]:

@@ -50,7 +50,7 @@ class Bytes(DeviceStream):
         self.took.append(data)
         if not self._behind:
             values = np.frombuffer(data, np.uint8).astype(np.float32).reshape(-1, 1)
-            self._hand_over_samples(Reading("k", 0.0, values), len(data))
+            self._hand_over_samples([Reading("k", 0.0, values)], len(data))
 
     def hold(self) -> None:
         self._hold()

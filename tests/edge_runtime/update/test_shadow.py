@@ -14,10 +14,11 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.metrics import Metrics
+from edge_runtime.model import loading
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.tasks.classification import Classification
-from edge_runtime.types import Float32, Reading
+from edge_runtime.types import Reading
 from edge_runtime.update.acceptance import Elapsed, Rules, fault, passed
 from edge_runtime.update.shadow import Pair, Steady, Tally
 from edge_runtime.windowing.window import Window, Windower
@@ -40,14 +41,14 @@ class Fake:
         self.calls: list[int] = []
         self._clock, self._label, self._takes_s = clock, label, takes_s
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> loading.Answers:
         self.calls.append(len(windows))
         self._clock.advance(self._takes_s)
         if self.fails is not None:
             raise self.fails
         probabilities = np.zeros((len(windows), 3), np.float32)
         probabilities[:, self._label] = self.value
-        return probabilities
+        return loading.Answers(probabilities, windows)
 
 
 def windows(n: int) -> list[Window]:
@@ -102,12 +103,12 @@ def test_where_the_new_one_fails_the_old_one_answers(clock: SimulatedClock, fail
     old, new = Fake(clock, 0), Fake(clock, 1)
     new.fails, new.value = fails, np.nan
     both = pair(clock, old, new, new_leads=True)
-    assert both.predict(windows(3)).argmax(axis=1).tolist() == [0, 0, 0]
+    assert both.predict(windows(3)).rows.argmax(axis=1).tolist() == [0, 0, 0]
     assert both.manifest == old.manifest
     assert both.variant == old.variant
     assert (both.tally.errors, both.tally.answered) == (3, 0)
     new.fails, new.value = None, 1.0
-    assert both.predict(windows(3)).argmax(axis=1).tolist() == [1, 1, 1]
+    assert both.predict(windows(3)).rows.argmax(axis=1).tolist() == [1, 1, 1]
     assert both.manifest == new.manifest
 
 
@@ -123,7 +124,7 @@ def test_a_failure_in_the_shadow_is_counted_and_not_seen(clock: SimulatedClock, 
     old, new = Fake(clock, 0), Fake(clock, 1)
     new.fails, new.value = fails, np.inf
     both = pair(clock, old, new, new_leads=False)
-    assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
+    assert both.predict(windows(2)).rows.argmax(axis=1).tolist() == [0, 0]
     both.compare()
     assert (both.tally.errors, both.tally.compared) == (2, 0)
 
@@ -133,7 +134,7 @@ def test_a_call_that_hangs_can_be_seen_from_another_thread(clock: SimulatedClock
     seen: list[float] = []
 
     class Watched(Fake):
-        def predict(self, windows: Sequence[Window]) -> Float32:
+        def predict(self, windows: Sequence[Window]) -> loading.Answers:
             seen.append(both.began)
             return super().predict(windows)
 
@@ -153,7 +154,7 @@ class Falling(Fake):
     current = 0
     backends = (type("Rung", (), {"name": "npu"}), type("Rung", (), {"name": "cpu"}))
 
-    def predict(self, windows: Sequence[Window]) -> Float32:
+    def predict(self, windows: Sequence[Window]) -> loading.Answers:
         self.current = int(len(self.calls) >= 1)
         return super().predict(windows)
 
@@ -162,8 +163,8 @@ def test_a_rung_that_stands_in_is_a_failure_of_the_candidate(clock: SimulatedClo
     """Mutation: `Steady.predict` without its comparison: a bundle that the accelerator refuses passes."""
     fallback_chain: Any = Falling(clock, 1)
     both = Pair(Fake(clock, 0), Steady(fallback_chain), agree=AGREE, new_leads=True, clock=clock, share=1.0)
-    assert both.predict(windows(2)).argmax(axis=1).tolist() == [1, 1]
-    assert both.predict(windows(2)).argmax(axis=1).tolist() == [0, 0]
+    assert both.predict(windows(2)).rows.argmax(axis=1).tolist() == [1, 1]
+    assert both.predict(windows(2)).rows.argmax(axis=1).tolist() == [0, 0]
     assert both.tally.error == "npu failed, and another variant or engine stands in"
 
 

@@ -14,7 +14,7 @@ from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.event_rule import EventRule
-from edge_runtime.model.loading import LoadedVariant
+from edge_runtime.model.loading import Answers, LoadedVariant
 from edge_runtime.update import inbox, rollout
 from edge_runtime.update.inbox import Request
 from edge_runtime.update.update_store import UpdateStore
@@ -192,7 +192,8 @@ def test_a_model_that_fails_in_its_trial_costs_no_window(
         trials.append(len(windows))
         if how == "raises":
             raise EngineError("the accelerator is gone")
-        return np.full_like(answer(self, windows), np.nan)
+        rows, asked = answer(self, windows)
+        return Answers(np.full_like(rows, np.nan), asked)
 
     sabotage(monkeypatch, 2, fail)
     with Device(configured(folder)) as device:

@@ -21,15 +21,15 @@ def read_wav(reader: WavReader, path: Path, name: str, classes: Sequence[str], r
         path: the file.
         name: its path within the folder.
         classes: labels in the model's order.
-        rate_hz: samples per second of the recording; the file's must be a multiple.
+        rate_hz: samples per second of the recording; a file of another rate is resampled.
 
     Raises:
-        ConfigError: the file is damaged, not of 16 bits, of another rate, or its label is no class.
+        ConfigError: the file is damaged, not of 16 bits, of a rate that does not fit, or its label is no class.
     """
     label = named(find_in(reader.label, name, "label"), reader.label_names)
     if label is None:
         return None
-    values = np.concatenate([np.empty(0, np.float32), *read_sound(path, rate_hz)])[:, None]
+    values = np.concatenate([np.empty((0, 1), np.float32), *read_sound(path, rate_hz)])
     return Recording(
         name=name.rsplit(".", 1)[0],
         group=find_in(reader.group, name, "group"),

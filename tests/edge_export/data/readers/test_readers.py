@@ -250,9 +250,9 @@ def test_wav_of_other_words_is_left_out(tmp_path: Path) -> None:
     assert [r.name for r in of(reader, tmp_path, SOUND, rate_hz=800.0).recordings] == ["one/ann_0"]
 
 
-def test_wav_of_a_rate_that_does_not_divide_is_refused(tmp_path: Path) -> None:
-    write_wav(tmp_path / "yes" / "ann_0.wav", np.zeros(10), 1100)
-    with pytest.raises(ConfigError, match="1100 Hz cannot become 800 Hz"):
+def test_wav_of_a_rate_that_no_resampler_reaches_is_refused(tmp_path: Path) -> None:
+    write_wav(tmp_path / "yes" / "ann_0.wav", np.zeros(10), 1103)
+    with pytest.raises(ConfigError, match="1103 Hz cannot become 800 Hz"):
         of(WavReader(key="d", origin=ORIGIN, group=r"/(\w+)_"), tmp_path, SOUND, rate_hz=800.0)
 
 

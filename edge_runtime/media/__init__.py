@@ -1,0 +1,1 @@
+"""Sound and pictures: sample rates, sample clocks, file headers, sizes. Samples in, samples out."""

@@ -1,0 +1,73 @@
+"""The resampler gives the same bits however samples are split, and its filter is as steep as it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.errors import ConfigError
+from edge_runtime.media.resample import Resampler, ratio, taps
+from edge_runtime.types import Float32
+from tests.edge_runtime.media.sounds import resampled
+
+RATES = [(8000, 16000), (11025, 16000), (16000, 8000), (16000, 16000), (22050, 16000), (44100, 16000), (48000, 16000)]
+
+
+def noise(n: int, channels: int = 1, seed: int = 0) -> Float32:
+    return np.random.default_rng(seed).uniform(-1, 1, (n, channels)).astype(np.float32)
+
+
+@given(rates=st.sampled_from(RATES), sizes=st.lists(st.integers(0, 700), max_size=8), channels=st.integers(1, 2))
+def test_every_split_gives_the_same_bits(rates: tuple[int, int], sizes: list[int], channels: int) -> None:
+    sound = noise(sum(sizes), channels)
+    resampler, pieces, at = Resampler(*rates, channels), [], 0
+    for size in sizes:
+        pieces.append(resampler.push(sound[at : at + size]))
+        at += size
+    pieces.append(resampler.finish())
+    found = np.concatenate(pieces)
+    assert found.tobytes() == resampled(sound, *rates).tobytes()
+    assert found.shape == (-(-len(sound) * rates[1] // rates[0]), channels)
+
+
+@pytest.mark.parametrize("rates", RATES)
+def test_an_output_is_the_sum_of_its_taps(rates: tuple[int, int]) -> None:
+    """Zeros between the samples, the filter over all of it, every M-th value: as the books have it."""
+    up, down = ratio(*rates).as_integer_ratio()
+    sound = noise(50)[:, 0]
+    spread = np.zeros(len(sound) * up)
+    spread[::up] = sound
+    filter_ = taps(up, down)
+    expected = np.convolve(spread, filter_)[len(filter_) // 2 :][: len(spread) : down]
+    np.testing.assert_allclose(resampled(sound[:, None], *rates)[:, 0], sound if up == down else expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("rates", [one for one in RATES if one[0] != one[1]])
+def test_the_filter_is_as_steep_as_it_says(rates: tuple[int, int]) -> None:
+    up, down = ratio(*rates).as_integer_ratio()
+    size = 1 << 20
+    level = np.abs(np.fft.rfft(taps(up, down), size)) / up
+    share = np.arange(len(level)) / size * max(up, down) * 2  # of half the lower rate
+    assert 20 * np.log10(level[share >= 1].max()) < -95.9
+    assert np.abs(20 * np.log10(level[share <= 0.9])).max() < 2e-4
+
+
+def test_a_tone_keeps_its_place_and_what_would_fold_is_gone() -> None:
+    t = np.arange(48000) / 48000
+    low, high = np.sin(2 * np.pi * 1000 * t + 0.3), np.sin(2 * np.pi * 9000 * t)
+    found = resampled((low + high).astype(np.float32)[:, None], 48000, 16000)[:, 0]
+    inner = slice(200, -200)
+    np.testing.assert_allclose(found[inner], low[::3][inner], atol=3e-5)
+
+
+def test_the_same_rate_changes_nothing() -> None:
+    sound = noise(100)
+    assert resampled(sound, 16000, 16000).tobytes() == sound.tobytes()
+
+
+@pytest.mark.parametrize(("rate", "to", "told"), [(16001, 16000, "in lowest terms"), (2e6, 16000, "64 times fewer")])
+def test_rates_without_a_common_measure_are_refused(rate: float, to: float, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Resampler(rate, to)

@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What becomes of a file.
+    """Decision on one file.
 
     Attributes:
         measured: its figures.

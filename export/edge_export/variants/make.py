@@ -41,7 +41,7 @@ RANGES: tuple[Method, ...] = ("minmax", "percentile", "mse")
 
 SEEN, LARGE = 16, 50_000
 """Calibration calls that weights are rounded and biases corrected by, a third of them where a call has more numbers
-than `LARGE`: each layer is computed anew for each; ranges are set by all calls."""
+than `LARGE`: each layer is computed again for each; ranges are set by all calls."""
 
 _ROUNDING = Rounding(descents=0, positions=4000)
 """Single flips alone: as good as with the descent before them (21.8 and 21.6 dB of 21.3 on a speech embedding of 20

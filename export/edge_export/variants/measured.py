@@ -143,7 +143,7 @@ def measure_files(
 
 
 def _plan(files: int, call_s: float) -> Plan:
-    """So many rounds as fit into `TIMING_S`: a block is five calls at least."""
+    """Choose as many rounds as fit into `TIMING_S`: a block is five calls at least."""
     return Plan(rounds=min(31, max(9, int(TIMING_S / (files * max(5 * call_s, 0.004))))), block_s=0.004)
 
 

@@ -124,7 +124,7 @@ def engine_of(format_: Format) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """How calls of a model follow one another.
+    """Order of a model's calls, and what goes from one to the next.
 
     Attributes:
         states: position of the output that the next call reads, by the input's name.

@@ -19,7 +19,8 @@ from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
-from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract
+from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
+from edge_runtime.manifest.row_stage import RowStage
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
@@ -298,6 +299,12 @@ class Manifest:
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
         check_stages(self.stages, self.answer)
+        goes_on = [stage.name for stage in self.stages if isinstance(stage, RowStage) and stage.goes_on]
+        if goes_on and self.input.hop != self.input.window:
+            raise ValueError(
+                f"stage {goes_on[0]!r} goes on from window to window, and these overlap: write hop = window "
+                f"({self.input.window}), or stream = false where the stage has it"
+            )
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)
@@ -371,6 +378,7 @@ def dump(manifest: Manifest) -> bytes:
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):
         _sparse([plain["output"]], type(manifest.output), *_named(manifest.output, "kind"))
+        _sparse(plain["output"].get("quantities", ()), Quantity, *_named(Quantity, "name"))
     for table, stage in zip(plain.get("stages", ()), manifest.stages, strict=True):
         _sparse([table], type(stage), *_named(stage, "type"))
         if isinstance(stage, ModelStage):

@@ -30,6 +30,8 @@ from edge_runtime.manifest import (
     parse,
 )
 from edge_runtime.manifest.frames import Frame
+from edge_runtime.manifest.frontends import Mel, Pcen
+from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Port, Smooth, Stage
 from tests.stateful import STAGE
 
@@ -267,6 +269,8 @@ def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
         ),
         ((STAGE,), ("other",), "answer names the track 'other'"),
         ((Smooth(rows=3),), (), "stages hold no model"),
+        ((MicroFrontend(), STAGE), (), r"'micro-frontend' goes on .* write hop = window \(128\), or stream = false"),
+        ((Mel(pcen=Pcen()), STAGE), (), "'mel' goes on from window to window, and these overlap"),
     ],
 )
 def test_stages_that_do_not_fit_each_other_are_refused(
@@ -289,6 +293,17 @@ def test_stages_survive_the_file_and_say_no_default() -> None:
         },
         {"type": "smooth", "rows": 3},
     ]
+
+
+def test_a_front_end_survives_the_file_with_every_value_of_its_library() -> None:
+    variants = tuple(dataclasses.replace(variant, layout="NWC") for variant in MANIFEST.variants)
+    spec = Mel(definition="torchaudio", coefficients=13)
+    whole = dataclasses.replace(MANIFEST, schema_version=2, stages=(spec, STAGE), variants=variants)
+    assert parse(dump(whole)) == whole
+    table = json.loads(dump(whole))["stages"][0]
+    assert {name: table[name] for name in ("type", "frame", "hop", "floor", "centred")} == {
+        "type": "mel", "frame": 400, "hop": 200, "floor": 1e-10, "centred": True,
+    }  # fmt: skip
 
 
 def test_a_later_schema_is_refused_by_its_number_and_not_by_its_first_unknown_key() -> None:

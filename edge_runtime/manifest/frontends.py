@@ -105,7 +105,7 @@ class Statistic(RowStage):
     type: Literal["statistic"] = "statistic"
     name: str = "statistic"
     rows: int = 0
-    """Samples of a cut; 0 takes all that a step brings."""
+    """Samples of a cut; 0 takes a window as it is, and windows may overlap."""
     hop: int = 0
     """Samples from one cut to the next; 0 means `rows`."""
     what: tuple[Measure, ...]
@@ -117,6 +117,11 @@ class Statistic(RowStage):
         _check_cut("statistic", self.rows, self.hop)
         if not self.what or len(set(self.what)) != len(self.what):
             raise ValueError("statistic: what needs one name or more, all different, for example ['mean', 'std']")
+
+    @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return self.rows > 0
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -134,7 +139,7 @@ class Bands(RowStage):
     type: Literal["bands"] = "bands"
     name: str = "bands"
     rows: int = 0
-    """Samples of a cut; 0 takes all that a step brings."""
+    """Samples of a cut; 0 takes a window as it is, and windows may overlap."""
     hop: int = 0
     """Samples from one cut to the next; 0 means `rows`."""
     rate_hz: float
@@ -160,6 +165,11 @@ class Bands(RowStage):
     def made_for_hz(self) -> float:
         """See `RowStage`."""
         return self.rate_hz
+
+    @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return self.rows > 0
 
     @property
     def spans(self) -> tuple[Span, ...]:

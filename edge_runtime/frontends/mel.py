@@ -52,8 +52,6 @@ class MelRows:
 
     def __call__(self, cuts: Float32, states: Sequence[Array], /) -> tuple[Float32, Sequence[Array]]:
         batch, n_cuts = cuts.shape[:2]
-        if not batch * n_cuts:
-            return np.empty((batch, n_cuts * self.rows, *self.shape), np.float32), list(states)
         flat = cuts.reshape(batch * n_cuts, -1)
         mel = np.empty((batch * n_cuts, self.rows, self._spec.bands))
         for some in blocks(batch * n_cuts, max(1, BLOCK // self.rows)):

@@ -20,7 +20,6 @@ from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
-from edge_runtime.manifest.row_stage import RowStage
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
@@ -298,13 +297,7 @@ class Manifest:
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
-        check_stages(self.stages, self.answer)
-        goes_on = [stage.name for stage in self.stages if isinstance(stage, RowStage) and stage.goes_on]
-        if goes_on and self.input.hop != self.input.window:
-            raise ValueError(
-                f"stage {goes_on[0]!r} goes on from window to window, and these overlap: write hop = window "
-                f"({self.input.window}), or stream = false where the stage has it"
-            )
+        check_stages(self.stages, self.answer, rate_hz=self.input.rate_hz, window=self.input.window, hop=self.input.hop)
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)

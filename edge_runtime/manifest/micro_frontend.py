@@ -38,6 +38,16 @@ class MicroFrontend(RowStage):
         return 480
 
     @property
+    def made_for_hz(self) -> float:
+        """See `RowStage`."""
+        return 16000.0
+
+    @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return True
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`: frames go on from step to step."""
         return ((self.frame, self.hop, 0),)

@@ -224,9 +224,8 @@ def _step(
     for k, (cut, ring) in enumerate(zip(stage.cuts, stage.rings, strict=True)):
         kept, skipped, left = turn.kept[k], turn.skipped[k], turn.left[k]
         rows = tracks[cut.of]
-        if kept:  # more than ever stay: those before the first step
-            before = states[at][:, :kept] if kept <= ring else np.zeros((len(rows), kept, *rows.shape[2:]), rows.dtype)
-            rows = np.concatenate((before, rows), axis=1)
+        if kept:
+            rows = _behind(states[at] if ring else None, kept, rows)
         if ring:
             new[at] = _ring(rows, left, ring)
             at += 1
@@ -239,9 +238,23 @@ def _step(
     else:
         made, changed = stage.made.compute(cuts, states[own])
     new[own] = changed
-    if turn.unused:
-        return [rows[:, turn.unused * each :] for rows, (each, _) in zip(made, stage.made.gives.values(), strict=True)]
-    return made
+    return _used(made, turn.unused, stage.made)
+
+
+def _used(made: Sequence[Array], unused: int, of: Computed) -> Sequence[Array]:
+    """Leave out the rows of the first calls."""
+    if not unused:
+        return made
+    return [rows[:, unused * each :] for rows, (each, _) in zip(made, of.gives.values(), strict=True)]
+
+
+def _behind(ring: Array | None, kept: int, rows: Array) -> Array:
+    """Put kept rows in front; more than ever stay are those before the first step, which are zeros."""
+    if ring is None or kept > ring.shape[1]:
+        before: Array = np.zeros((len(rows), kept, *rows.shape[2:]), rows.dtype)
+    else:
+        before = ring[:, :kept]
+    return np.concatenate((before, rows), axis=1)
 
 
 def _run_some(

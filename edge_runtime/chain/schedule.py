@@ -82,14 +82,9 @@ def make(nodes: Sequence[Node], window: int, hop: int = 0) -> Schedule:
     seen: dict[tuple[object, ...], int] = {}
     levels: list[tuple[Turn, ...]] = []
     rows: list[Mapping[str, int]] = []
-    streams = any(cut.of == STREAM for node in nodes for cut in node.cuts)
+    streams = STREAM in {cut.of for node in nodes for cut in node.cuts}
     while (state := (*map(tuple, kept), *warm, streams and new)) not in seen:
-        if len(levels) >= _MOST_LEVELS:
-            raise ValueError(
-                f"a chain that takes {window} rows a step does not settle within {_MOST_LEVELS} steps; choose hops "
-                "that divide the rows that a step brings"
-            )
-        seen[state] = len(levels)
+        seen[state] = _checked(len(levels), window)
         made: dict[str, int] = {WINDOW: window, STREAM: new}
         turns = [_turn(node, own, left, made) for node, own, left in zip(nodes, kept, warm, strict=True)]
         kept = [list(turn.left) for turn in turns]
@@ -98,6 +93,15 @@ def make(nodes: Sequence[Node], window: int, hop: int = 0) -> Schedule:
         levels.append(tuple(turns))
         rows.append(made)
     return Schedule(tuple(levels), tuple(rows), seen[state])
+
+
+def _checked(levels: int, window: int) -> int:
+    if levels >= _MOST_LEVELS:
+        raise ValueError(
+            f"a chain that takes {window} rows a step does not settle within {_MOST_LEVELS} steps; choose hops that "
+            "divide the rows that a step brings"
+        )
+    return levels
 
 
 def _turn(node: Node, kept: Sequence[int], warm: int, made: dict[str, int]) -> Turn:

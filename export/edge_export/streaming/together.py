@@ -6,7 +6,7 @@ and an update takes 100. In the graph, a Split and a Concat do the same for a fe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,62 +18,63 @@ from edge_export.streaming.model import State, StreamingModel
 
 def states_together(streaming: StreamingModel) -> StreamingModel:
     """Return the same graph with one state for each type of numbers, of shape (numbers,)."""
-    kinds = sorted({state.dtype for state in streaming.states})
-    groups = {kind: [state for state in streaming.states if state.dtype == kind] for kind in kinds}
     model = onnx.ModelProto()
     model.CopyFrom(streaming.model)
     graph = model.graph
     old = {name for state in streaming.states for name in (state.name, state.output)}
     types = {info.name: info.type.tensor_type.elem_type for info in graph.input}
-    kept_inputs = [info for info in graph.input if info.name not in old]
-    kept_outputs = [info for info in graph.output if info.name not in old]
-    before: list[onnx.NodeProto] = []
-    after: list[onnx.NodeProto] = []
-    states = []
-    for kind, group in groups.items():
-        whole = State(
-            name=f"states_{kind}",
-            shape=(sum(map(_size, group)),),
-            dtype=kind,
-            initial=np.concatenate([state.initial.reshape(-1) for state in group]),
-        )
-        states.append(whole)
-        sizes = numpy_helper.from_array(np.array([_size(state) for state in group], np.int64), f"{whole.name}_sizes")
-        graph.initializer.append(sizes)
-        parts = [f"{state.name}_flat" for state in group]
-        before.append(helper.make_node("Split", [whole.name, sizes.name], parts, name=f"{whole.name}_split", axis=1))
-        before += [_reshape(graph, part, state) for part, state in zip(parts, group, strict=True)]
-        ends = [f"{state.output}_flat" for state in group]
-        after += [
-            helper.make_node("Flatten", [state.output], [end], name=end, axis=1)
-            for state, end in zip(group, ends, strict=True)
-        ]
-        after.append(helper.make_node("Concat", ends, [whole.output], name=f"{whole.name}_concat", axis=1))
-        batch = _batch(kept_inputs)
-        shape = [batch, *whole.shape]
-        kept_inputs.append(helper.make_tensor_value_info(whole.name, types[group[0].name], shape))
-        kept_outputs.append(helper.make_tensor_value_info(whole.output, types[group[0].name], shape))
-    nodes = [*before, *graph.node, *after]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    inputs = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in kept_inputs]
-    outputs = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in kept_outputs]
-    for field, values in ((graph.node, copies), (graph.input, inputs), (graph.output, outputs)):
+    inputs, outputs = _without(graph.input, old), _without(graph.output, old)
+    batch = inputs[0].type.tensor_type.shape.dim[0]
+    nodes = list(graph.node)
+    wholes = []
+    for kind, group in _by_type(streaming.states).items():
+        whole = _whole(kind, group)
+        nodes = [*_apart(graph, whole, group), *nodes, *_joined(whole, group)]
+        shape = [batch.dim_param or batch.dim_value, *whole.shape]
+        inputs.append(helper.make_tensor_value_info(whole.name, types[group[0].name], shape))
+        outputs.append(helper.make_tensor_value_info(whole.output, types[group[0].name], shape))
+        wholes.append(whole)
+    for field, values in ((graph.node, nodes), (graph.input, inputs), (graph.output, outputs)):
+        copies = [type(value).FromString(value.SerializeToString()) for value in values]  # deleting empties the others
         del field[:]
-        field.extend(values)
-    return replace(streaming, model=model, states=tuple(states))
+        field.extend(copies)
+    return replace(streaming, model=model, states=tuple(wholes))
 
 
-def _size(state: State) -> int:
-    return int(np.prod(state.shape, dtype=int))
+def _without(infos: Iterable[onnx.ValueInfoProto], names: set[str]) -> list[onnx.ValueInfoProto]:
+    return [info for info in infos if info.name not in names]
 
 
-def _batch(inputs: Sequence[onnx.ValueInfoProto]) -> int | str:
-    """Return the batch axis of the samples: a name where it is open."""
-    dim = inputs[0].type.tensor_type.shape.dim[0]
-    return dim.dim_param or int(dim.dim_value)
+def _by_type(states: Sequence[State]) -> dict[str, list[State]]:
+    return {kind: [one for one in states if one.dtype == kind] for kind in sorted({state.dtype for state in states})}
 
 
-def _reshape(graph: onnx.GraphProto, part: str, state: State) -> onnx.NodeProto:
-    shape = numpy_helper.from_array(np.array([-1, *state.shape], np.int64), f"{state.name}_shape")
-    graph.initializer.append(shape)
-    return helper.make_node("Reshape", [part, shape.name], [state.name], name=f"{state.name}_reshape")
+def _whole(kind: str, group: Sequence[State]) -> State:
+    initial = np.concatenate([state.initial.reshape(-1) for state in group])
+    return State(name=f"states_{kind}", shape=initial.shape, dtype=kind, initial=initial)
+
+
+def _apart(graph: onnx.GraphProto, whole: State, group: Sequence[State]) -> list[onnx.NodeProto]:
+    """Write what takes the states out of one tensor."""
+    parts = [f"{state.name}_flat" for state in group]
+    sizes = _integers(graph, f"{whole.name}_sizes", [state.initial.size for state in group])
+    nodes = [helper.make_node("Split", [whole.name, sizes], parts, name=f"{whole.name}_split", axis=1)]
+    for part, state in zip(parts, group, strict=True):
+        shape = _integers(graph, f"{state.name}_shape", [-1, *state.shape])
+        nodes.append(helper.make_node("Reshape", [part, shape], [state.name], name=f"{state.name}_reshape"))
+    return nodes
+
+
+def _joined(whole: State, group: Sequence[State]) -> list[onnx.NodeProto]:
+    """Write what puts the new states into one tensor."""
+    ends = [f"{state.output}_flat" for state in group]
+    nodes = [
+        helper.make_node("Flatten", [state.output], [end], name=end, axis=1)
+        for state, end in zip(group, ends, strict=True)
+    ]
+    return [*nodes, helper.make_node("Concat", ends, [whole.output], name=f"{whole.name}_concat", axis=1)]
+
+
+def _integers(graph: onnx.GraphProto, name: str, values: Sequence[int]) -> str:
+    graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
+    return name

@@ -36,6 +36,7 @@ class StateStore:
         self._rows: OrderedDict[str, int] = OrderedDict()
         self._next = np.zeros(_FIRST, np.int64)  # slot of the window that goes on
         self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in specs]
+        self._taken: list[Array] = [table[:0] for table in self._tables]  # memory of what `gather` returns
 
     def __len__(self) -> int:
         """Count the keys that have states."""
@@ -66,10 +67,19 @@ class StateStore:
 
         Args:
             windows: of different keys.
+
+        Returns:
+            The states are valid until the next call.
         """
         rows = np.array([self._row(window.key) for window in windows], np.intp)
         slots = np.array([window.slot for window in windows], np.int64)
-        states = [table[rows] for table in self._tables]
+        if len(rows) > len(self._taken[0]):
+            self._taken = [np.empty((len(rows), *table.shape[1:]), table.dtype) for table in self._tables]
+        # Without "clip", which changes nothing here, numpy copies twice.
+        states = [
+            np.take(table, rows, 0, taken[: len(rows)], "clip")
+            for table, taken in zip(self._tables, self._taken, strict=True)
+        ]
         broken = (slots != self._next[rows]) & (states[0] != 0)
         if broken.any():
             self._metrics.counts["state_resets_total"] += int(broken.sum())

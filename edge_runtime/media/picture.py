@@ -177,8 +177,8 @@ def in_colours(picture: Bytes, colours: str) -> Bytes:
         return picture[..., ::-1]
     grey = np.full(picture.shape[:2], 0x8000, np.uint32)
     for colour, weight in enumerate((19595, 38470, 7471)):
-        grey += picture[..., colour] * np.uint32(weight)
-    return np.asarray(grey >> np.uint32(16), np.uint8)[..., None]
+        grey += picture[..., colour].astype(np.uint32) * weight  # numpy 1 would multiply 8 bits by 16
+    return (grey >> 16).astype(np.uint8)[..., None]
 
 
 def _find(name: str) -> Any:

@@ -35,7 +35,7 @@ from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
-from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels
+from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels, with_room
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
@@ -513,5 +513,6 @@ def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClie
     from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
 
     return {
-        name: BrokerClient(broker, name, metrics, application=config.name) for name, broker in config.broker.items()
+        name: BrokerClient(with_room(broker, name, config.source), name, metrics, application=config.name)
+        for name, broker in config.broker.items()
     }

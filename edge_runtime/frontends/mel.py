@@ -16,7 +16,7 @@ from edge_runtime.frontends import Array, StateSpec
 from edge_runtime.frontends.frames import BLOCK, blocks, framed, frames_in, one_channel, squares, taper, to_float32
 from edge_runtime.frontends.mel_bank import Triangles, cosines, mel_weights
 from edge_runtime.frontends.pcen import Normaliser
-from edge_runtime.manifest.frontends import Mel
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.types import Float32, Float64
 
 _PER_DECADE: Final = {"db": 10.0, "log10": 1.0}
@@ -54,19 +54,21 @@ class MelRows:
         batch, n_cuts = cuts.shape[:2]
         if not batch * n_cuts:
             return np.empty((batch, n_cuts * self.rows, *self.shape), np.float32), list(states)
-        samples = self._prepared(cuts.reshape(batch * n_cuts, -1).astype(np.float64))
-        frames = framed(samples, self._spec.frame, self._spec.hop, self._skip)
-        mel = np.empty((batch * n_cuts * self.rows, self._spec.bands))
-        for block in blocks(batch * n_cuts, max(1, BLOCK // self.rows)):
-            spectra = self._spectra(frames[block, : self.rows])
-            mel[block.start * self.rows : block.stop * self.rows] = self._bank(spectra)
+        flat = cuts.reshape(batch * n_cuts, -1)
+        mel = np.empty((batch * n_cuts, self.rows, self._spec.bands))
+        for some in blocks(batch * n_cuts, max(1, BLOCK // self.rows)):
+            samples = self._prepared(flat[some].astype(np.float64))
+            frames = framed(samples, self._spec.frame, self._spec.hop, self._skip)
+            for rows in blocks(self.rows, BLOCK):
+                spectra = self._spectra(frames[:, rows])
+                mel[some, rows] = self._bank(spectra).reshape(some.stop - some.start, -1, self._spec.bands)
         if self._pcen is not None:
             made, smooth = self._pcen(mel.reshape(batch, n_cuts * self.rows, -1), states[0])
             return to_float32(made), [smooth]
-        rows = self._logarithm(mel.reshape(batch * n_cuts, self.rows, -1))
+        made = self._logarithm(mel)
         if self._cosines is not None:
-            rows = np.einsum("nrb,cb->nrc", rows, self._cosines)
-        return to_float32(rows.reshape(batch, n_cuts * self.rows, *self.shape)), []
+            made = np.einsum("nrb,cb->nrc", made, self._cosines)
+        return to_float32(made.reshape(batch, n_cuts * self.rows, *self.shape)), []
 
     def _prepared(self, samples: Float64) -> Float64:
         """Scale, normalise, emphasise and pad."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_runtime.manifest.frontends import Mel
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.types import Float64
 
 _BREAK_HZ = 1000.0

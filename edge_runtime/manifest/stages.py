@@ -265,7 +265,7 @@ class StageFile:
     """Keys in one call: 1 where rows of one call touch each other, 0 for any number."""
 
 
-def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...]) -> None:
+def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...], *, rate_hz: float, window: int, hop: int) -> None:
     """Check that every track that is taken was made before, and that no name is used twice.
 
     Raises:
@@ -285,3 +285,22 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...]) -> None:
         raise ValueError(f"answer names the track {unknown[0]!r}, which no stage makes; known: {', '.join(made)}")
     if stages and not any(isinstance(stage, ModelStage) for stage in stages):
         raise ValueError("stages hold no model; add a stage of type 'model'")
+    _check_row_stages(stages, rate_hz=rate_hz, window=window, hop=hop)
+
+
+def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int, hop: int) -> None:
+    """Check that front ends are for this input: its rate, and windows that do not overlap where rows go on."""
+    before = "window"
+    for stage in stages:
+        if isinstance(stage, RowStage):
+            if stage.goes_on and hop != window:
+                raise ValueError(
+                    f"stage {stage.name!r} goes on from window to window, and these overlap: write hop = window "
+                    f"({window}), or stream = false where the stage has it"
+                )
+            if (stage.of or before) == "window" and stage.made_for_hz not in (0, rate_hz):
+                raise ValueError(
+                    f"stage {stage.name!r} is for {stage.made_for_hz:g} samples a second, the input has {rate_hz:g}; "
+                    "write the rate that the model was trained at into both"
+                )
+        before = stage.tracks[0]

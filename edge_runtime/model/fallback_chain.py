@@ -10,6 +10,7 @@ from edge_runtime.bundle.bundle import Bundle, Floats
 from edge_runtime.bundle.golden import replay, verify_golden
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.bundle.sandbox import probe
+from edge_runtime.bundle.together import keep_rows_apart
 from edge_runtime.bundle.variants import engine_for, refusals
 from edge_runtime.clock import Clock
 from edge_runtime.engines.base import Engine, EngineOptions
@@ -237,11 +238,12 @@ def build_fallback_chain(
         )
         try:
             verify_golden(worker, bundle, name)
+            apart = keep_rows_apart(worker, bundle, name, config.max_batch)
         except BaseException:
             worker.close()
             raise
         _record_placement(metrics, backend, worker)
-        return proven(backend.variant, worker)
+        return proven(backend.variant, apart)
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
         return ProvenVariant(bundle.manifest, variant, engine, bundle.golden(variant.name), config.max_batch)

@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 
 from edge_runtime.frontends import Array, Frontend
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import (
-    Bands,
-    FrontendSpec,
-    Magnitude,
-    Masked,
-    Mel,
-    OverlapAdd,
-    Pcen,
-    Spectrum,
-    Statistic,
-)
+from edge_runtime.manifest.frontends import Bands, FrontendSpec, Magnitude, Masked, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.types import Float32
 from tests.edge_runtime.frontends.cuts import fresh

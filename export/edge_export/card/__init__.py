@@ -8,8 +8,17 @@ error here, and not a surprise there.
 
 from __future__ import annotations
 
-from edge_export.card.golden import recorded_windows, seeded_windows
+from edge_export.card.golden import given_to_model, recorded_windows, seeded_windows, windows_of
 from edge_export.card.packing import Packed, pack_models
 from edge_export.card.spec import Card, load
 
-__all__ = ["Card", "Packed", "load", "pack_models", "recorded_windows", "seeded_windows"]
+__all__ = [
+    "Card",
+    "Packed",
+    "given_to_model",
+    "load",
+    "pack_models",
+    "recorded_windows",
+    "seeded_windows",
+    "windows_of",
+]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
-from edge_runtime.cli.arguments import channel_column, existing_file, factor, output_file, recording
+from edge_runtime.cli.arguments import existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
 
 
@@ -35,15 +36,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="recording for golden windows; without any, windows are made within the card's ranges",
     )
-    parser.add_argument("--time-column", default="", help="column of the recording with the stamps")
-    parser.add_argument(
-        "--column",
-        type=channel_column,
-        action="append",
-        default=[],
-        metavar="CHANNEL=COLUMN",
-        help="column of a channel in the recording; may be repeated",
-    )
+    add_layout(parser)
     parser.add_argument(
         "--tflite", action="store_true", help="write an ONNX model as TensorFlow Lite too, if its operators allow it"
     )
@@ -59,7 +52,6 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was done to each file."""
-    from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
@@ -68,9 +60,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     card = load(options.card)
     if options.recording:
-        layout = RecordingLayout(time=options.time_column, columns=dict(options.column))
         files = [path for path, _ in expand(options.recording)]
-        golden = recorded_windows(card, files, layout)
+        golden = recorded_windows(card, files, layout(options))
     else:
         golden = seeded_windows(card)
     packed = pack_models(

@@ -12,7 +12,8 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.frontends.bands import analytic_factors, envelope
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import Mel, Pcen, Spectrum, Statistic
+from edge_runtime.manifest.frontends import Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.types import Float32
 from tests.edge_runtime.frontends import cards
 from tests.edge_runtime.frontends.cuts import fresh, rows_of

@@ -13,7 +13,8 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import FrontendSpec, Mel
+from edge_runtime.manifest.frontends import FrontendSpec
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.stages import Stage
 from edge_runtime.system import toml
 from tests.edge_runtime.frontends import cards

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,8 @@ FILES: dict[str, dict[str, Floats]] = {"anomaly": {"normal.npy": np.linspace(-1,
 
 def weights(numbers: int) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(numbers)
-    return rng.standard_normal((CHANNELS, numbers)).astype("f4"), rng.standard_normal(numbers).astype("f4") / 4
+    w, b = rng.standard_normal((CHANNELS, numbers)), rng.standard_normal(numbers) / 4
+    return w.astype("f4"), b.astype("f4")
 
 
 def linear(shape: tuple[int, ...]) -> bytes:
@@ -77,12 +77,14 @@ def task_bundle(
     *,
     files: Mapping[str, Floats] | None = None,
     gate: GateSpec | None = None,
-    **more: Any,
+    name: str = "linear",
+    version: int = 1,
 ) -> Path:
     """Write a bundle whose model gives the numbers of `output`."""
     pack(
         path,
-        **{"name": "linear", "version": 1} | more,
+        name=name,
+        version=version,
         input=InputContract(
             channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(CHANNELS)),
             rate_hz=RATE_HZ,

@@ -1,4 +1,4 @@
-"""What the tasks other than classification share: an answer is found window by window, and its trust is its gate.
+"""Base of the tasks other than classification: an answer is found window by window, and its trust is its gate.
 
 A window's answer is the same alone and among others, so nothing here reckons across windows.
 """

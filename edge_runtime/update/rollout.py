@@ -285,9 +285,7 @@ class Rollout:
         if old is None:  # it could not be loaded beside the candidate when this process started
             self.go_back(lambda now: states.rolled_back(now, why))
             return
-        self._replace(
-            old.predictor, old.model, cut_anew=self.stage == "trial" and _windows_differ(old, run.new)
-        )
+        self._replace(old.predictor, old.model, cut_anew=self.stage == "trial" and _windows_differ(old, run.new))
         self._host.serves(old.model, old.fallback_chain)
         self.on_trial = None
         run.new.close()

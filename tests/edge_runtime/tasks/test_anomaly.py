@@ -26,7 +26,7 @@ def test_the_threshold_is_the_kth_of_n_plus_one() -> None:
     assert conformal_threshold(normal, 0.05) == 19.0
     assert conformal_threshold(normal, 0.1) == 18.0
     with pytest.raises(
-        ValueError, match="18 normal scores cannot keep a false_alarm_rate of 0.05; it needs 19 or more"
+        ValueError, match=r"18 normal scores cannot keep a false_alarm_rate of 0.05; it needs 19 or more"
     ):
         conformal_threshold(normal[:-1], 0.05)
 

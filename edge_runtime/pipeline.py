@@ -38,6 +38,7 @@ from edge_runtime.model.loading import Predictor
 from edge_runtime.model.states import rounds
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
+from edge_runtime.tasks.answers import suspected
 from edge_runtime.types import (
     Correction,
     Done,
@@ -321,7 +322,7 @@ class Pipeline:
         if suspect is None:
             return answer
         answer.hard = True
-        return SuspectPrediction(**vars(answer), suspect=suspect)
+        return suspected(answer, suspect)
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
         """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""

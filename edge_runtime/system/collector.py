@@ -1,8 +1,8 @@
 """Thresholds of Python's cyclic garbage collector, for a process that makes many short-lived records.
 
-By default it looks for cycles each time that 700 more objects were made than freed. An iteration that answers a thousand
-windows makes some ten thousand records, none of which is part of a cycle, and all are freed by their counts when it
-ends. The searches among them cost 0.9 us of the 9 us that a window takes at 128 keys.
+By default it looks for cycles each time that 700 more objects were made than freed. An iteration that answers a
+thousand windows makes some ten thousand records, none of which is part of a cycle, and all are freed by their counts
+when it ends. The searches among them cost 0.9 us of the 9 us that a window takes at 128 keys.
 """
 
 from __future__ import annotations

@@ -57,6 +57,20 @@ def test_nothing_to_read_is_no_packet_and_an_end_is_an_error(pair: tuple[Transpo
         transport.read()
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_one_call_reads_on_while_there_is_more_at_once(pair: tuple[Transport, socket.socket], ended: bool) -> None:
+    transport, theirs = pair
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
+    theirs.sendall(encode_publish(b"t", bytes(900)) * 120)
+    if ended:
+        theirs.close()
+    items, _ = transport.read()
+    assert len(items) == 120
+    if ended:
+        with pytest.raises(ConnectionError):
+            transport.read()
+
+
 def test_packets_of_both_sides_leave_in_order_and_joined(pair: tuple[Transport, socket.socket]) -> None:
     transport, theirs = pair
     assert transport.send(bytearray(b"paho")) == 4

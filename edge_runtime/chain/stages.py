@@ -54,9 +54,7 @@ class FrontendStage:
     """
 
     def __init__(self, spec: FrontendSpec, cuts: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-        rows, row = cuts[0]
-        width = sum(int(np.prod(each, dtype=int)) for _, each in cuts)
-        self._frontend: Frontend = build(spec, (rows, *row) if len(cuts) == 1 else (rows, width))
+        self._frontend: Frontend = build(spec, *((rows, *row) for rows, row in cuts))
         self.states = self._frontend.states
         self.gives: dict[str, Gives] = {spec.name: (self._frontend.rows, self._frontend.shape)}
 

@@ -6,12 +6,14 @@ from edge_runtime.frontends import Frontend
 from edge_runtime.manifest.frontends import FrontendSpec
 
 
-def build(spec: FrontendSpec, cut_shape: tuple[int, ...]) -> Frontend:
+def build(spec: FrontendSpec, cut_shape: tuple[int, ...], *more: tuple[int, ...]) -> Frontend:
     """Make a front end or joint.
 
     Args:
         spec: of the stage.
-        cut_shape: (samples, *row) of one cut. A stage that takes the rows of several others has them side by side.
+        cut_shape: (rows, *row) of one cut; of sound, (samples, 1).
+        more: that of further tracks, where the stage takes several. Their rows are then given flat and side by side:
+            (batch, n_cuts, rows, numbers of all of them).
 
     Raises:
         ManifestError: the settings do not fit the cut.
@@ -39,5 +41,5 @@ def build(spec: FrontendSpec, cut_shape: tuple[int, ...]) -> Frontend:
     if spec.type == "magnitude":
         return spectrum.MagnitudeRows(spec, cut_shape)
     if spec.type == "masked":
-        return spectrum.MaskedFrames(spec, cut_shape)
+        return spectrum.MaskedFrames(spec, cut_shape, *more)
     return spectrum.OverlapAdded(spec, cut_shape)

@@ -13,7 +13,7 @@ import numpy as np
 
 from edge_runtime.errors import ManifestError
 from edge_runtime.frontends import Array, StateSpec
-from edge_runtime.frontends.frames import blocks, framed, frames_in, one_channel, squares, taper, to_float32
+from edge_runtime.frontends.frames import BLOCK, blocks, framed, frames_in, one_channel, squares, taper, to_float32
 from edge_runtime.frontends.mel_bank import Triangles, cosines, mel_weights
 from edge_runtime.frontends.pcen import Normaliser
 from edge_runtime.manifest.frontends import Mel
@@ -54,12 +54,10 @@ class MelRows:
         batch, n_cuts = cuts.shape[:2]
         if not batch * n_cuts:
             return np.empty((batch, n_cuts * self.rows, *self.shape), np.float32), list(states)
-        frames = framed(
-            self._prepared(cuts.reshape(batch * n_cuts, -1).astype(np.float64)), self._spec.frame, self._spec.hop
-        )
+        samples = self._prepared(cuts.reshape(batch * n_cuts, -1).astype(np.float64))
+        frames = framed(samples, self._spec.frame, self._spec.hop, self._skip)
         mel = np.empty((batch * n_cuts * self.rows, self._spec.bands))
-        at_a_time = max(1, 128 // self.rows)
-        for block in blocks(batch * n_cuts, at_a_time):
+        for block in blocks(batch * n_cuts, max(1, BLOCK // self.rows)):
             spectra = self._spectra(frames[block, : self.rows])
             mel[block.start * self.rows : block.stop * self.rows] = self._bank(spectra)
         if self._pcen is not None:
@@ -71,7 +69,7 @@ class MelRows:
         return to_float32(rows.reshape(batch, n_cuts * self.rows, *self.shape)), []
 
     def _prepared(self, samples: Float64) -> Float64:
-        """Scale, normalise, emphasise and pad, and leave out what comes before the first frame's window."""
+        """Scale, normalise, emphasise and pad."""
         spec = self._spec
         if spec.scale != 1.0:
             samples *= spec.scale
@@ -82,7 +80,7 @@ class MelRows:
             samples[:, 1:] -= spec.preemphasis * samples[:, :-1]
         if self._pad:
             samples = np.pad(samples, ((0, 0), (self._pad, self._pad)), mode=spec.padding or "constant")
-        return samples[:, self._skip :]
+        return samples
 
     def _spectra(self, frames: Float64) -> Float64:
         """Return magnitudes or their squares: (n, rows, frame) to (n * rows, bins)."""

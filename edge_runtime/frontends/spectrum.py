@@ -86,8 +86,8 @@ class MaskedFrames:
 
     Args:
         spec: of the stage.
-        cut_shape: (rows, 3 * bins): real parts, imaginary parts and mask side by side, as the rows of several stages
-            are joined.
+        cut_shape: (rows, 2, bins), complex rows.
+        mask_shape: (rows, bins).
 
     Raises:
         ManifestError: the two do not belong together.
@@ -95,15 +95,14 @@ class MaskedFrames:
 
     states: tuple[StateSpec, ...] = ()
 
-    def __init__(self, spec: Masked, cut_shape: tuple[int, ...]) -> None:
-        width = int(np.prod(cut_shape[1:]))
-        if width % 3 or width < 6:
+    def __init__(self, spec: Masked, cut_shape: tuple[int, ...], mask_shape: tuple[int, ...]) -> None:
+        self._bins = int(np.prod(mask_shape[1:]))
+        if self._bins < 2 or cut_shape != (mask_shape[0], 2, self._bins):
             raise ManifestError(
-                f"{spec.type}: {width} values a row are not two for each frequency of {spec.of!r} and one of the mask "
-                f"{spec.mask!r}; give it complex rows, and a mask of the same frequencies"
+                f"{spec.type}: rows of {cut_shape[1:]} and a mask of {mask_shape[1:]} do not fit; give it rows of "
+                "a spectrum with values = 'complex', and a mask of the same frequencies"
             )
         self.rows = cut_shape[0]
-        self._bins = width // 3
         self.shape: tuple[int, ...] = (2 * (self._bins - 1),)
 
     def __call__(self, cuts: Float32, states: Sequence[Array], /) -> tuple[Float32, Sequence[Array]]:  # noqa: ARG002

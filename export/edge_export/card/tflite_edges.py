@@ -12,26 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_export.card.onnx_edges import CONTINUOUS, Fitted, several_ends
 from edge_export.card.spec import Card, check_numbers, layout_of
-from edge_export.tflite import versions
+from edge_export.tflite import editing, versions
 from edge_runtime.errors import ConfigError
 
-_TYPES: dict[int, np.dtype[Any]] = {
-    schema.TensorType.FLOAT32: np.dtype(np.float32),
-    schema.TensorType.FLOAT16: np.dtype(np.float16),
-    schema.TensorType.INT8: np.dtype(np.int8),
-    schema.TensorType.UINT8: np.dtype(np.uint8),
-    schema.TensorType.INT16: np.dtype(np.int16),
-    schema.TensorType.INT32: np.dtype(np.int32),
-}
-_NUMBERS = {dtype: number for number, dtype in _TYPES.items()}
-_NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
+_NUMBERS = {dtype: number for number, dtype in editing.TYPES.items()}
 _QUANTIZED = frozenset({np.dtype(np.int8), np.dtype(np.uint8)})
 """Types of which QUANTIZE makes the integers that numpy makes. Those of int16 differ by one, once in 100,000."""
 _STATE = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "SVDF")
@@ -54,7 +44,7 @@ class _Graph:
     def dtype(self, index: int) -> np.dtype[Any] | None:
         """Element type; None for one that neither windows nor probabilities have: text, or plain integers."""
         tensor = self.graph.tensors[index]
-        found = _TYPES.get(tensor.type)
+        found = editing.TYPES.get(tensor.type)
         steps = None if tensor.quantization is None else tensor.quantization.scale
         return found if found is None or found.kind == "f" or (steps is not None and len(steps)) else None
 
@@ -91,7 +81,7 @@ class _Graph:
     ) -> int:
         """Add an operator with one result, and return that."""
         tensors = self.graph.tensors
-        dtypes = [_TYPES.get(tensors[i].type, np.dtype(np.int32)) for i in inputs]
+        dtypes = [editing.TYPES.get(tensors[i].type, np.dtype(np.int32)) for i in inputs]
         shapes = [tuple(int(size) for size in tensors[i].shape) for i in inputs]
         made = schema.OperatorT()
         made.opcodeIndex = self._code(name, versions.oldest(name, dtypes, shapes, settings))
@@ -115,7 +105,7 @@ class _Graph:
     def _code(self, name: str, version: int) -> int:
         number = getattr(schema.BuiltinOperator, name)
         for place, code in enumerate(self.model.operatorCodes):
-            if _builtin(code) == number and code.version == version:
+            if editing.builtin(code) == number and code.version == version:
                 return place
         made = schema.OperatorCodeT()
         made.builtinCode, made.version = number, version
@@ -136,7 +126,7 @@ def fit_tflite(data: bytes, card: Card, file: str) -> Fitted:
         ConfigError: it is no such file, has several inputs or outputs, keeps state, holds NaN, or does not fit the
             card.
     """
-    graph = _Graph(_unpacked(data, file))
+    graph = _Graph(editing.unpack(data, file))
     _refuse(graph, file)
     source, answer = int(graph.graph.inputs[0]), int(graph.graph.outputs[0])
     sizes = graph.sizes(source)
@@ -161,30 +151,18 @@ def fit_tflite(data: bytes, card: Card, file: str) -> Fitted:
     graph.graph.operators = [*graph.front, *inner, *graph.back]
     # The signature names tensors that are no longer at the edges; engines go by the graph's own lists.
     graph.model.signatureDefs = None
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(graph.model.Pack(builder), b"TFL3")
     return Fitted(
-        model=bytes(builder.Output()) if changes else data, layout=layout, precision=precision, changes=tuple(changes)
+        model=editing.repack(graph.model) if changes else data,
+        layout=layout,
+        precision=precision,
+        changes=tuple(changes),
     )
 
 
-def _unpacked(data: bytes, file: str) -> Any:
-    if data[4:8] != b"TFL3":
-        raise ConfigError(f"{file}: not a TensorFlow Lite file")
-    try:
-        model = schema.ModelT.InitFromPackedBuf(data, 0)
-    except Exception as error:  # a damaged buffer ends in any of a dozen types
-        raise ConfigError(f"{file}: not a whole TensorFlow Lite file: {error}") from error
-    if not model.subgraphs:
-        raise ConfigError(f"{file}: holds no graph")
-    return model
-
-
 def _refuse(graph: _Graph, file: str) -> None:
-    codes = [_builtin(code) for code in graph.model.operatorCodes]
-    names = {_NAMES.get(number, str(number)) for number in codes}
-    if custom := [code.customCode for code in graph.model.operatorCodes if code.customCode]:
-        listed = ", ".join(sorted(each.decode() if isinstance(each, bytes) else str(each) for each in custom))
+    names = {editing.operator_name(code) for code in graph.model.operatorCodes}
+    if custom := [editing.text(code.customCode) for code in graph.model.operatorCodes if code.customCode]:
+        listed = ", ".join(sorted(custom))
         raise ConfigError(f"{file}: needs operators that are no part of LiteRT: {listed}")
     if state := sorted(names & set(_STATE)):
         raise ConfigError(
@@ -193,16 +171,16 @@ def _refuse(graph: _Graph, file: str) -> None:
         )
     for what, ends in (("input", graph.graph.inputs), ("output", graph.graph.outputs)):
         if len(ends) != 1:
-            raise ConfigError(several_ends(file, what, [_text(graph.graph.tensors[i].name) for i in ends]))
+            raise ConfigError(several_ends(file, what, [editing.text(graph.graph.tensors[i].name) for i in ends]))
     for tensor in graph.graph.tensors:
         buffer = graph.model.buffers[tensor.buffer].data
-        dtype = _TYPES.get(tensor.type)
+        dtype = editing.TYPES.get(tensor.type)
         if buffer is None or dtype is None or dtype.kind != "f" or len(buffer) % dtype.itemsize:
             continue
         array = np.frombuffer(bytes(bytearray(buffer)), dtype)
         if np.isnan(array).any() or (len(array) > 1 and not np.isfinite(array).all()):
             raise ConfigError(
-                f"{file}: weight {_text(tensor.name)} holds NaN or infinity; the file is damaged or diverged"
+                f"{file}: weight {editing.text(tensor.name)} holds NaN or infinity; the file is damaged or diverged"
             )
 
 
@@ -247,7 +225,7 @@ def _back(graph: _Graph, card: Card, answer: int, file: str) -> Iterator[str]:
     output, to = card.output, graph.back
     own = [int(size) for size in graph.graph.tensors[answer].shape]
     dtype = graph.dtype(answer)
-    name = _text(graph.graph.tensors[answer].name)
+    name = editing.text(graph.graph.tensors[answer].name)
     if dtype is None:
         raise ConfigError(f"{file}: output {name} is no float32 and no quantised number; it cannot be a probability")
     check_numbers(int(np.prod(own[1:])) if len(own) > 1 else 0, card, file, name)
@@ -293,19 +271,10 @@ def _precision(graph: _Graph) -> str:
         for i in (*op.inputs, *op.outputs)
         if i not in fixed and i >= 0
     }
-    stored = {_TYPES.get(graph.graph.tensors[i].type) for i in fixed}
+    stored = {editing.TYPES.get(graph.graph.tensors[i].type) for i in fixed}
     integers = {dtype for dtype in flowing if dtype is not None and dtype.kind in "iu"}
     if integers and np.dtype(np.float32) not in flowing:
         return "int8"
     if integers or np.dtype(np.int8) in stored:
         return "mixed"
     return "fp16" if np.dtype(np.float16) in stored else "fp32"
-
-
-def _builtin(code: Any) -> int:
-    """Operator number; old writers know the one-byte field only."""
-    return max(int(code.builtinCode), int(code.deprecatedBuiltinCode))
-
-
-def _text(name: Any) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

@@ -21,7 +21,7 @@ def test_masks_of_one_give_the_sound_back() -> None:
     spectrum = build(Spectrum(frame=512, hop=128, values="complex"), heard.shape)
     rows = rows_of(spectrum, heard)
     joined = np.concatenate([rows.reshape(len(rows), -1), np.ones((len(rows), 257), np.float32)], axis=1)
-    frames = rows_of(build(Masked(mask="mask"), joined.shape), joined)
+    frames = rows_of(build(Masked(mask="mask"), rows.shape, (17, 257)), joined)
     assert frames.shape == (17, 512)
     back = rows_of(build(OverlapAdd(hop=128), frames.shape), frames)
     assert back.shape == (17 * 128, 1)
@@ -53,15 +53,16 @@ def test_a_step_of_a_frame_is_what_dtln_does_in_its_own_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "cut", "words"),
+    ("spec", "cuts", "words"),
     [
-        (Spectrum(frame=512, hop=128), (500, 1), "cut of 500 samples is shorter than a frame of 512"),
-        (Spectrum(frame=512, hop=128), (600, 2), "takes one channel"),
-        (Magnitude(), (1, 257), "values = 'complex'"),
-        (Masked(mask="m"), (1, 514 + 256), "a mask of the same frequencies"),
-        (OverlapAdd(hop=128), (1, 64), "write hop = 64 or less"),
+        (Spectrum(frame=512, hop=128), [(500, 1)], "cut of 500 samples is shorter than a frame of 512"),
+        (Spectrum(frame=512, hop=128), [(600, 2)], "takes one channel"),
+        (Magnitude(), [(1, 257)], "values = 'complex'"),
+        (Masked(mask="m"), [(1, 2, 257), (1, 256)], "a mask of the same frequencies"),
+        (Masked(mask="m"), [(1, 257), (1, 257)], "values = 'complex'"),
+        (OverlapAdd(hop=128), [(1, 64)], "write hop = 64 or less"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(spec: FrontendSpec, cut: tuple[int, ...], words: str) -> None:
+def test_rows_that_do_not_fit_are_refused(spec: FrontendSpec, cuts: list[tuple[int, ...]], words: str) -> None:
     with pytest.raises(ManifestError, match=words):
-        build(spec, cut)
+        build(spec, *cuts)

@@ -24,6 +24,7 @@ from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.chain.load import join_variant
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, InputError
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import (
     AnyOutput,
     File,
@@ -99,6 +100,7 @@ def pack(
     answer: Sequence[str] = (),
     gate: GateSpec | None = None,
     references: Sequence[Reference] = (),
+    events: Sequence[EventRule] = (),
     description: str = "",
     created: str = "",
     expires: str = "",
@@ -123,6 +125,7 @@ def pack(
         answer: tracks that make the answer; empty takes the last stage's.
         gate: when a window is hard.
         references: range of the channels over the training data.
+        events: rules tuned with the model.
         description: one line for people.
         created: ISO 8601 date, from the recipe.
         expires: ISO 8601 date after which devices refuse the bundle.
@@ -155,7 +158,7 @@ def pack(
         entries.append(entry)
     try:
         result = Manifest(
-            schema_version=manifest.needed_schema(input, references, output=output, stages=stages),
+            schema_version=manifest.needed_schema(input, references, events, output=output, stages=stages),
             name=name,
             version=version,
             description=description,
@@ -167,6 +170,7 @@ def pack(
             stages=tuple(stages),
             answer=tuple(answer),
             references=tuple(references),
+            events=tuple(events),
             variants=tuple(entries),
             golden_inputs=GOLDEN_INPUTS,
             files=tuple(

@@ -42,6 +42,7 @@ SCRIPTS = {
     "serve": "bench_serve",
     "events": "bench_events",
     "intake": "bench_intake",
+    "frontends": "bench_frontends",
 }
 """Programs of their own, which print their own tables."""
 

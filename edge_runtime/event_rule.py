@@ -67,6 +67,8 @@ def check_rules(rules: Sequence[EventRule], labels: Sequence[str]) -> None:
     if len(by_name) != len(rules):
         raise ValueError("two events have the same name; rename one")
     for rule in rules:
+        if not labels:
+            raise ValueError(f"event {rule.name!r}: the model's answers have no labels; take the event out")
         if rule.label not in labels:
             raise ValueError(f"event {rule.name!r}: the model has no label {rule.label!r}; it has {', '.join(labels)}")
         seen = {rule.name}

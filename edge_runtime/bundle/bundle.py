@@ -34,6 +34,7 @@ from edge_runtime.errors import (
     SignatureError,
 )
 from edge_runtime.manifest import File, Manifest, StageFile, Variant
+from edge_runtime.manifest.outputs import files_of
 from edge_runtime.system.iso8601 import parse_date
 
 Floats = npt.NDArray[np.float32]
@@ -263,6 +264,9 @@ def _check_manifest(contents: Manifest) -> None:
         _check_variant(variant, others)
     if contents.golden_inputs not in others:
         raise ManifestError(f"manifest.json: golden_inputs '{contents.golden_inputs}' is not in files")
+    for field, name in files_of(contents.output).items():
+        if name not in others:
+            raise ManifestError(f"manifest.json: output.{field} '{name}' is not in files")
     for key in ("created", "expires"):
         value = getattr(contents, key)
         try:

@@ -22,12 +22,14 @@ def existing_file(text: str) -> Path:
 
 
 def recording(text: str) -> Path:
-    """Parse the path of a recording that is there, or a pattern that fits at least one.
+    """Parse the path of a recording that is there, a folder of pictures, or a pattern that fits at least one file.
 
     Raises:
         argparse.ArgumentTypeError: nothing is.
     """
     path = Path(text)
+    if path.is_dir():
+        return path
     if path.exists() or not _WILDCARDS & set(path.name):
         return existing_file(text)
     if not any(path.parent.glob(path.name)):

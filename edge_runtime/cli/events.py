@@ -170,12 +170,12 @@ def _played(path: Path, options: argparse.Namespace, model: Model, base: EventRu
     from edge_runtime.embedding import play  # noqa: PLC0415
     from edge_runtime.events.trial import Answers, prepare  # noqa: PLC0415
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
-    from edge_runtime.recordings.labels import ANY_KEY, Labels, read_labels  # noqa: PLC0415
+    from edge_runtime.recordings.labels import ANY_KEY, labels_for, read_labels  # noqa: PLC0415
     from edge_runtime.windowing.config import WindowConfig  # noqa: PLC0415
 
     contract = model.manifest.input
     layout = _layout(path, options)
-    labels = Labels(1 / contract.rate_hz, contract.max_gap)
+    labels = labels_for(contract)
     if not layout.label:
         read_labels(Path(options.labels), labels, {path.name: ANY_KEY, str(path): ANY_KEY})
     column = model.manifest.output.labels.index(base.label)

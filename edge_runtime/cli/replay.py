@@ -45,7 +45,8 @@ def add(commands: Any) -> None:
         description=(
             "Run recordings through a bundle, as fast as this machine can, by the very path that live readings take: "
             "same windows, same ids, same answers. Files are CSV, Parquet, NPZ, WAV, lines of messages (JSON and "
-            "others), or captured MQTT messages (--source; docs/recordings.md). Hard cases are marked, and stay local. "
+            "others), pictures or folders of them, or captured MQTT messages (--source; docs/recordings.md). Hard "
+            "cases are marked, and stay local. "
             "Ctrl-C or SIGTERM stops it: what has been read is answered and written within 60 s; exit code 1. "
             + exits.HELP
         ),
@@ -92,7 +93,9 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
         "as its mqtt sources do. Options below count more",
     )
     group.add_argument(
-        "--format", choices=("lines", "csv", "parquet", "npz", "wav"), help="format (default: by the file's suffix)"
+        "--format",
+        choices=("lines", "csv", "parquet", "npz", "wav", "pictures"),
+        help="format (default: by the file's suffix)",
     )
     group.add_argument("--key", help="key of all readings (default: as in the file, or the file's name)")
     group.add_argument("--key-column", metavar="COLUMN", help="column with the key of each row (default: key)")
@@ -239,11 +242,11 @@ def _recording(options: argparse.Namespace) -> RecordingConfig:
 
 
 def _labels(options: argparse.Namespace, layout: RecordingConfig, manifest: Manifest) -> Labels:
-    from edge_runtime.recordings.labels import Labels, read_labels  # noqa: PLC0415 - as in `run`
+    from edge_runtime.recordings.labels import labels_for, read_labels  # noqa: PLC0415 - as in `run`
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
     """Read the labels of a file; those of a column come with the samples."""
-    labels = Labels(1 / manifest.input.rate_hz, manifest.input.max_gap)
+    labels = labels_for(manifest.input)
     if options.labels and layout.label != options.labels:
         played = expand(layout.files)
         keys = {path.name: layout.key or key for path, key in played}

@@ -12,11 +12,13 @@ from edge_runtime.codecs.conversion import check_stated, converted
 from edge_runtime.codecs.placed import PlacedCodec
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.schema import OneOf
 
 if TYPE_CHECKING:
     from edge_runtime.codecs.cbor import CborConfig
     from edge_runtime.codecs.csv import CsvConfig
+    from edge_runtime.codecs.frame import FrameConfig
     from edge_runtime.codecs.influx import InfluxConfig
     from edge_runtime.codecs.json import JsonConfig
     from edge_runtime.codecs.msgpack import MsgpackConfig
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from edge_runtime.codecs.sparkplug import SparkplugConfig
 
     CodecConfig = (
-        JsonConfig | MsgpackConfig | CborConfig | RawConfig | PcmConfig | SenmlConfig | InfluxConfig | CsvConfig
-        | SparkplugConfig
+        JsonConfig | MsgpackConfig | CborConfig | RawConfig | PcmConfig | FrameConfig | SenmlConfig | InfluxConfig
+        | CsvConfig | SparkplugConfig
     )  # fmt: skip
 else:
     CodecConfig = OneOf(
@@ -36,6 +38,7 @@ else:
         cbor="edge_runtime.codecs.cbor:CborConfig",
         raw="edge_runtime.codecs.raw:RawConfig",
         pcm="edge_runtime.codecs.pcm:PcmConfig",
+        frame="edge_runtime.codecs.frame:FrameConfig",
         senml="edge_runtime.codecs.senml:SenmlConfig",
         influx="edge_runtime.codecs.influx:InfluxConfig",
         csv="edge_runtime.codecs.csv:CsvConfig",
@@ -49,7 +52,12 @@ def is_text(config: CodecConfig) -> bool:
 
 
 def load_codec(
-    config: CodecConfig, channels: Sequence[Channel], *, rate_hz: float = 0.0, notice: Notice | None = None
+    config: CodecConfig,
+    channels: Sequence[Channel],
+    *,
+    rate_hz: float = 0.0,
+    notice: Notice | None = None,
+    frame: Frame | None = None,
 ) -> Codec:
     """Make the codec that a configuration asks for; no other one is imported.
 
@@ -60,6 +68,7 @@ def load_codec(
             gives their first sample the arrival time.
         notice: told of messages that lack the default time field, which then count as taken on arrival; None: such a
             message is refused.
+        frame: of a model that takes pictures.
 
     Raises:
         ConfigError: the library it needs is not installed, or the configuration does not fit the channels.
@@ -71,7 +80,7 @@ def load_codec(
     names = [channel.name for channel in channels]
     if len(set(names)) != len(names) or not names:
         raise ConfigError(f"codec {config.type}: channel names must differ and there must be one; got {names}")
-    codec = _load(config, channels, names, rate_hz, notice)
+    codec = _load(config, channels, names, rate_hz, notice, frame)
     step_s: float = getattr(config, "time_step_s", 0.0)
     own_hz: float = getattr(config, "rate_hz", 0.0) or rate_hz
     return SpreadingCodec(codec, step_s, 1 / own_hz if own_hz else 0.0) if step_s else codec
@@ -120,8 +129,17 @@ def _narrowed(config: CodecConfig, names: Sequence[str]) -> CodecConfig:
 
 
 def _load(
-    config: CodecConfig, channels: Sequence[Channel], names: Sequence[str], rate_hz: float, notice: Notice | None
+    config: CodecConfig,
+    channels: Sequence[Channel],
+    names: Sequence[str],
+    rate_hz: float,
+    notice: Notice | None,
+    frame: Frame | None,
 ) -> Codec:
+    if config.type == "frame":
+        from edge_runtime.codecs.frame import FrameCodec  # noqa: PLC0415
+
+        return FrameCodec(config, frame)
     if config.type == "raw":
         from edge_runtime.codecs.raw import RawCodec, in_units_of  # noqa: PLC0415
 

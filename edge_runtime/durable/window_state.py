@@ -81,6 +81,8 @@ class Progress:
         fields, bounds = asdict(contract), asdict(config)
         # What says nothing of how windows are cut: files of earlier releases do not name it.
         del fields["fill"]
+        if fields["frame"] is None:
+            del fields["frame"]
         fields["channels"] = [_as_earlier(channel) for channel in fields["channels"]]
         if not is_joined(contract, config):
             for name in ("parts", "wait_s", "max_waiting"):

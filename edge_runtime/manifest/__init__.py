@@ -18,7 +18,9 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
-from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract
+from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
+from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
+from edge_runtime.manifest.row_stage import RowStage
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
@@ -86,14 +88,16 @@ class InputContract:
     fill: Literal["", "first"] = ""
     """How a server fills the missing beginning of a window. ``first``: it repeats the first sample at the front, as the
     model's training did. Empty: it takes whole windows only."""
+    frame: Frame | None = None
+    """Of a model that takes pictures: each window is one."""
 
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("needs at least one channel")
         if not 1 <= self.window <= 1_000_000 or not 1 <= self.hop <= self.window:
             raise ValueError("window must be 1 to 1,000,000 samples and hop 1 to window")
-        if not 1e-6 <= self.rate_hz <= 1e6:
-            raise ValueError("rate_hz must be 1e-6 to 1e6")
+        if not 1e-6 <= self.rate_hz <= (1e6 if self.frame is None else LARGEST_RATE_HZ):
+            raise ValueError("rate_hz must be 1e-6 to 1e6; of pixels, to 1e9")
         if self.context and self.context < self.window:
             raise ValueError("context must be 0 or at least the window")
         if not 0.001 <= self.snap < 0.5:
@@ -102,6 +106,8 @@ class InputContract:
         if self.max_gap_s and self.max_gap_s < 2 / self.rate_hz:
             raise ValueError("max_gap_s must be 0 or at least two sample periods")
         _check_masks(self.channels)
+        if self.frame is not None:
+            check_frame(self.frame, self, sum(not channel.joined for channel in self.channels))
 
     @property
     def history(self) -> int:
@@ -293,6 +299,12 @@ class Manifest:
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
         check_stages(self.stages, self.answer)
+        goes_on = [stage.name for stage in self.stages if isinstance(stage, RowStage) and stage.goes_on]
+        if goes_on and self.input.hop != self.input.window:
+            raise ValueError(
+                f"stage {goes_on[0]!r} goes on from window to window, and these overlap: write hop = window "
+                f"({self.input.window}), or stream = false where the stage has it"
+            )
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)
@@ -324,7 +336,7 @@ def needed_schema(
     stages: Sequence[Stage] = (),
 ) -> int:
     """Return the lowest schema version that has room for these parts of a manifest."""
-    parts = references or events or stages or not isinstance(output, OutputContract)
+    parts = references or events or stages or input.frame is not None or not isinstance(output, OutputContract)
     return 2 if parts or any(channel.joined for channel in input.channels) else 1
 
 
@@ -361,11 +373,12 @@ def dump(manifest: Manifest) -> bytes:
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
     _sparse([plain], Manifest, "references", "events", "stages", "answer")
-    _sparse([plain["input"]], InputContract, "fill")
+    _sparse([plain["input"]], InputContract, "fill", "frame")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):
         _sparse([plain["output"]], type(manifest.output), *_named(manifest.output, "kind"))
+        _sparse(plain["output"].get("quantities", ()), Quantity, *_named(Quantity, "name"))
     for table, stage in zip(plain.get("stages", ()), manifest.stages, strict=True):
         _sparse([table], type(stage), *_named(stage, "type"))
         if isinstance(stage, ModelStage):

@@ -109,6 +109,11 @@ class Mel(RowStage):
         _check_mel(self)
 
     @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return self.stream or self.pcen is not None
+
+    @property
     def span(self) -> int:
         """Samples that one row is computed from.
 
@@ -249,6 +254,11 @@ class Spectrum(RowStage):
             raise ValueError("spectrum: lead is for streams; leave it out, or write stream = true")
 
     @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return self.stream
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`."""
         return ((self.frame, self.hop, self.lead),) if self.stream else ((0, 0, 0),)
@@ -290,6 +300,11 @@ class OverlapAdd(RowStage):
     def __post_init__(self) -> None:
         if not 1 <= self.hop <= 65536:
             raise ValueError("overlap-add: hop must be 1 to 65536 samples")
+
+    @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return True
 
 
 Measure = Literal["mean", "std", "rms", "mad", "min", "max", "peak", "kurtosis", "crest"]

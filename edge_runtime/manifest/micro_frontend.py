@@ -38,6 +38,11 @@ class MicroFrontend(RowStage):
         return 480
 
     @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return True
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`: frames go on from step to step."""
         return ((self.frame, self.hop, 0),)

@@ -28,6 +28,11 @@ class RowStage:
         return (self.name,)
 
     @property
+    def goes_on(self) -> bool:
+        """True where rows depend on those of the step before: a window must begin where the last one ended."""
+        return False
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`."""
         return tuple((1, 1, 0) for _ in self.takes)

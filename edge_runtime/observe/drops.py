@@ -137,6 +137,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         "they waited when their key left for newer ones: raise max_keys under [window], or look at what key under "
         "[[source]] makes of the topics",
     ),
+    "frame_rate": Reason(
+        "window",
+        "pictures",
+        "they come faster than the bundle's rate; harmless, or let the camera send fewer of them",
+    ),
     # -- windows without an answer
     "incomplete": Reason(
         "window",

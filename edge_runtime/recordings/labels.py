@@ -16,6 +16,7 @@ import orjson
 
 from edge_runtime.codecs.numbers import iso8601
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.columns import are_texts, is_empty, seconds_of, unit_of
 from edge_runtime.recordings.reader import columns_of
 from edge_runtime.types import Float64
@@ -118,6 +119,12 @@ class Labels:
         # The furthest end so far only rises, so it can be searched although stretches may lie within one another.
         found = ordered[bisect_right(furthest, start) : bisect_left(starts, end)]
         return [stretch for stretch in found if stretch.end > start]
+
+
+def labels_for(contract: InputContract) -> Labels:
+    """Return empty labels for the recordings of a model: a picture is one sample."""
+    step_s = (contract.window if contract.frame is not None else 1) / contract.rate_hz
+    return Labels(step_s, max(contract.max_gap, step_s))
 
 
 def read_labels(path: Path, labels: Labels, keys: Mapping[str, str]) -> None:

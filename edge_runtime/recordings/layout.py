@@ -11,7 +11,7 @@ from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.errors import InputError
 from edge_runtime.types import Float64
 
-Format = Literal["auto", "lines", "csv", "parquet", "npz", "wav"]
+Format = Literal["auto", "lines", "csv", "parquet", "npz", "wav", "pictures"]
 Refused = Callable[[InputError], None]
 Labelled = Callable[[str, Float64, Sequence[str]], None]
 """Takes a key, stamps (n,) in seconds, and the label of each; empty where there is none."""

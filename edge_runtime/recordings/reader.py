@@ -1,4 +1,4 @@
-"""Reading recordings: lines of messages, CSV, Parquet, NPZ and WAV files, as the readings that a sensor would send.
+"""Reading recordings: lines of messages, CSV, Parquet, NPZ and WAV files, pictures, as the readings of a sensor.
 
 One way in, `iter_readings`, for the recording source, for ``edge-runtime replay`` and for the export toolchain, so that
 all of them see the same samples. Files are read in pieces: memory stays bounded, and the same file always gives the
@@ -32,6 +32,9 @@ _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".npz": "npz",
     ".wav": "wav",
+    ".jpg": "pictures",
+    ".jpeg": "pictures",
+    ".png": "pictures",
 }
 
 
@@ -65,7 +68,13 @@ def iter_readings(
     layout = layout or RecordingLayout()
     refuse = on_refused or _raise
     labelled = on_labels if layout.label else None
-    if _format_of(path, layout) == "lines":
+    kind = _format_of(path, layout)
+    if kind == "pictures":
+        from edge_runtime.recordings.pictures import picture_readings  # noqa: PLC0415 - see below
+
+        yield from picture_readings(path, contract, layout, key=key or path.stem, refuse=refuse, labelled=labelled)
+        return
+    if kind == "lines":
         yield from line_readings(path, contract, layout, key or path.stem, refuse, labelled)
         return
     for block in iter_blocks(path, contract, layout, key=key, on_refused=refuse):
@@ -97,6 +106,8 @@ def iter_blocks(
     from edge_runtime.recordings.parquet_file import parquet_blocks  # noqa: PLC0415
     from edge_runtime.recordings.wav import wav_blocks  # noqa: PLC0415
 
+    if kind == "pictures":
+        raise ConfigError(f"{path}: a picture has no rows")
     readers = {
         "lines": line_blocks, "csv": csv_blocks, "parquet": parquet_blocks, "npz": npz_blocks, "wav": wav_blocks,
     }  # fmt: skip
@@ -105,6 +116,8 @@ def iter_blocks(
 
 def _format_of(path: Path, layout: RecordingLayout) -> Format:
     kind = layout.format if layout.format != "auto" else _SUFFIXES.get(path.suffix.lower())
+    if path.is_dir() and kind in (None, "pictures"):
+        return "pictures"
     if kind is None:
         raise ConfigError(f"{path}: which format? its suffix is none of {', '.join(_SUFFIXES)}; set format")
     if not path.is_file():

@@ -64,7 +64,11 @@ def build_source(
     notices = Notices(metrics, name)
 
     def decoder(codec: CodecConfig) -> Decoder:
-        return Decoder(load_codec(codec, contract.channels, rate_hz=contract.rate_hz, notice=notices), metrics, clock)
+        return Decoder(
+            load_codec(codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame),
+            metrics,
+            clock,
+        )
 
     if config.type == "mqtt":
         from edge_runtime.sources.mqtt import make_source  # noqa: PLC0415 - only what the application names

@@ -270,6 +270,8 @@ def make_source(
         codecs = load_parts(config.codec, contract.channels, groups, rate_hz=contract.rate_hz, notice=notices)
         decoder = {one: Decoder(codec, metrics, clock) for one, codec in zip(config.patterns, codecs, strict=True)}
     else:
-        codec = load_codec(config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices)
+        codec = load_codec(
+            config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame
+        )
         decoder = Decoder(codec, metrics, clock)
     return MqttSource(config, broker, decoder, metrics, clock=clock, name=name, contract=contract)

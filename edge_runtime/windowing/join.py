@@ -37,6 +37,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.frames import FrameWindower
 from edge_runtime.windowing.grid import Segment
 from edge_runtime.windowing.joint import Joint
 from edge_runtime.windowing.keyed import Keyed
@@ -301,13 +302,15 @@ class JoinedWindower(Keyed[Joint]):
         return window._replace(context=context[rows[-1] + 1 :]) if len(rows) else window
 
 
-AnyWindower = Windower | JoinedWindower
+AnyWindower = Windower | JoinedWindower | FrameWindower
 
 
 def windower_of(
     contract: InputContract, config: WindowConfig | None = None, metrics: Metrics | None = None, *, parts: bool = False
 ) -> AnyWindower:
-    """Choose the windower: `Windower` where all channels come together, by one rule; else `JoinedWindower`.
+    """Choose the windower.
+
+    `FrameWindower` for pictures; `Windower` where all channels come together, by one rule; else `JoinedWindower`.
 
     Args:
         contract: what a window is.
@@ -316,6 +319,8 @@ def windower_of(
         parts: readings may hold some of the channels.
     """
     config = config or WindowConfig()
+    if contract.frame is not None:
+        return FrameWindower(contract, config, metrics)
     return (JoinedWindower if parts or is_joined(contract, config) else Windower)(contract, config, metrics)
 
 

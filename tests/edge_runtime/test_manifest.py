@@ -29,6 +29,9 @@ from edge_runtime.manifest import (
     needed_schema,
     parse,
 )
+from edge_runtime.manifest.frames import Frame
+from edge_runtime.manifest.frontends import Mel, Pcen
+from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Port, Smooth, Stage
 from tests.stateful import STAGE
 
@@ -154,6 +157,13 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
         parse(data)
 
 
+PICTURES = InputContract(
+    channels=(Channel(name="grey", unit="1"),),
+    rate_hz=60,
+    window=6,
+    hop=6,
+    frame=Frame(height=2, width=3, colours="grey", fit="pad", padding=114),
+)
 JOINED = dataclasses.replace(
     INPUT,
     channels=(
@@ -207,6 +217,14 @@ def test_the_second_schema_reads_back_what_it_wrote() -> None:
     assert parse(dump(SECOND)) == SECOND
 
 
+def test_a_frame_is_written_where_there_is_one() -> None:
+    pictures = dataclasses.replace(MANIFEST, schema_version=2, input=PICTURES)
+    assert parse(dump(pictures)) == pictures
+    frame = {"height": 2, "width": 3, "colours": "grey", "fit": "pad", "padding": 114}
+    assert json.loads(dump(pictures))["input"]["frame"] == frame
+    assert "frame" not in json.loads(dump(SECOND))["input"]
+
+
 def test_defaults_of_the_second_schema_are_not_written() -> None:
     data = second()
     assert data["input"]["channels"] == [
@@ -225,6 +243,7 @@ def test_defaults_of_the_second_schema_are_not_written() -> None:
     "changes",
     [
         {"input": JOINED},
+        {"input": PICTURES},
         {"references": (REFERENCE,)},
         {"events": (FALL,)},
         {"output": MultiLabelOutput(labels=MANIFEST.output.labels)},
@@ -250,6 +269,8 @@ def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
         ),
         ((STAGE,), ("other",), "answer names the track 'other'"),
         ((Smooth(rows=3),), (), "stages hold no model"),
+        ((MicroFrontend(), STAGE), (), r"'micro-frontend' goes on .* write hop = window \(128\), or stream = false"),
+        ((Mel(pcen=Pcen()), STAGE), (), "'mel' goes on from window to window, and these overlap"),
     ],
 )
 def test_stages_that_do_not_fit_each_other_are_refused(
@@ -272,6 +293,17 @@ def test_stages_survive_the_file_and_say_no_default() -> None:
         },
         {"type": "smooth", "rows": 3},
     ]
+
+
+def test_a_front_end_survives_the_file_with_every_value_of_its_library() -> None:
+    variants = tuple(dataclasses.replace(variant, layout="NWC") for variant in MANIFEST.variants)
+    spec = Mel(definition="torchaudio", coefficients=13)
+    whole = dataclasses.replace(MANIFEST, schema_version=2, stages=(spec, STAGE), variants=variants)
+    assert parse(dump(whole)) == whole
+    table = json.loads(dump(whole))["stages"][0]
+    assert {name: table[name] for name in ("type", "frame", "hop", "floor", "centred")} == {
+        "type": "mel", "frame": 400, "hop": 200, "floor": 1e-10, "centred": True,
+    }  # fmt: skip
 
 
 def test_a_later_schema_is_refused_by_its_number_and_not_by_its_first_unknown_key() -> None:

@@ -28,6 +28,7 @@ from edge_runtime.codecs.cbor import CborConfig
 from edge_runtime.codecs.cells import BlockConfig
 from edge_runtime.codecs.config import CodecConfig, load_codec
 from edge_runtime.codecs.csv import CsvConfig
+from edge_runtime.codecs.frame import FrameConfig
 from edge_runtime.codecs.influx import InfluxConfig
 from edge_runtime.codecs.json import JsonConfig
 from edge_runtime.codecs.msgpack import MsgpackConfig
@@ -37,6 +38,7 @@ from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.codecs.sparkplug import SparkplugConfig
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import Channel
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.types import Reading
 from tests.edge_runtime.codecs.sparkplug_messages import metric, number, payload
 
@@ -125,7 +127,7 @@ def targets() -> list[Target]:
     wav = _wav(bytes(240), rate_hz=40, channels=2)
 
     def target(config: CodecConfig, *good: bytes) -> Target:
-        return Target(load_codec(config, CHANNELS, rate_hz=50.0), list(good))
+        return Target(load_codec(config, CHANNELS, rate_hz=50.0, frame=Frame(height=2, width=3)), list(good))
 
     return [
         target(JsonConfig(), orjson.dumps(own), orjson.dumps(stamped)),
@@ -167,6 +169,7 @@ def targets() -> list[Target]:
         target(PcmConfig(time="f64", drift_s=5.0), np.float64(NOW).tobytes() + x.astype("<i2").tobytes()),
         target(PcmConfig(sequence="u8", sequence_at=1, header_bytes=4), b"abcd" + bytes(120), wav[:4] + wav),
         target(PcmConfig(take=(0, 1, 0)), wav, wav[:40] + b"\xff" * 4 + wav[44:]),
+        target(FrameConfig(raw="rgb", height=5, width=4), bytes(60)),
         target(SenmlConfig(), orjson.dumps(pack)),
         target(SenmlConfig(encoding="cbor"), cbor2.dumps(cbor_pack)),
         target(CsvConfig(), table),

@@ -131,6 +131,7 @@ def table(readings: Sequence[Reading], contract: InputContract) -> list[list[str
     for reading in readings:
         period_s = reading.period_s or 1 / contract.rate_hz
         for i, values in enumerate(reading.values):
+            period_s = 0.0 if contract.frame is not None else period_s  # a picture has one stamp
             stamp = reading.t + i * period_s if isinstance(reading.t, float | int) else float(reading.t[i])
             moment = datetime.fromtimestamp(round(stamp, 3), timezone.utc)
             shown = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
@@ -147,6 +148,8 @@ def test_a_recipe_gives_what_the_page_says(entry: Entry, tmp_path: Path, url: st
     if any(codec in entry.source_table for codec in ('"cbor"', '"msgpack"')):
         pytest.importorskip("cbor2", reason='needs pip install "edge-runtime[codecs]"')
         pytest.importorskip("ormsgpack", reason='needs pip install "edge-runtime[codecs]"')
+    if '"frame"' in entry.source_table and "raw" not in entry.source_table:
+        pytest.importorskip("simplejpeg", reason='needs pip install "edge-runtime[pictures]"')
     metrics = Metrics()
     readings = readings_of(entry, tmp_path, url, metrics)
     refused = re.match(r"refused: (\w+)", entry.result)

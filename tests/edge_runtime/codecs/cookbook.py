@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.system import toml
 from tests.integration.running import ROOT
 
@@ -35,6 +36,7 @@ _MESSAGE = re.compile(
 _RESULT = re.compile(r"^```toml\n(.*?)^```$\n+```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MODEL = re.compile(r"^\| (\w+) \| (`.*?) \| ([\d.]+) Hz \|$", re.MULTILINE)
 _CHANNEL = re.compile(r"`(\w+)` in ([^\s,|]+)")
+_FRAME = re.compile(r"pictures of (\d+) x (\d+)")
 _UPSTREAM = re.compile(r"\]\((https://[^)]+)\)")
 
 
@@ -90,11 +92,14 @@ def models() -> dict[tuple[str, ...], InputContract]:
     found = {}
     for _, channels, rate_hz in _MODEL.findall(PAGE.read_text("utf-8")):
         units = dict(_CHANNEL.findall(channels))
+        sizes = _FRAME.search(channels)
+        frame = Frame(height=int(sizes[1]), width=int(sizes[2])) if sizes else None
         found[tuple(units)] = InputContract(
             channels=tuple(Channel(name=name, unit=unit) for name, unit in units.items()),
-            rate_hz=float(rate_hz),
-            window=100,
-            hop=50,
+            rate_hz=float(rate_hz) * (frame.pixels if frame else 1),
+            window=frame.pixels if frame else 100,
+            hop=frame.pixels if frame else 50,
+            frame=frame,
         )
     return found
 

@@ -122,7 +122,7 @@ def test_windows_are_those_of_the_sound_in_one_piece(
     sound = resampled(pcm.astype(np.float32) / np.float32(32768), rate, RATE)
     whole = cut_recording(contract, "mic", begin, sound)
     assert [window.id for window in live] == [window.id for window in whole][: len(live)]
-    assert len(whole) - len(live) <= 1, "the filter holds back some milliseconds"
+    assert len(whole) - len(live) <= 2, "the filter holds back 65 samples of the lower rate"
     for mine, theirs in zip(live, whole, strict=False):
         assert mine.samples.tobytes() == theirs.samples.tobytes()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast, get_args
 
 import orjson
@@ -13,6 +15,10 @@ from edge_runtime.errors import ManifestError
 from edge_runtime.frontends.build import build
 from edge_runtime.manifest.frontends import FrontendSpec, Mel
 from edge_runtime.manifest.stages import Stage
+from edge_runtime.system import toml
+from tests.edge_runtime.frontends import cards
+
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -94,3 +100,15 @@ def test_a_cut_that_does_not_fit_is_refused(cut: tuple[int, ...], words: str) ->
 def test_a_cut_too_short_to_be_reflected_is_refused() -> None:
     with pytest.raises(ManifestError, match="too short to be reflected by 256"):
         build(Mel(frame=512, padding="reflect"), (256, 1))
+
+
+def test_every_stage_of_the_page_loads_and_known_models_have_theirs() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/front-ends.md").read_text("utf-8"), re.DOTALL)
+    found = {}
+    for block in blocks:
+        for table in toml.loads(block)["stages"]:
+            name = table.pop("name", table["type"])
+            found[name] = load(table)
+    known = {"keyword", "miniresnet", "toycar", "wake_word", "yamnet"}
+    assert {name: found[name] for name in known} == {name: load(getattr(cards, name.upper())) for name in known}
+    assert found.keys() - known == {"magnitude", "masked", "mel", "overlap-add", "spectrum", "statistic"}

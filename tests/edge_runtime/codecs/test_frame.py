@@ -1,0 +1,231 @@
+"""Messages of pictures: JPEG, PNG, base64, bare pixels; bombs and other formats are refused before they are decoded."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.codecs import Codec
+from edge_runtime.codecs.config import load_codec
+from edge_runtime.codecs.frame import FrameConfig
+from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.manifest import Channel
+from edge_runtime.manifest.frames import Frame, frame_names
+from edge_runtime.media import picture as pictures
+from edge_runtime.media.resize import Bytes, resize
+from edge_runtime.types import Reading
+from tests.edge_runtime.media.pictures import jpeg, picture, png
+
+NOW = 1_700_000_000.0
+FRAME = Frame(height=12, width=16)
+
+pillow = pytest.mark.skipif(importlib.util.find_spec("PIL") is None, reason="needs Pillow")
+
+
+def codec_of(frame: Frame | None = FRAME, **settings: Any) -> Codec:
+    channels = [Channel(name=name, unit="1") for name in frame_names(frame.colours if frame else "rgb")]
+    return load_codec(FrameConfig(**settings), channels, frame=frame)
+
+
+def decode(codec: Codec, payload: bytes) -> Reading:
+    (reading,) = codec.decode("camera", payload, NOW)
+    return reading
+
+
+def refused(codec: Codec, payload: bytes) -> InputError:
+    with pytest.raises(InputError) as caught:
+        codec.decode("camera", payload, NOW)
+    return caught.value
+
+
+def decoded(payload: bytes) -> Bytes:
+    import simplejpeg  # noqa: PLC0415 - `jpeg` has skipped the test where it is missing
+
+    return np.asarray(simplejpeg.decode_jpeg(payload))
+
+
+def test_a_jpeg_becomes_pixels_in_raster_order_with_the_stamp_of_its_arrival() -> None:
+    payload = jpeg(picture(12, 16))
+    reading = decode(codec_of(), payload)
+    assert (reading.key, reading.t, reading.channels) == ("camera", NOW, None)
+    assert reading.values.dtype == np.float32
+    assert reading.values.flags.c_contiguous
+    assert reading.values.tolist() == decoded(payload).reshape(-1, 3).tolist()
+
+
+def test_another_size_is_fitted() -> None:
+    payload = jpeg(picture(48, 100))
+    reading = decode(codec_of(), payload)
+    assert reading.values.tolist() == resize(decoded(payload), 12, 16).reshape(-1, 3).tolist()
+
+
+def test_colours_are_those_of_the_model() -> None:
+    payload = jpeg(picture(12, 16))
+    rgb = decoded(payload).reshape(-1, 3)
+    bgr = decode(codec_of(Frame(height=12, width=16, colours="bgr")), payload)
+    grey = decode(codec_of(Frame(height=12, width=16, colours="grey")), payload)
+    assert bgr.values.tolist() == rgb[:, ::-1].tolist()
+    assert grey.values.shape == (192, 1)
+    np.testing.assert_allclose(grey.values[:, 0], rgb @ [0.299, 0.587, 0.114], atol=0.51)
+
+
+def test_a_grey_jpeg_is_read_by_models_of_colours() -> None:
+    payload = jpeg(picture(12, 16)[..., :1], colours="GRAY")
+    reading = decode(codec_of(), payload)
+    assert (reading.values == reading.values[:, :1]).all()
+
+
+@pytest.mark.parametrize("prefix", [b"", b"data:image/jpeg;base64,"])
+def test_base64_is_unpacked(prefix: bytes) -> None:
+    payload = jpeg(picture(12, 16))
+    reading = decode(codec_of(), prefix + base64.b64encode(payload))
+    assert reading.values.tolist() == decode(codec_of(), payload).values.tolist()
+
+
+@pillow
+def test_a_png_is_read_exactly() -> None:
+    pixels = picture(12, 16)
+    assert decode(codec_of(), png(pixels)).values.tolist() == pixels.reshape(-1, 3).tolist()
+
+
+@pillow
+def test_pillow_alone_gives_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = jpeg(picture(50, 70))
+    expected = decode(codec_of(), payload).values.tolist()
+    found = pictures._find
+    monkeypatch.setattr(pictures, "_find", lambda name: None if name == "simplejpeg" else found(name))
+    assert decode(codec_of(), payload).values.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "payload", "pixels"),
+    [
+        ("rgb", bytes([1, 2, 3, 4, 5, 6]), [[1, 2, 3], [4, 5, 6]]),
+        ("bgr", bytes([1, 2, 3, 4, 5, 6]), [[3, 2, 1], [6, 5, 4]]),
+        ("grey", bytes([7, 9]), [[7, 7, 7], [9, 9, 9]]),
+        ("rgb565", struct.pack(">HH", 0b11111_000000_00001, 0b00000_111111_00000), [[255, 0, 8], [0, 255, 0]]),
+    ],
+)
+def test_bare_pixels_are_read(raw: str, payload: bytes, pixels: list[list[int]]) -> None:
+    reading = decode(codec_of(Frame(height=1, width=2), raw=raw), payload)
+    assert reading.values.tolist() == pixels
+
+
+def test_bare_pixels_of_another_size_are_fitted() -> None:
+    pixels = picture(24, 20)
+    reading = decode(codec_of(raw="rgb", height=24, width=20), pixels.tobytes())
+    assert reading.values.tolist() == resize(pixels, 12, 16).reshape(-1, 3).tolist()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def stated(payload: bytes, height: int, width: int) -> bytes:
+    """A JPEG whose header states another size."""
+    at = payload.index(b"\xff\xc0") + 5
+    return payload[:at] + struct.pack(">HH", height, width) + payload[at + 4 :]
+
+
+def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = stated(jpeg(picture(12, 16)), 65_000, 65_000)
+    codec = codec_of()
+    import simplejpeg  # noqa: PLC0415
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
+    error = refused(codec, bomb)
+    assert error.reason == "too_large"
+    assert "65000 x 65000 pixels; at most 8388608 are allowed" in str(error)
+
+
+@pillow
+def test_a_png_bomb_is_refused_by_its_header() -> None:
+    whole = png(picture(12, 16))
+    assert refused(codec_of(), whole[:16] + struct.pack(">II", 60_000, 60_000) + whole[24:]).reason in (
+        "too_large",
+        "malformed",
+    )
+    assert refused(codec_of(max_pixels=100), whole).reason == "too_large"
+
+
+def test_thousands_of_scans_are_refused() -> None:
+    error = refused(codec_of(), jpeg(picture(12, 16)) + b"\xff\xda" * 101)
+    assert "more than 100 scans" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        (b"RIFF\0\0\0\0WEBPVP8 ", "WebP is not read; send JPEG"),
+        (b"GIF89a" + bytes(30), "GIF is not read"),
+        (b"\0\0\0\x18ftypavif", "HEIF, AVIF or video"),
+        (b"\0\0\0\x01gH.264", "H.264 video"),
+        (b"hello, camera", "neither JPEG nor PNG"),
+        (b"\xff\xd8\xff\xe0 no picture", "a damaged JPEG"),
+        (b"/9j/4AAQ", "a damaged JPEG"),
+        (b"/9j/4A=A", "damaged"),
+    ],
+)
+def test_what_is_no_picture_is_named(payload: bytes, told: str) -> None:
+    jpeg(picture(1, 1))
+    error = refused(codec_of(), payload)
+    assert error.reason == "malformed"
+    assert told in str(error)
+
+
+def test_a_picture_cut_short_is_refused() -> None:
+    assert refused(codec_of(), jpeg(picture(120, 160))[:-900]).reason == "malformed"
+
+
+def test_empty_large_and_nameless_messages_are_refused() -> None:
+    codec = codec_of(max_bytes=64, raw="rgb")
+    assert refused(codec, b"").reason == "empty"
+    assert refused(codec, bytes(65)).reason == "too_large"
+    assert refused(codec, bytes(6)).reason == "malformed"
+    with pytest.raises(InputError, match="no key") as caught:
+        codec_of(raw="rgb").decode("", bytes(12 * 16 * 3), NOW)
+    assert caught.value.reason == "no_key"
+
+
+@given(st.binary(max_size=300), st.integers(0, 600))
+def test_noise_behind_a_good_start_gives_a_picture_or_a_reason(noise: bytes, at: int) -> None:
+    codec, good = codec_of(), jpeg(picture(12, 16))
+    try:
+        reading = decode(codec, good[:at] + noise + good[at + len(noise) :])
+    except InputError as error:
+        assert error.reason in ("malformed", "too_large")  # noqa: PT017 - either is right
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert reading.values.shape == (192, 3)
+
+
+def test_a_model_without_a_frame_takes_no_pictures() -> None:
+    with pytest.raises(ConfigError, match="takes no pictures"):
+        codec_of(None)
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "_find", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'edge-runtime\[pictures\]'"):
+        codec_of()
+    assert decode(codec_of(raw="rgb"), bytes(12 * 16 * 3)).values.shape == (192, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"raw": "rgb", "height": 3}, "both"),
+        ({"height": 3, "width": 3}, "set raw"),
+        ({"max_pixels": 0}, "max_pixels 1 to"),
+        ({"max_bytes": 0}, "max_bytes must be"),
+    ],
+)
+def test_settings_that_contradict_themselves_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        FrameConfig(**settings)

@@ -41,7 +41,7 @@ class Port:
     scale: float | tuple[float, ...] = 1.0
     """Factor after that."""
     within: bool = False
-    """Rows that a step leaves over are dropped: each step is a clip of its own, of which the model takes several cuts."""
+    """Rows that a step leaves over are dropped: each step is a clip of its own, from which the model takes cuts."""
 
     def __post_init__(self) -> None:
         if self.within and self.lead:

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_export.card import answer, steps
+from edge_export.card import answer, steps, task_files, trials
 from edge_export.card.any_spec import AnyCard
 from edge_export.card.fitting import Fitted, fit
-from edge_export.card.model_file import ModelFile, in_child, open_file
+from edge_export.card.model_file import ModelFile, open_file
 from edge_export.card.packing import DIFFERENCE
 from edge_export.card.tensors import matched
 from edge_export.data.dataset import Float32
 from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
-from edge_runtime.bundle.golden import play
 from edge_runtime.chain.engine import Loaded, follow
-from edge_runtime.chain.load import ModelPart, join
 from edge_runtime.chain.schedule import make
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest import InputContract, Manifest, OutputContract
-from edge_runtime.recordings.layout import RecordingLayout
+from edge_runtime.windowing.batch import with_context
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey
 
+_MADE = 2.5
+"""Two files of one model may differ by this much more on steps that were made up: integers leave their range there."""
 _COARSEST = ("int8", "mixed", "fp16", "fp32")
 
 
@@ -78,8 +78,8 @@ def pack_any(
     variants: Sequence[Mapping[str, Path]],
     card: AnyCard,
     *,
-    recordings: Sequence[Path] = (),
-    layout: RecordingLayout | None = None,
+    folder: Path = Path(),
+    data: steps.Data | None = None,
     max_difference: float | None = None,
     signer: SigningKey | None = None,
 ) -> PackedAny:
@@ -89,8 +89,8 @@ def pack_any(
         path: the ``.edge`` file.
         variants: for each variant its files by the name of their stage, in order of preference.
         card: signal, stages, task.
-        recordings: for golden steps; none: they are made within the channels' ranges.
-        layout: where things stand in them.
+        folder: of the card, beside which the files lie that its task names.
+        data: recordings; None: golden steps are made within the channels' ranges.
         max_difference: largest difference of two variants' answers; None: by precision, and by the size of the answers.
         signer: signs the bundle; None leaves it unsigned.
 
@@ -99,6 +99,7 @@ def pack_any(
             model; one line that says what to change.
         IncompatibleError: no engine for a file is installed.
     """
+    data = data or steps.Data()
     with ExitStack() as opened:
         files = [{name: _open(opened, file) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
@@ -110,13 +111,18 @@ def pack_any(
         except (EngineError, ValueError) as error:
             raise ConfigError(f"the chain does not fit together: {error}") from error
         count = steps.needed(warm_up, contract)
-        if recordings:
-            golden = steps.recorded(card, contract, recordings, layout, count, stream=stream)
+        if data.recordings:
+            golden = steps.recorded(card, contract, data, count, stream=stream)
         else:
             golden = steps.made(card, contract, count)
         stored = in_halves(golden) if golden.nbytes > steps.MOST_BYTES // 4 else golden
         golden = np.asarray(stored, np.float32)
-        sources, compared, answered = _tried(card, task, contract, files, tensors, golden, max_difference)
+        sources: list[VariantSource] = []
+        for own, names in zip(files, tensors, strict=True):
+            sources.append(_source(card, own, names, [source.name for source in sources]))
+        trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
+        sources = [trial.of(source) for source in sources]
+        extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
         name=card.name,
@@ -125,7 +131,7 @@ def pack_any(
         created=card.created,
         expires=card.expires,
         input=contract,
-        output=task.output,
+        output=task_files.renamed(task.output),
         stages=task.stages,
         answer=task.answer,
         gate=card.gate,
@@ -133,6 +139,7 @@ def pack_any(
         variants=sources,
         golden_inputs=stored,
         card=_text(card, contract, fitted),
+        files=extra,
         provenance={
             "origin": asdict(card.origin),
             "files": {file.path.name: _sha256(file.path) for own in files for file in own.values()},
@@ -144,9 +151,9 @@ def pack_any(
         manifest=result,
         notes=fitted.notes,
         unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
-        compared=tuple(compared),
+        compared=tuple(trial.compared),
         steps=len(golden),
-        answered=answered,
+        answered=trial.answered,
         state_bytes=state_bytes,
     )
 
@@ -176,11 +183,11 @@ def assigned(
             )
         for position, stage in enumerate(free):  # rule 2
             by_name[stage] = list(models[position :: len(free)])
-    for stage in card.models:
-        if not by_name[stage.name]:
-            if not stage.file:
-                raise ConfigError(f"stage {stage.name!r} has no file; name it after pack, or write file in the card")
-            by_name[stage.name] = [folder / stage.file]  # rule 3
+    for model in card.models:
+        if not by_name[model.name]:
+            if not model.file:
+                raise ConfigError(f"stage {model.name!r} has no file; name it after pack, or write file in the card")
+            by_name[model.name] = [folder / model.file]  # rule 3
     count = max(map(len, by_name.values()))
     if short := [stage for stage, own in by_name.items() if len(own) not in (1, count)]:
         raise ConfigError(
@@ -214,33 +221,83 @@ def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, Mo
     return whole.index(True), bool(sum(rings) + sum(own)) or not all(whole), sum(rings) + sum(own)
 
 
-def _tried(
-    card: AnyCard,
-    task: answer.Task,
-    contract: InputContract,
-    files: Sequence[Mapping[str, ModelFile]],
-    tensors: Sequence[Mapping[str, dict[str, str]]],
-    golden: Float32,
-    max_difference: float | None,
-) -> tuple[list[VariantSource], list[Compared], int]:
-    """Run each variant over the golden steps in a child, and compare them."""
-    sources: list[VariantSource] = []
-    compared: list[Compared] = []
-    reference: Float32 | None = None
-    for own, names in zip(files, tensors, strict=True):
-        source = _source(card, own, names, [source.name for source in sources])
-        answers, engine = _answers(source, task, contract, golden)
-        integers = source.precision in ("int8", "mixed")
-        answer.check(answers, card, integers=integers, name=_paths(own))
-        size = max(1.0, float(np.abs(answers).max()))
-        tolerance = card.tolerance if card.tolerance is not None else TOLERANCE[source.precision] * size
-        sources.append(replace(source, tolerance=tolerance))
-        if reference is None:
-            reference = answers
-        coarser = max(DIFFERENCE[source.precision], DIFFERENCE[sources[0].precision])
-        compared.append(_compare(source.name, engine, answers, reference, card, max_difference or coarser * size))
-    assert reference is not None
-    return sources, compared, len(reference)
+class _Trial:
+    """Golden answers of the variants, one after another; the first one's are what the others are held against."""
+
+    def __init__(
+        self,
+        card: AnyCard,
+        task: answer.Task,
+        contract: InputContract,
+        golden: Float32,
+        max_difference: float | None,
+        *,
+        recorded: bool,
+    ) -> None:
+        self._card = card
+        self._task = task
+        self._contract = contract
+        self._golden = golden
+        self._max = max_difference
+        self._room = 1.0 if recorded else _MADE
+        self._first: tuple[VariantSource, Float32] | None = None
+        self.compared: list[Compared] = []
+        self.answered = 0
+
+    def of(self, source: VariantSource) -> VariantSource:
+        """Try a variant; returns it with its tolerance and batch.
+
+        Raises:
+            ConfigError: it fails, its answers are not what the task says, or they differ from the first one's.
+        """
+        engine = trials.open_chain(source, self._task, self._contract)
+        try:
+            found = trials.golden_answers(engine, self._golden, source.name)
+        finally:
+            engine.close()
+        answer.check(found, self._task.output, integers=source.precision in ("int8", "mixed"), name=source.name)
+        self._compare(source, found, engine.name.partition(",")[0])
+        size = max(1.0, float(np.abs(found).max()))
+        tolerance = self._card.tolerance if self._card.tolerance is not None else TOLERANCE[source.precision] * size
+        return trials.with_batch(replace(source, tolerance=tolerance), self._task, self._contract, self._golden)
+
+    def _compare(self, source: VariantSource, found: Float32, engine: str) -> None:
+        if self._first is None:
+            self._first, self.answered = (source, found), len(found)
+        first, reference = self._first
+        if found.shape != reference.shape:
+            raise ConfigError(
+                f"{source.name}: answers with shape {found.shape[1:]}, {first.name} {reference.shape[1:]}"
+            )
+        worst = float(np.abs(found - reference).max())
+        flips = None
+        if isinstance(self._task.output, OutputContract):
+            flips = int((found.argmax(axis=-1) != reference.argmax(axis=-1)).sum())
+        size = max(1.0, float(np.abs(reference).max()))
+        allowed = self._max or max(DIFFERENCE[source.precision], DIFFERENCE[first.precision]) * size * self._room
+        if not worst <= allowed:
+            raise ConfigError(
+                f"{source.name} and {first.name} differ by up to {worst:.3g} over the golden steps, and {allowed:.3g} "
+                "is allowed; they are not the same model, or the steps are none that it knows: give --recording, or "
+                "--max-difference if that is how they are"
+            )
+        self.compared.append(Compared(name=source.name, engine=engine, worst=worst, flips=flips))
+
+    def scores(self, source: VariantSource, data: steps.Data) -> Float32:
+        """Return the rising scores of recordings of normal data."""
+        engine = trials.open_chain(source, self._task, self._contract)
+        found: list[Float32] = []
+        try:
+            for file in data.normal:
+                windows = steps.windows_of(self._contract, file, data.layout)
+                found += trials.answers(engine, (with_context(one, self._contract.window).T for one in windows))
+        except (EngineError, InputError) as error:
+            raise ConfigError(f"{source.name}: {error}") from error
+        finally:
+            engine.close()
+        if not found:
+            raise ConfigError("--normal: not one step of these recordings has an answer; give longer ones")
+        return np.sort(np.concatenate([one.reshape(-1) for one in found])).astype(np.float32)
 
 
 def _source(
@@ -268,64 +325,6 @@ def _source(
             for stage in stages[:-1]
         ),
     )
-
-
-def _answers(source: VariantSource, task: answer.Task, contract: InputContract, golden: Float32) -> tuple[Float32, str]:
-    """Play the golden steps; returns the answers of those that have one, and the engine's name."""
-    stages = [other.stage for other in source.others]
-    last = next(stage.name for stage in reversed(task.stages) if stage.type == "model")
-    models = [
-        *(ModelPart(stage=o.stage, format=o.format, tensors=dict(o.tensors), together=o.batch, size=len(o.model)) for o in source.others),
-        ModelPart(stage=last, format=source.format, tensors=dict(source.tensors), together=source.batch, size=len(source.model)),
-    ]  # fmt: skip
-    data = [*(other.model for other in source.others), source.model]
-    assert len(stages) + 1 == len(models)
-    window = (contract.window, len(contract.channels))
-    chain = join(task.stages, task.answer, window, list(zip(models, data, strict=True)))
-    try:
-        engine = in_child(source.format, chain)
-    except EngineError as error:
-        raise ConfigError(f"{source.name}: {error}") from error
-    try:
-        windows = np.ascontiguousarray(golden.transpose(0, 2, 1))
-        if len(engine.inputs) == 1:
-            return np.array(engine.run(windows)[0], np.float32), engine.name
-        rows = play(engine, windows)[0]
-        return rows[_first_answer(engine, windows) :], engine.name
-    except (EngineError, InputError) as error:
-        raise ConfigError(f"{source.name}: {error}") from error
-    finally:
-        engine.close()
-
-
-def _first_answer(engine: object, windows: Float32) -> int:
-    """Return the first step that has an answer."""
-    states = [np.zeros((1, *spec.shape[1:]), spec.dtype) for spec in engine.inputs[1:]]  # type: ignore[attr-defined]
-    for step in range(len(windows)):
-        _, answered, *states = map(np.array, engine.run(windows[step : step + 1], *states))  # type: ignore[attr-defined]
-        if answered.all():
-            return step
-    raise EngineError("not one of the golden steps has an answer; give a longer --recording")
-
-
-def _compare(name: str, engine: str, answers: Float32, reference: Float32, card: AnyCard, allowed: float) -> Compared:
-    if answers.shape != reference.shape:
-        raise ConfigError(f"{name}: answers with shape {answers.shape[1:]}, the first file with {reference.shape[1:]}")
-    worst = float(np.abs(answers - reference).max())
-    flips = None
-    if isinstance(card.task.output, OutputContract):
-        flips = int((answers.argmax(axis=-1) != reference.argmax(axis=-1)).sum())
-    if not worst <= allowed:
-        raise ConfigError(
-            f"{name} and the first file differ by up to {worst:.3g} over the golden steps, and {allowed:.3g} is allowed; "
-            "they are not the same model, or the steps are none that it knows: give --recording, or --max-difference if "
-            "that is how they are"
-        )
-    return Compared(name=name, engine=engine, worst=worst, flips=flips)
-
-
-def _paths(files: Mapping[str, ModelFile]) -> str:
-    return ", ".join(str(file.path) for file in files.values())
 
 
 def _sha256(file: Path) -> str:

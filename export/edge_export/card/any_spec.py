@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from edge_export.card.short_forms import expand
 from edge_export.card.spec import Card, CardChannel, load
@@ -18,6 +18,7 @@ from edge_runtime import schema
 from edge_runtime.config import parse_as, read_text
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import AnyOutput, GateSpec, InputContract
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.frontends import FRONTENDS
 from edge_runtime.manifest.stages import When
 from edge_runtime.system.iso8601 import parse_date
@@ -35,7 +36,7 @@ class CardSignal:
     Attributes:
         rate_hz: samples a second; of pictures, pictures a second times pixels.
         channels: in the order in which the first stage takes them.
-        frame: fields of `edge_runtime.manifest.frames.Frame`, where it delivers pictures.
+        frame: where it delivers pictures.
         resample: as `InputContract.resample`.
         snap: as `InputContract.snap`.
         max_gap_s: as `InputContract.max_gap_s`.
@@ -43,7 +44,7 @@ class CardSignal:
 
     rate_hz: float
     channels: tuple[CardChannel, ...]
-    frame: dict[str, Any] | None = None
+    frame: Frame | None = None
     resample: Literal["linear", "mean", "previous"] = "linear"
     snap: float = 0.25
     max_gap_s: float = 0.0
@@ -57,14 +58,15 @@ class CardSignal:
                 f"channel {scaled[0]!r}: write offset and scale at the model's input, under [[stages]]; the signal is "
                 "in the sensor's unit"
             )
-        self.contract(1, 1, 0)
+        pixels = 1 if self.frame is None else self.frame.pixels
+        self.contract(pixels, pixels, 0)
 
     def contract(self, window: int, hop: int, context: int) -> InputContract:
         """Return the bundle's input contract, for windows of these samples."""
         return InputContract(
             channels=tuple(one.contract() for one in self.channels),
             rate_hz=self.rate_hz, window=window, hop=hop, context=context,
-            resample=self.resample, snap=self.snap, max_gap_s=self.max_gap_s,
+            resample=self.resample, snap=self.snap, max_gap_s=self.max_gap_s, frame=self.frame,
         )  # fmt: skip
 
 
@@ -182,17 +184,21 @@ class CardSmooth:
     hop: int = 1
     how: Literal["mean", "median", "max"] = "mean"
 
+    def __post_init__(self) -> None:
+        if self.steps < 2 or not 1 <= self.hop <= self.steps:
+            raise ValueError("smooth: steps must be 2 or more, and hop 1 to steps")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardTask:
     """What the answer means.
 
     Attributes:
-        output: the bundle's output contract; ``type`` of the card is its ``kind``, ``classification`` for probabilities.
+        output: the bundle's output contract; ``type`` of the card is its ``kind``, ``classification`` probabilities.
+        given: its fields that the card writes; the others are filled in from the tracks, where these say them.
         of: tracks that make the answer; left out, the last stage's.
-        values: of a classification or multi-label answer. ``probabilities`` (``probability``: one number, which speaks
-            for the second of two labels, or for each label on its own); ``logits`` and ``logit`` before the softmax
-            and the sigmoid.
+        values: of a classification. ``probabilities``; ``probability``: one number, which speaks for the second of two
+            labels; ``logits`` and ``logit``: the same before the softmax and the sigmoid.
         temperature: logits are divided by it.
         smooth: mean, median or maximum of the last steps.
         reconstructs: input of the model that its answer imitates; the score is how far it is off.
@@ -200,6 +206,7 @@ class CardTask:
     """
 
     output: AnyOutput
+    given: tuple[str, ...] = ()
     of: tuple[str, ...] = ()
     values: Literal["", "probabilities", "logits", "probability", "logit"] = ""
     temperature: float = 1.0

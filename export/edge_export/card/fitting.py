@@ -1,24 +1,24 @@
 """A card held against its files: the stages of the manifest, with what the files tell filled in.
 
-Shapes in files may be wrong, so nothing is taken from them that a real step does not confirm: each stage is run on zeros
-and on noise, twice, with its own states put back in.
+Shapes in files may be wrong, so nothing is taken from them that a real step does not confirm: each stage is run on
+zeros and on noise, twice, with its own states put back in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardStage, CardState
+from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardState
 from edge_export.card.model_file import ModelFile
 from edge_export.card.step import Step, before, choose, fed, rows_in
 from edge_runtime.chain import WINDOW
 from edge_runtime.chain.engine import Followed, Loaded, follow
-from edge_runtime.engines.base import Array, TensorSpec
+from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.stages import Constant, Layout, ModelStage, Output, Port, Stage, State
 
@@ -234,8 +234,10 @@ class _Fitting:
         )
 
     def _port(self, port: CardPort) -> Port:
-        name = port.name or (next(iter(self.inputs)) if len(self.inputs) == 1 else "")
-        if not name:
+        name = port.name
+        if not name and len(self.inputs) == 1:
+            name = next(iter(self.inputs))  # may be empty, too
+        elif not name:
             raise ConfigError(
                 f"{self._file.path}: which input takes the rows? it has {', '.join(self.inputs)}; write its name under "
                 "inputs, and name the others under states or with a value"
@@ -305,10 +307,8 @@ def _arranged(
     if not sizes:
         raise ConfigError(f"{where}: has no axis for a batch and one for rows, but {_written(shape)}")
     total = rows * width
-    orders: list[Layout] = [
-        layout for layout, wanted in (("NWC", (rows, width)), ("NCW", (width, rows)))
-        if _merges(sizes, cast("tuple[int, int]", wanted))
-    ]  # fmt: skip
+    both: dict[Layout, tuple[int, int]] = {"NWC": (rows, width), "NCW": (width, rows)}
+    orders = [order for order, wanted in both.items() if _merges(sizes, wanted)]
     if port.layout != "auto":
         stated: Layout = "NCW" if port.layout == "channels-first" else "NWC"
         orders = [order for order in orders if order == stated]
@@ -317,8 +317,8 @@ def _arranged(
         raise ConfigError(f"{where}: {rows} rows of {width} numbers{said} do not fit the file's {_written(shape)}")
     if len(orders) > 1 and 1 not in (rows, width):
         raise ConfigError(
-            f"{where}: {rows} rows of {width} numbers may stand in {_written(shape)} rows first or columns first; write "
-            'layout = "samples-first" or "channels-first" at the input'
+            f"{where}: {rows} rows of {width} numbers may stand in {_written(shape)} rows first or columns first; "
+            'write layout = "samples-first" or "channels-first" at the input'
         )
     natural = (rows, width) if orders[0] == "NWC" else (width, rows)
     filled = _filled(sizes, total)

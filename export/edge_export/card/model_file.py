@@ -22,23 +22,31 @@ Precision = Literal["fp32", "fp16", "int8", "mixed"]
 DEADLINE_S = 60.0
 """For one call, and for loading: a workstation needs a hundredth of it."""
 
+_KERAS = (
+    "python -c \"import tensorflow as tf; m = tf.keras.models.load_model('{file}', compile=False); "
+    "open('{stem}.tflite', 'wb').write(tf.lite.TFLiteConverter.from_keras_model(m).convert())\"   "
+    "(pip install tensorflow-cpu)"
+)
+_TORCH = (
+    "torch.onnx.export(model, (example,), '{stem}.onnx') in the code that defines the model   "
+    "(pip install torch onnxscript)"
+)
+_SKLEARN = "skl2onnx.to_onnx(model, example) in Python   (pip install skl2onnx)"
 CONVERTED = {
-    ".h5": "tflite_convert --keras_model_file {file} --output_file {stem}.tflite   (of TensorFlow: pip install tensorflow)",
-    ".hdf5": "tflite_convert --keras_model_file {file} --output_file {stem}.tflite   (of TensorFlow: pip install tensorflow)",
-    ".keras": "tflite_convert --keras_model_file {file} --output_file {stem}.tflite   (of TensorFlow: pip install tensorflow)",
+    ".h5": _KERAS,
+    ".hdf5": _KERAS,
+    ".keras": _KERAS,
     ".pb": "python -m tf2onnx.convert --graphdef {file} --inputs NAME:0 --outputs NAME:0 --output {stem}.onnx   "
-    "(pip install tf2onnx tensorflow)",
+    "(pip install tf2onnx tensorflow-cpu)",
     ".jit": "torch.onnx.export(torch.jit.load('{file}'), (example,), '{stem}.onnx', dynamo=False) in Python   "
     "(pip install torch onnx)",
-    ".pt": "torch.onnx.export(model, (example,), '{stem}.onnx') in the code that defines the model   "
-    "(pip install torch onnxscript)",
-    ".pth": "torch.onnx.export(model, (example,), '{stem}.onnx') in the code that defines the model   "
-    "(pip install torch onnxscript)",
+    ".pt": _TORCH,
+    ".pth": _TORCH,
+    ".ckpt": _TORCH,
     ".safetensors": "optimum-cli export onnx --model FOLDER OUT   (pip install optimum-onnx)",
-    ".mlmodel": "coremltools cannot write ONNX; export the model again from what it was trained in",
-    ".pkl": "skl2onnx.to_onnx(model, example) in Python   (pip install skl2onnx)",
-    ".joblib": "skl2onnx.to_onnx(model, example) in Python   (pip install skl2onnx)",
-}  # fmt: skip
+    ".pkl": _SKLEARN,
+    ".joblib": _SKLEARN,
+}
 """Command that makes an ONNX or TensorFlow Lite file of another kind of file, by suffix."""
 
 
@@ -109,10 +117,11 @@ def kind_of(path: Path) -> Format:
     suffix = path.suffix.lower()
     if path.is_dir():
         if (path / "saved_model.pb").is_file():
-            command = f"tflite_convert --saved_model_dir {path} --output_file {path.name}.tflite"
-            raise ConfigError(
-                f"{path}: a TensorFlow SavedModel; convert it first: {command}   (pip install tensorflow)"
+            command = (
+                f"python -c \"import tensorflow as tf; open('{path.name}.tflite', 'wb').write("
+                f"tf.lite.TFLiteConverter.from_saved_model('{path.name}').convert())\"   (pip install tensorflow-cpu)"
             )
+            raise ConfigError(f"{path}: a TensorFlow SavedModel; convert it first: {command}")
         raise ConfigError(f"{path}: a folder; name the .onnx or .tflite file in it")
     if suffix in (".onnx", ".tflite"):
         return cast("Format", suffix[1:])

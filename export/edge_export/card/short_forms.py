@@ -1,7 +1,7 @@
 """Short forms of a card, written out before anything is checked.
 
-1. ``signal = "audio 16000"`` is one channel of sound, -1 to 1; ``"rgb 96 x 96"`` (``bgr``, ``grey``) is a picture, height
-   first, values 0 to 255.
+1. ``signal = "audio 16000"`` is one channel of sound, -1 to 1; ``"rgb 96 x 96"`` (``bgr``, ``grey``) is a picture,
+   height first, values 0 to 255.
 2. ``channels = 108`` counts channels without names; ``"x (g)"`` is a channel's name and unit.
 3. A stage without ``type`` is a model; one without ``inputs`` has one.
 4. ``[task]`` is one; ``[[tasks]]`` is the same as a list of one.
@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +40,7 @@ def expand(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         card["signal"] = _signal(card["signal"])
     if isinstance(card.get("stages"), list):
         card["stages"] = [_stage(stage) for stage in card["stages"]]
-    card["task"] = _divided(_task(card, folder))
+    card["task"] = _divided(_task(card, folder), card.get("signal"))
     card.pop("tasks", None)
     return card
 
@@ -77,10 +78,11 @@ def _signal_text(text: str) -> dict[str, Any]:
 def _frame(frame: Mapping[str, Any]) -> dict[str, Any]:
     colours = frame.get("colours", "rgb")
     names = _COLOURS.get(colours, _COLOURS["rgb"])
-    pixels = int(frame.get("height", 0) or 0) * int(frame.get("width", 0) or 0)
+    sizes = [frame.get(name) for name in ("height", "width")]
+    pixels = math.prod(size for size in sizes if isinstance(size, int)) or 1
     return {
         "frame": {key: value for key, value in frame.items() if key != "rate_hz"},
-        "rate_hz": float(frame.get("rate_hz", 1.0)) * max(1, pixels),
+        "rate_hz": float(frame.get("rate_hz", 1.0)) * pixels,
         "channels": [{"name": name, "unit": "1", "low": 0.0, "high": 255.0} for name in names],
     }
 
@@ -137,7 +139,7 @@ def _labels(given: Any, folder: Path) -> Any:
 
 
 def _different(labels: list[str]) -> list[str]:
-    """Number the second and later of equal labels: published lists name two kinds of crane the same."""
+    """Give the second and later of equal labels a number: published lists name two kinds of crane the same."""
     seen: dict[str, int] = {}
     made = []
     for label in labels:
@@ -146,17 +148,19 @@ def _different(labels: list[str]) -> list[str]:
     return made
 
 
-_OWN = ("of", "values", "temperature", "smooth", "reconstructs", "error")
+_OWN = ("of", "temperature", "smooth", "reconstructs", "error")
+_FILLED: dict[str, dict[str, Any]] = {
+    "vector": {"shape": [1]},
+    "embedding": {"size": 1},
+    "anomaly": {"normal": "normal.npy"},
+}
+"""Fields without a default that are filled in later, from the tracks or from data; here with a place holder."""
 
 
-def _divided(task: Any) -> Any:
+def _divided(task: Any, signal: Any) -> Any:
     """Divide a card's ``[task]`` into what the card adds and the manifest's output contract."""
-    if not isinstance(task, dict):
+    if not isinstance(task, Mapping):
         return task
-    own = {key: task[key] for key in _OWN if key in task}
-    if isinstance(own.get("of"), str):
-        own["of"] = [own["of"]]
-    rest = {key: value for key, value in task.items() if key not in _OWN and key != "type"}
     kind = task.get("type")
     if kind is None:
         raise SchemaError(
@@ -164,4 +168,20 @@ def _divided(task: Any) -> Any:
             "embedding or vector",
             ("task",),
         )
-    return {**own, "output": {"kind": "probabilities" if kind == "classification" else kind, **rest}}
+    kind = "probabilities" if kind == "classification" else kind
+    own = ("values", *_OWN) if kind == "probabilities" else _OWN
+    kept = {key: task[key] for key in own if key in task}
+    if isinstance(kept.get("of"), str):
+        kept["of"] = [kept["of"]]
+    given = {key: value for key, value in task.items() if key not in own and key != "type"}
+    filled = dict(_FILLED.get(kind, {}))
+    if kind == "anomaly" and "threshold" in given:
+        filled = {}
+    if kind == "vector":
+        filled |= {"shape": [len(given["names"])]} if isinstance(given.get("names"), list) else {}
+        filled |= {"rate_hz": signal.get("rate_hz", 0.0)} if isinstance(signal, Mapping) else {}
+    if kind == "detection" and isinstance(signal, Mapping) and isinstance(signal.get("frame"), Mapping):
+        filled = {key: signal["frame"][key] for key in ("height", "width") if key in signal["frame"]}
+        if given.get("decode", "corners") in ("corners", "centre"):
+            filled["candidates"] = 1
+    return {**kept, "given": sorted(given), "output": {"kind": kind, **filled, **given}}

@@ -21,7 +21,8 @@ from edge_export.card.any_spec import AnyCard, CardModel, CardPort, CardStage
 from edge_export.card.model_file import ModelFile
 from edge_runtime.chain import WINDOW
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest.frontends import Bands, Mel, MicroFrontend, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.frontends import Bands, Magnitude, Mel, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Activation, Combine, Difference, Smooth
 
 _LONGEST = 1_000_000
@@ -47,9 +48,7 @@ def choose(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
         ConfigError: it cannot be told; says what to write.
     """
     if card.signal.frame is not None:  # rule 1
-        pixels = int(card.signal.frame.get("height", 0)) * int(card.signal.frame.get("width", 0))
-        if not 1 <= pixels <= _LONGEST:
-            raise ConfigError("a picture has 1 to 1,000,000 pixels; write height and width")
+        pixels = card.signal.frame.pixels
         return Step(pixels, pixels, clips=True)
     whole = _whole(card.stages)
     if card.window:  # rule 2
@@ -59,7 +58,7 @@ def choose(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
     if whole is not None:
         return _clip(card, whole, files)  # rule 3
     if (port := _alone(card, files)) is not None:  # rule 4
-        rows = _rows(card, card.models[0], port, files, len(card.signal.channels))
+        rows = _rows(card.models[0], port, files, len(card.signal.channels))
         return Step(rows, port.hop or rows, clips=True)
     return _stream(card, files)  # rule 5
 
@@ -90,7 +89,7 @@ def width_of(stage: CardStage, width: int | None) -> int | None:
     if isinstance(stage, Statistic | Bands):
         each = len(stage.what) if isinstance(stage, Statistic) else len(stage.edges_hz) - 1
         return None if width is None else width * each
-    return width if isinstance(stage, Smooth | Activation) else None
+    return width if isinstance(stage, Smooth | Activation | Magnitude) else None
 
 
 def rows_in(port: CardPort, width: int | None, shape: Sequence[int], where: str) -> int:
@@ -142,7 +141,7 @@ def _alone(card: AnyCard, files: Mapping[str, ModelFile]) -> CardPort | None:
     return None if remembering and not card.window else ports[0]
 
 
-def _rows(card: AnyCard, model: CardModel, port: CardPort, files: Mapping[str, ModelFile], width: int | None) -> int:
+def _rows(model: CardModel, port: CardPort, files: Mapping[str, ModelFile], width: int | None) -> int:
     file = files[model.name]
     inputs = file.inputs
     known = {state.input for state in model.states} | {one.name for one in model.inputs if one.value is not None}
@@ -154,6 +153,8 @@ def _rows(card: AnyCard, model: CardModel, port: CardPort, files: Mapping[str, M
             f"{file.path}: has no input {port.name!r}; it has {there}" if port.name else
             f"{file.path}: which input takes the rows? it has {there}; name it under inputs"
         )  # fmt: skip
+    if width is None and not port.rows:
+        return 1  # of a row whose size only a run tells: `fitting` looks again
     return rows_in(port, width, spec.shape, f"{file.path}: input {spec.name}")
 
 
@@ -164,7 +165,7 @@ def _clip(card: AnyCard, front: CardStage, files: Mapping[str, ModelFile]) -> St
         port = fed(stage)[0]
         if (port.of or before(card.stages, position)) != front.name or not isinstance(front, Mel | Spectrum):
             break
-        rows = _rows(card, stage, port, files, width_of(front, len(card.signal.channels)))
+        rows = _rows(stage, port, files, width_of(front, len(card.signal.channels)))
         if isinstance(front, Mel) and front.centred:
             window = (rows - 1) * front.hop
         else:
@@ -185,7 +186,7 @@ def _stream(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
         if isinstance(stage, CardModel):
             port = fed(stage)[0]
             of = _known(port.of or default, per_row, stage.name)
-            rows = port.hop or _rows(card, stage, port, files, widths[of])
+            rows = port.hop or _rows(stage, port, files, widths[of])
             steps.append(rows * per_row[of])
             for output in stage.outputs or (None,):
                 track = (output.track if output else "") or stage.name

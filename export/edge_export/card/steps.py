@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,22 +30,28 @@ def needed(warm_up: int, contract: InputContract) -> int:
     return max(warm_up + 1, min(warm_up + STEPS, MOST_BYTES // size), 1)
 
 
-def recorded(
-    card: AnyCard,
-    contract: InputContract,
-    files: Sequence[Path],
-    layout: RecordingLayout | None,
-    steps: int,
-    *,
-    stream: bool,
-) -> Float32:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Recordings.
+
+    Attributes:
+        recordings: for golden steps; none: they are made within the channels' ranges.
+        normal: of normal data, whose scores set the threshold of an anomaly.
+        layout: where things stand in them.
+    """
+
+    recordings: Sequence[Path] = ()
+    normal: Sequence[Path] = ()
+    layout: RecordingLayout | None = None
+
+
+def recorded(card: AnyCard, contract: InputContract, data: Data, steps: int, *, stream: bool) -> Float32:
     """Cut golden steps out of recordings, as the device cuts them.
 
     Args:
         card: the card.
         contract: what a step is.
-        files: as ``edge-runtime replay`` plays them.
-        layout: where things stand in them.
+        data: the recordings.
         steps: how many.
         stream: they must follow each other; the liveliest piece is taken. Else they are spread over all that there are.
 
@@ -54,24 +61,31 @@ def recorded(
     Raises:
         ConfigError: a file cannot be used, holds no step without a gap, or lies outside the card's ranges.
     """
-    found: list[Window] = []
-    for file in files:
-        windower = windower_of(contract)
-        try:
-            for reading in iter_readings(file, contract, layout):
-                found += windower.push([reading])
-        except InputError as error:
-            raise ConfigError(f"{file}: {error}") from error
-        found += windower.flush()
+    found = [window for file in data.recordings for window in windows_of(contract, file, data.layout)]
     if not found:
         raise ConfigError(
-            f"{', '.join(map(str, files))}: not one step of {contract.window} samples at {contract.rate_hz:g} Hz without "
-            "a gap; give a longer recording, or look at the rate"
+            f"{', '.join(map(str, data.recordings))}: not one step of {contract.window} samples at "
+            f"{contract.rate_hz:g} Hz without a gap; give a longer recording, or look at the rate"
         )
     chosen = _liveliest(found, contract, steps) if stream else [found[i] for i in spread(len(found), steps).tolist()]
     windows = np.stack([with_context(window, contract.window) for window in chosen])
     _check_ranges(card, windows)
     return windows
+
+
+def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None) -> Iterator[Window]:
+    """Cut a recording as the device cuts it.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    windower = windower_of(contract)
+    try:
+        for reading in iter_readings(file, contract, layout):
+            yield from windower.push([reading])
+    except InputError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    yield from windower.flush()
 
 
 def _liveliest(found: Sequence[Window], contract: InputContract, steps: int) -> Sequence[Window]:

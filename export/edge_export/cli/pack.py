@@ -47,6 +47,14 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="recording for golden windows; without any, windows are made within the card's ranges",
     )
+    parser.add_argument(
+        "--normal",
+        type=recording,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="recording of normal data, whose scores set the threshold of an anomaly; may be repeated",
+    )
     parser.add_argument("--time-column", default="", help="column of the recording with the stamps")
     parser.add_argument(
         "--column",
@@ -129,6 +137,7 @@ def stage_file(text: str) -> tuple[str, Path]:
 def _any(options: argparse.Namespace, card: AnyCard) -> int:
     """Pack any model, and say what was chosen."""
     from edge_export.card.any_packing import assigned, pack_any  # noqa: PLC0415 - needs onnx
+    from edge_export.card.steps import Data  # noqa: PLC0415
     from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
@@ -138,8 +147,12 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
         options.out,
         assigned(card, options.card.parent, options.models, options.stage),
         card,
-        recordings=[path for path, _ in expand(options.recording)],
-        layout=RecordingLayout(time=options.time_column, columns=dict(options.column)),
+        folder=options.card.parent,
+        data=Data(
+            recordings=[path for path, _ in expand(options.recording)],
+            normal=[path for path, _ in expand(options.normal)],
+            layout=RecordingLayout(time=options.time_column, columns=dict(options.column)),
+        ),
         max_difference=options.max_difference,
         signer=signing_key(options),
     )

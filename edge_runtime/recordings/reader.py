@@ -159,6 +159,11 @@ def expand(files: Sequence[Path]) -> list[tuple[Path, str]]:
     return [(path, _key(own, parts)) for path, own in zip(paths, parts, strict=True)]
 
 
+def recorded(folder: Path) -> list[Path]:
+    """List the recordings in a folder and those below it, by their suffix, in the order of their paths."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+
+
 def _key(own: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> str:
     depth = 1
     while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:

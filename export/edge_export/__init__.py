@@ -1,4 +1,21 @@
 """The export toolchain: from labelled recordings and a teacher to a small model that runs on a device.
 
 It runs on a workstation and may use torch; nothing under `edge_runtime` or `devices` imports it.
+
+`from_torch` is for programs: a torch module as the ONNX file that ``edge-export quantize`` and ``edge-export pack``
+take.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["from_torch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `from_torch` when it is asked for: torch takes seconds, and the commands do not need it."""
+    if name != "from_torch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("edge_export.onnx_graph.from_torch").from_torch

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from edge_export.card.any_packing import PackedAny, pack_any
 from edge_export.card.any_spec import AnyCard, load_card
-from edge_export.card.golden import recorded_windows, seeded_windows
+from edge_export.card.golden import given_to_model, recorded_windows, seeded_windows, windows_of
 from edge_export.card.packing import Packed, pack_models
 from edge_export.card.spec import Card, load
 
 __all__ = [
-    "AnyCard", "Card", "Packed", "PackedAny", "load", "load_card", "pack_any", "pack_models", "recorded_windows",
-    "seeded_windows",
+    "AnyCard", "Card", "Packed", "PackedAny", "given_to_model", "load", "load_card", "pack_any", "pack_models",
+    "recorded_windows", "seeded_windows", "windows_of",
 ]  # fmt: skip

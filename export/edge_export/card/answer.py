@@ -129,8 +129,8 @@ def _filled(card: AnyCard, answer: tuple[int, ...], step: Step) -> AnyOutput:
         shape = output.shape if "shape" in given else answer
         if output.names and "shape" not in given and answer[-1] != len(output.names):
             raise ConfigError(
-                f"[task] names {len(output.names)} numbers, and a row of the answer has {answer[-1]}; correct names, or "
-                "rows of the model's output"
+                f"[task] names {len(output.names)} numbers, and a row of the answer has {answer[-1]}; correct names, "
+                "or rows of the model's output"
             )
         per_step = shape[0] if len(shape) > 1 else 1
         rate_hz = output.rate_hz if "rate_hz" in given else per_step * card.signal.rate_hz / step.hop

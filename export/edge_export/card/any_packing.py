@@ -205,8 +205,8 @@ def _open(opened: ExitStack, file: Path) -> ModelFile:
 def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, ModelFile]) -> tuple[int, bool, int]:
     """Return the steps before the first answer, whether steps depend on each other, and the bytes of a key's state."""
     loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
-    followed = follow(task.stages, (contract.window, len(contract.channels)), loaded)
-    schedule = make(followed.nodes, contract.window)
+    followed = follow(task.stages, (contract.window, len(contract.channels), contract.hop), loaded)
+    schedule = make(followed.nodes, contract.window, contract.hop)
     wanted = task.answer or (next(iter(followed.computed[-1].gives)),)
     full = {track: max(rows[track] for rows in schedule.rows) for track in wanted}
     whole = [all(rows[track] == full[track] for track in wanted) for rows in schedule.rows]

@@ -16,7 +16,7 @@ import numpy as np
 from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardState
 from edge_export.card.model_file import ModelFile
 from edge_export.card.step import Step, before, choose, fed, rows_in
-from edge_runtime.chain import WINDOW
+from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.chain.engine import Followed, Loaded, follow
 from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, InputError
@@ -55,12 +55,13 @@ def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
         ConfigError: card and file do not fit; says what to change.
     """
     step = choose(card, files)
-    window = (step.window, len(card.signal.channels))
+    window = (step.window, len(card.signal.channels), step.hop)
     loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
     stages: list[Stage] = []
     notes = [f"{file.path.name}: {note}" for file in files.values() for note in file.notes]
     unused: dict[str, tuple[str, ...]] = {}
-    followed = Followed([], [], {WINDOW: (window[1],)}, {WINDOW: window[0]})
+    row = (window[1],)
+    followed = Followed([], [], {WINDOW: row, STREAM: row}, {WINDOW: window[0], STREAM: window[2]})
     for position, stage in enumerate(card.stages):
         if isinstance(stage, CardModel):
             file = files[stage.name]
@@ -78,8 +79,8 @@ def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
         except (EngineError, InputError) as error:
             raise ConfigError(f"{blame}: {error}") from error
     kept = any(computed.states for computed in followed.computed)
-    if kept and step.hop < step.window:
-        raise ConfigError("a model with states takes each sample once; leave hop out, or write the same as window")
+    if kept and step.hop < step.window and not any(STREAM in stage.takes for stage in stages):
+        raise ConfigError('a model with states takes each sample once; leave hop out, or let it take of = "stream"')
     return Fitted(stages=tuple(stages), step=step, followed=followed, notes=tuple(notes), unused=unused)
 
 

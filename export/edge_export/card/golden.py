@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_export.card.spec import Card
+from edge_export.card.spec import Card, layout_of
 from edge_export.data.dataset import Float32, spread
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.recordings.layout import RecordingLayout
@@ -33,15 +33,7 @@ def recorded_windows(card: Card, files: Sequence[Path], layout: RecordingLayout 
         ConfigError: a file cannot be used, or there is not one window in them; or values lie outside the card's ranges.
     """
     contract = card.input.contract()
-    found: list[Float32] = []
-    for file in files:
-        windower = windower_of(contract)
-        try:
-            for reading in iter_readings(file, contract, layout):
-                found += [with_context(window, contract.window) for window in windower.push([reading])]
-        except InputError as error:
-            raise ConfigError(f"{file}: {error}") from error
-        found += [with_context(window, contract.window) for window in windower.flush()]
+    found = [window for file in files for window in windows_of(card, file, layout)]
     if not found:
         raise ConfigError(
             f"{', '.join(map(str, files))}: not one window of {contract.window} samples at {contract.rate_hz:g} Hz "
@@ -50,6 +42,60 @@ def recorded_windows(card: Card, files: Sequence[Path], layout: RecordingLayout 
     windows = np.stack([found[i] for i in spread(len(found), WINDOWS).tolist()])
     _check_units(card, windows)
     return windows
+
+
+def windows_of(card: Card, file: Path, layout: RecordingLayout | None = None) -> list[Float32]:
+    """Cut one recording as the device cuts it.
+
+    Args:
+        card: what a window is.
+        file: the recording.
+        layout: where things stand in it.
+
+    Returns:
+        All windows in order, each (channels, samples) in physical units.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    contract = card.input.contract()
+    windower, found = windower_of(contract), list[Float32]()
+    try:
+        for reading in iter_readings(file, contract, layout):
+            found += [with_context(window, contract.window) for window in windower.push([reading])]
+    except InputError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return found + [with_context(window, contract.window) for window in windower.flush()]
+
+
+def given_to_model(card: Card, windows: Float32, shape: Sequence[int], file: str) -> Float32:
+    """Bring windows to what the model's own file takes: scaled, and in the order of its axes.
+
+    Args:
+        card: says both.
+        windows: (n, channels, samples) in physical units.
+        shape: of the model's input; -1 for an open size.
+        file: named in errors.
+
+    Returns:
+        (n, 1, *sizes of the input behind its batch).
+
+    Raises:
+        ConfigError: the shape does not fit the card.
+    """
+    layout = layout_of(shape[1:], card.input, file)
+    offset = np.array([[channel.offset] for channel in card.input.channels], np.float32)
+    scale = np.array([[channel.scale] for channel in card.input.channels], np.float32)
+    own = (windows - offset) * scale
+    own = own if layout == "NCW" else own.transpose(0, 2, 1)
+    return np.ascontiguousarray(own.reshape(len(own), 1, *_sizes(shape[1:], own)), np.float32)
+
+
+def _sizes(shape: Sequence[int], windows: Float32) -> list[int]:
+    """Sizes of an input, those that it leaves open by what the windows have."""
+    if -1 not in shape:
+        return list(shape)
+    return list(windows.shape[1:]) if len(shape) != 1 else [windows[0].size]
 
 
 def _check_units(card: Card, windows: Float32) -> None:

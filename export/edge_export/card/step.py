@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from edge_export.card.any_spec import AnyCard, CardModel, CardPort, CardStage
 from edge_export.card.model_file import ModelFile
-from edge_runtime.chain import WINDOW
+from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest.frontends import Bands, Magnitude, Mel, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.frontends import Bands, Magnitude, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Activation, Combine, Difference, Smooth
 
@@ -178,8 +179,8 @@ def _clip(card: AnyCard, front: CardStage, files: Mapping[str, ModelFile]) -> St
 
 
 def _stream(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
-    per_row: dict[str, Fraction] = {WINDOW: Fraction(1)}
-    widths: dict[str, int | None] = {WINDOW: len(card.signal.channels)}
+    per_row: dict[str, Fraction] = {WINDOW: Fraction(1), STREAM: Fraction(1)}
+    widths: dict[str, int | None] = dict.fromkeys(per_row, len(card.signal.channels))
     steps: list[Fraction] = []
     for position, stage in enumerate(card.stages):
         default = before(card.stages, position)

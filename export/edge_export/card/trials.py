@@ -12,15 +12,18 @@ from edge_export.card.answer import Task
 from edge_export.card.model_file import in_child
 from edge_export.data.dataset import Float32
 from edge_export.package.pack import VariantSource
+from edge_runtime.bundle.together import ROUNDING
 from edge_runtime.chain.load import ModelPart, join
 from edge_runtime.engines.base import Array, Engine
-from edge_runtime.engines.batch_trial import LEVELS, SIZES
+from edge_runtime.engines.batch_trial import LEVELS, SIZES, largest_batch
 from edge_runtime.errors import ConfigError, EdgeError, EngineError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.manifest.stages import ModelStage
 
-_LONGEST_S = 20.0
-"""A trial that would take longer stops at the batches that it has tried."""
+_LONGEST_S = 10.0
+"""A batch whose trial would take longer is not tried."""
+_STEPS = 64
+"""Golden steps that are played for a trial of batches."""
 
 
 def chain_of(source: VariantSource, task: Task, contract: InputContract) -> bytes:
@@ -32,7 +35,7 @@ def chain_of(source: VariantSource, task: Task, contract: InputContract) -> byte
     ]
     own = _part(last, source.format, dict(source.tensors), source.batch, source.model)
     window = (contract.window, len(contract.channels))
-    return join(task.stages, task.answer, window, [*parts, (own, source.model)])
+    return join(task.stages, task.answer, window, [*parts, (own, source.model)], contract.hop)
 
 
 def _part(stage: str, format_: str, tensors: dict[str, str], together: int, model: bytes) -> ModelPart:
@@ -90,8 +93,9 @@ def golden_answers(engine: Engine, golden: Float32, name: str) -> Float32:
 def with_batch(source: VariantSource, task: Task, contract: InputContract, golden: Float32) -> VariantSource:
     """Say for each file of a variant how many keys may share a call: 0 for any number, 1 where rows touch each other.
 
-    The golden steps are played for keys of unlike levels, alone and together, and all answers and states must be equal
-    to the last bit. Where they are not for all files at once, each file is tried with the others one key at a time.
+    The golden steps are played for keys of unlike levels, alone and together. All answers and states must be equal, but
+    for the rounding that other numbers of rows bring. Where they are not for all files at once, each file is tried with
+    the others one key at a time.
     """
     every = [*(other.stage for other in source.others), ""]
     best = _largest(_batched(source, every, 0), task, contract, golden)
@@ -112,40 +116,18 @@ def _largest(source: VariantSource, task: Task, contract: InputContract, golden:
         engine = open_chain(source, task, contract)
     except EdgeError:
         return 1
+    windows = np.ascontiguousarray(golden.transpose(0, 2, 1))
+    stateful = len(engine.inputs) > 1
     try:
-        return _tried(engine, np.ascontiguousarray(golden.transpose(0, 2, 1)))
+        started = time.monotonic()
+        steps = min(len(windows), _STEPS) if stateful else 1
+        found = largest_batch(engine, [windows], sizes=(), steps=steps, rounding=ROUNDING)
+        each_s = (time.monotonic() - started) / 2 / len(LEVELS)
+        if found:
+            return found
+        sizes = [size for size in SIZES if size * each_s < _LONGEST_S]
+        return largest_batch(engine, [windows], sizes=sizes, steps=steps, rounding=ROUNDING) if sizes else 1
     except (EngineError, InputError):
         return 1
     finally:
         engine.close()
-
-
-def _tried(engine: Engine, windows: Float32) -> int:
-    started = time.monotonic()
-    alone = [_play(engine, windows, [kind]) for kind in range(len(LEVELS))]
-    each_s = (time.monotonic() - started) / len(LEVELS)
-    largest = 1
-    for size in SIZES:
-        if size > SIZES[0] and size * each_s > _LONGEST_S:
-            return largest
-        kinds = [key % len(LEVELS) for key in range(size)]
-        together = _play(engine, windows, kinds)
-        for step, arrays in enumerate(together):
-            for position, array in enumerate(arrays):
-                expected = np.concatenate([alone[kind][step][position] for kind in kinds])
-                if array.shape != expected.shape or array.tobytes() != expected.tobytes():
-                    return largest
-        largest = size
-    return 0
-
-
-def _play(engine: Engine, windows: Float32, kinds: Sequence[int]) -> list[list[Array]]:
-    """Play steps for keys of these levels, each a step behind the one before; returns all outputs of all steps."""
-    states: list[Array] = [np.zeros((len(kinds), *spec.shape[1:]), spec.dtype) for spec in engine.inputs[1:]]
-    made = []
-    for step in range(len(windows)):
-        batch = np.stack([windows[(step + kind) % len(windows)] * np.float32(LEVELS[kind]) for kind in kinds])
-        outputs = [np.array(one) for one in engine.run(batch, *states)]
-        states = outputs[2:]
-        made.append(outputs)
-    return made

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
-from edge_runtime.cli.arguments import channel_column, existing_file, factor, output_file, recording
+from edge_runtime.cli.arguments import existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,15 +56,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="recording of normal data, whose scores set the threshold of an anomaly; may be repeated",
     )
-    parser.add_argument("--time-column", default="", help="column of the recording with the stamps")
-    parser.add_argument(
-        "--column",
-        type=channel_column,
-        action="append",
-        default=[],
-        metavar="CHANNEL=COLUMN",
-        help="column of a channel in the recording; may be repeated",
-    )
+    add_layout(parser)
     parser.add_argument(
         "--tflite", action="store_true", help="write an ONNX model as TensorFlow Lite too, if its operators allow it"
     )
@@ -79,7 +72,6 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was done to each file."""
-    from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
@@ -93,9 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if not options.models or options.stage:
         raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
     if options.recording:
-        layout = RecordingLayout(time=options.time_column, columns=dict(options.column))
         files = [path for path, _ in expand(options.recording)]
-        golden = recorded_windows(card, files, layout)
+        golden = recorded_windows(card, files, layout(options))
     else:
         golden = seeded_windows(card)
     packed = pack_models(
@@ -138,7 +129,6 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
     """Pack any model, and say what was chosen."""
     from edge_export.card.any_packing import assigned, pack_any  # noqa: PLC0415 - needs onnx
     from edge_export.card.steps import Data  # noqa: PLC0415
-    from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
     if options.tflite:
@@ -151,7 +141,7 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
         data=Data(
             recordings=[path for path, _ in expand(options.recording)],
             normal=[path for path, _ in expand(options.normal)],
-            layout=RecordingLayout(time=options.time_column, columns=dict(options.column)),
+            layout=layout(options),
         ),
         max_difference=options.max_difference,
         signer=signing_key(options),

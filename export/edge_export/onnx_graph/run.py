@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 
 from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Examples, Windows
 from edge_export.onnx_graph.model import Array, drop_unread, from_proto, name_of, only_input, to_proto
 from edge_runtime.errors import ConfigError
 
@@ -30,7 +31,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def observe(
-    model: onnx.ModelProto, names: Iterable[str], windows: Float32, *, batch: int = 64
+    model: onnx.ModelProto, names: Iterable[str], windows: Windows, *, batch: int = 64
 ) -> Iterator[Mapping[str, Array]]:
     """Run a model batch by batch and give the values of any of its tensors; what they do not need does not run.
 
@@ -38,39 +39,53 @@ def observe(
     is the same on every processor.
 
     Args:
-        model: with one input.
-        names: tensors to see; the input's own name is allowed.
-        windows: (n, ...) inputs.
+        model: with one input, or with those that the examples name.
+        names: tensors to see; an input's own name is allowed.
+        windows: (n, ...) inputs, or examples.
         batch: windows per run.
 
     Yields:
         Values by name, of one batch after the other.
 
     Raises:
-        ConfigError: the model has more than one input, no tensor of that name, or does not run.
+        ConfigError: windows for a model of several inputs, no tensor of that name, or the model does not run.
     """
     wanted = list(dict.fromkeys(names))
     copy = from_proto(model)
-    source = name_of(only_input(copy))
-    asked = [name for name in wanted if name != source]
+    given = {name_of(only_input(copy))} if not isinstance(windows, Examples) else set(windows.arrays)
+    asked = [name for name in wanted if name not in given]
     computed = {name_of(value): value for node in copy.graph for value in node.outputs}
     if unknown := [name for name in asked if name not in computed]:
         raise ConfigError(f"the model computes no tensor {unknown[0]!r}")
     copy.graph.outputs[:] = [computed[name] for name in asked]
     drop_unread(copy.graph)
     loaded = session(to_proto(copy)) if asked else None
-    for begin in range(0, len(windows), batch):
-        part = windows[begin : begin + batch]
-        values = {source: part} if source in wanted else {}
+    for feed in _feeds(windows, given, batch):
+        values = {name: feed[name] for name in wanted if name in given}
         if loaded is not None:
-            try:
-                values.update(zip(asked, loaded.run(asked, {source: part}), strict=True))
-            except Exception as error:
-                raise ConfigError(f"onnxruntime does not run the model: {str(error).splitlines()[0]}") from error
+            values.update(zip(asked, _run(loaded, asked, feed), strict=True))
         yield values
 
 
-def answers(model: onnx.ModelProto, windows: Float32, *, batch: int = 64) -> Float32:
+def _run(loaded: onnxruntime.InferenceSession, asked: list[str], feed: Mapping[str, Array]) -> list[Array]:
+    read = {value.name for value in loaded.get_inputs()}
+    try:
+        found: list[Array] = loaded.run(asked, {name: array for name, array in feed.items() if name in read})
+    except Exception as error:
+        raise ConfigError(f"onnxruntime does not run the model: {str(error).splitlines()[0]}") from error
+    return found
+
+
+def _feeds(windows: Windows, names: Iterable[str], batch: int) -> Iterator[Mapping[str, Array]]:
+    if isinstance(windows, Examples):
+        yield from windows.feeds(batch)
+        return
+    (source,) = names
+    for begin in range(0, len(windows), batch):
+        yield {source: windows[begin : begin + batch]}
+
+
+def answers(model: onnx.ModelProto, windows: Windows, *, batch: int = 64) -> Float32:
     """Give a model's first answer to each window, computed as the graph says (see `observe`)."""
     name = model.graph.output[0].name
     return np.concatenate([values[name] for values in observe(model, [name], windows, batch=batch)])

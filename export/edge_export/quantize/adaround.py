@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Windows
 from edge_export.onnx_graph.model import Array, from_proto, name_of, to_proto
 from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_model, check_windows
@@ -93,7 +93,7 @@ class Rounded:
     errors: tuple[LayerError, ...]
 
 
-def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Float32, rounding: Rounding | None = None) -> Rounded:
+def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Windows, rounding: Rounding | None = None) -> Rounded:
     """Round the weights of every layer.
 
     Args:
@@ -155,7 +155,7 @@ def _quadratic(rows: Float64, gram: Float64) -> Float64:
 
 
 def _moments(
-    model: onnx.ModelProto, rounded: onnx.ModelProto, layer: Layer, windows: Float32, positions: int
+    model: onnx.ModelProto, rounded: onnx.ModelProto, layer: Layer, windows: Windows, positions: int
 ) -> _Moments:
     """From a layer's inputs in the float model, and behind the layers rounded so far, thinned evenly."""
     source, stride = name_of(layer.source), 0

@@ -6,6 +6,7 @@ windows, layer by layer in the graph's order, so that each correction already kn
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
-from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Windows
 from edge_export.onnx_graph.model import add_constant, change, from_proto, numbers, sole_reader, to_proto
 from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_windows
@@ -28,7 +30,7 @@ def correct(
     model: onnx.ModelProto,
     ranges: Ranges,
     scheme: Scheme,
-    windows: Float32,
+    windows: Windows,
     *,
     reference: onnx.ModelProto | None = None,
     steps: WeightSteps | None = None,
@@ -52,15 +54,21 @@ def correct(
     # Products of MatMul have no bias to correct.
     found = [layer for layer in layers(copy.graph) if layer.operator != "MatMul" and layer.name not in scheme.exclude]
     expected = _means(model if reference is None else reference, found, windows)
-    scheme = replace(scheme, form="qdq")
     for layer in found:
-        written = write(to_proto(copy), ranges, scheme, steps=steps)
+        _add_bias(copy.graph, layer, np.zeros(layer.outputs))
+    # Written once, with biases that can be changed; the rounding of 32-bit biases is far below what is corrected.
+    written = write(to_proto(copy), ranges, replace(scheme, form="qdq"), steps=steps, float_biases=True)
+    nodes = {node.name: node for node in written.graph.node}
+    stored = {tensor.name: tensor for tensor in written.graph.initializer}
+    for layer in found:
         shift = expected[layer.name] - _means(written, [layer], windows)[layer.name]
         _add_bias(copy.graph, layer, shift)
+        bias = stored[nodes[layer.name].input[2]]
+        bias.CopyFrom(numpy_helper.from_array((numpy_helper.to_array(bias) + shift).astype(np.float32), bias.name))
     return to_proto(copy)
 
 
-def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) -> dict[str, npt.NDArray[np.float64]]:
+def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Windows) -> dict[str, npt.NDArray[np.float64]]:
     """Mean of each layer's answer per channel, before any activation, by the node's name.
 
     In a quantised graph, too: what a layer writes there is not rounded or clipped yet.
@@ -68,12 +76,14 @@ def _means(model: onnx.ModelProto, wanted: Iterable[Layer], windows: Float32) ->
     results = {node.name: node.output[0] for node in model.graph.node}
     names = {layer.name: results[layer.name] for layer in wanted}
     sums: dict[str, npt.NDArray[np.float64]] = {}
+    rows: Counter[str] = Counter()
     for values in observe(model, names.values(), windows):
         for name, tensor in names.items():
             array = values[tensor].astype(np.float64)
             mean = array.mean(axis=tuple(range(2, array.ndim))) if array.ndim > 2 else array
             sums[name] = sums.get(name, 0.0) + mean.sum(axis=0)
-    return {name: total / len(windows) for name, total in sums.items()}
+            rows[name] += len(mean)
+    return {name: total / rows[name] for name, total in sums.items()}
 
 
 def _add_bias(graph: ir.Graph, layer: Layer, shift: npt.NDArray[np.float64]) -> None:

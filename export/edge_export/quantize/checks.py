@@ -6,17 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Examples, Windows
 from edge_export.onnx_graph.model import constant, from_proto, name_of, only_input, sizes_of
 from edge_runtime.errors import ConfigError
 
 
-def check_windows(windows: Float32, *, at_least: int = 1, channels: Sequence[str] | None = None) -> None:
+def check_windows(windows: Windows, *, at_least: int = 1, channels: Sequence[str] | None = None) -> None:
     """Refuse windows that cannot set ranges.
 
     Args:
-        windows: (n, channels, samples) float32.
+        windows: (n, channels, samples) float32, or examples.
         at_least: how many there must be. A few dozen windows of each class are the usual advice; ranges from fewer
             clip what the device will meet.
         channels: names for the message.
@@ -26,7 +28,12 @@ def check_windows(windows: Float32, *, at_least: int = 1, channels: Sequence[str
     """
     if not len(windows):
         raise ConfigError("calibration needs windows, and there are none; give some of the training groups'")
-    if not np.isfinite(windows).all():
+    if isinstance(windows, Examples):
+        for name, array in windows.arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                first = int(np.argwhere(~np.isfinite(array))[0][0])
+                raise ConfigError(f"calibration needs finite values; example {first} of input {name!r} holds another")
+    elif not np.isfinite(windows).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(windows))[0])
         where = f" in channel {_name(place[1], channels)}" if windows.ndim > 2 else ""
         raise ConfigError(f"calibration needs windows of finite values; window {place[0]} holds one that is not{where}")
@@ -34,7 +41,7 @@ def check_windows(windows: Float32, *, at_least: int = 1, channels: Sequence[str
         raise ConfigError(f"calibration needs windows, at least {at_least}, and there are {len(windows)}; give more")
 
 
-def check_model(model: onnx.ModelProto, windows: Float32 | None = None) -> None:
+def check_model(model: onnx.ModelProto, windows: Windows | None = None) -> None:
     """Refuse a model that no calibration can help.
 
     Args:
@@ -51,9 +58,12 @@ def check_model(model: onnx.ModelProto, windows: Float32 | None = None) -> None:
             count = int((~np.isfinite(array)).sum())
             readers = ", ".join(name_of(node) or node.op_type for node in value.consumers()) or "nothing"
             raise ConfigError(f"{count} values of {name!r} (read by {readers}) are not finite; train it again")
-    if windows is None:
-        return
-    expected = sizes_of(only_input(parsed))[1:]
+    if windows is not None and not isinstance(windows, Examples):
+        _check_sizes(parsed, windows)
+
+
+def _check_sizes(model: ir.Model, windows: Float32) -> None:
+    expected = sizes_of(only_input(model))[1:]
     if len(expected) != windows.ndim - 1 or any(
         size is not None and size != real for size, real in zip(expected, windows.shape[1:], strict=True)
     ):

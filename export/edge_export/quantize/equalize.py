@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Windows
 from edge_export.onnx_graph.model import change, from_proto, name_of, numbers, shapes_of, sole_reader, to_proto
 from edge_export.onnx_graph.run import observe
 from edge_export.quantize.layers import Layer, layers
@@ -64,7 +64,7 @@ class Equalized:
     precision_after: float
 
 
-def equalize(model: onnx.ModelProto, windows: Float32 | None = None) -> Equalized:
+def equalize(model: onnx.ModelProto, windows: Windows | None = None) -> Equalized:
     """Equalise every pair of layers with nothing but commuting operators between them.
 
     Args:
@@ -159,7 +159,7 @@ def _scale(one: Layer, other: Layer, factors: Float64) -> None:
     other.change_matrix(split * factors.reshape(len(split), 1, -1, 1))
 
 
-def _largest(model: onnx.ModelProto, pairs: list[tuple[Layer, Layer]], windows: Float32) -> dict[str, Float64]:
+def _largest(model: onnx.ModelProto, pairs: list[tuple[Layer, Layer]], windows: Windows) -> dict[str, Float64]:
     """Measure the largest value of each channel that leaves the first layer of each pair, behind its ReLU if any.
 
     Returns:

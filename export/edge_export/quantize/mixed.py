@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Windows
 from edge_export.onnx_graph.model import change, from_proto, to_proto
 from edge_export.onnx_graph.run import answers
 from edge_export.quantize.checks import check_windows
@@ -83,7 +84,7 @@ def sensitivities(
     model: onnx.ModelProto,
     ranges: Ranges,
     scheme: Scheme,
-    windows: Float32,
+    windows: Windows,
     *,
     evaluate: Evaluate | None = None,
     steps: WeightSteps | None = None,
@@ -127,7 +128,7 @@ def fit_mixed(
     model: onnx.ModelProto,
     ranges: Ranges,
     scheme: Scheme,
-    windows: Float32,
+    windows: Windows,
     evaluate: Evaluate,
     *,
     max_drop: float,

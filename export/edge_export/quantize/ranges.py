@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Windows
 from edge_export.onnx_graph.model import from_proto, name_of
 from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_model, check_windows
@@ -34,7 +34,7 @@ _TRIES = 48
 """Candidates per end of a range and round; on a geometric grid down to a 30th of what was seen."""
 
 
-def collect(model: onnx.ModelProto, windows: Float32) -> Mapping[str, Histogram]:
+def collect(model: onnx.ModelProto, windows: Windows) -> Mapping[str, Histogram]:
     """Count the values of every tensor that quantisation touches.
 
     Args:
@@ -113,7 +113,7 @@ def choose(
 
 def calibrate(
     model: onnx.ModelProto,
-    windows: Float32,
+    windows: Windows,
     method: Method = "minmax",
     *,
     percentile: float = 99.999,

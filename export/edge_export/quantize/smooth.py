@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from edge_export.data.dataset import Float32
+from edge_export.onnx_graph.examples import Windows
 from edge_export.onnx_graph.model import change, constant, from_proto, name_of, numbers, sole_reader, to_proto
 from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_windows
@@ -39,7 +39,7 @@ class Smoothed:
     normalisations: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def smooth(model: onnx.ModelProto, windows: Float32, *, alpha: float = 0.5) -> Smoothed:
+def smooth(model: onnx.ModelProto, windows: Windows, *, alpha: float = 0.5) -> Smoothed:
     """Smooth every LayerNormalization that nothing but products with constant weights reads.
 
     Args:
@@ -90,7 +90,7 @@ def _products(value: ir.Value, by_node: Mapping[ir.Node, Layer]) -> list[Layer]:
     return products if len(products) == len(readers) and not value.is_graph_output() else []
 
 
-def _loudest(model: onnx.ModelProto, names: Iterable[str], windows: Float32) -> Mapping[str, Float64]:
+def _loudest(model: onnx.ModelProto, names: Iterable[str], windows: Windows) -> Mapping[str, Float64]:
     """Measure the largest value of each channel of some tensors, (channels,) by name."""
     loudest: dict[str, Float64] = {}
     for values in observe(model, names, windows):

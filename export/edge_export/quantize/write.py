@@ -21,8 +21,8 @@ import onnx_ir as ir
 from onnxruntime import quantization as ort_quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.model import Array, constant, from_proto, name_of, only_input, sizes_of, sole_reader
+from edge_export.onnx_graph.examples import Windows
+from edge_export.onnx_graph.model import Array, constant, from_proto, name_of, sizes_of, sole_reader
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.run import session
 from edge_export.quantize.layers import layers
@@ -37,12 +37,12 @@ WeightSteps = Mapping[str, Array]
 Where a layer is not in it, its largest weight decides."""
 
 
-def quantize(model: onnx.ModelProto, windows: Float32, scheme: Scheme) -> onnx.ModelProto:
+def quantize(model: onnx.ModelProto, windows: Windows, scheme: Scheme) -> onnx.ModelProto:
     """Quantise a model after training (post-training quantisation, static).
 
     Args:
-        model: float ONNX model with one input; batch normalisation already folded into convolutions.
-        windows: (n, ...) float32 inputs, from training groups, that span what the model will meet.
+        model: float ONNX model; batch normalisation already folded into convolutions.
+        windows: (n, ...) float32 inputs, or examples, from training groups, that span what the model will meet.
         scheme: types and ranges.
 
     Returns:
@@ -67,7 +67,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ConfigError: its operator set is too old to be raised.
     """
-    with tempfile.TemporaryDirectory() as folder, _without_advice():
+    with tempfile.TemporaryDirectory() as folder, without_advice():
         given, prepared = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared"))
         onnx.save(normalise(model), str(given))
         # Symbolic shape inference would need sympy, and only matters for transformers.
@@ -86,7 +86,12 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def write(
-    model: onnx.ModelProto, ranges: Ranges, scheme: Scheme, *, steps: WeightSteps | None = None
+    model: onnx.ModelProto,
+    ranges: Ranges,
+    scheme: Scheme,
+    *,
+    steps: WeightSteps | None = None,
+    float_biases: bool = False,
 ) -> onnx.ModelProto:
     """Write a prepared model in integers. Ranges are found once, and written for every scheme.
 
@@ -95,6 +100,7 @@ def write(
         ranges: of its activations (`edge_export.quantize.ranges.calibrate`).
         scheme: types; its method of calibration is not used here.
         steps: of weights that something else than their largest value decided (`edge_export.quantize.adaround`).
+        float_biases: leave biases as they are, so that they can be changed in what is written.
 
     Returns:
         A model that computes in integers, and that onnxruntime loads; its input and output stay float32.
@@ -103,22 +109,23 @@ def write(
         ConfigError: a node to exclude that is not there, or onnxruntime does not load what was written.
     """
     parsed = from_proto(model)
-    graph, source = parsed.graph, only_input(parsed)
+    graph = parsed.graph
     names = {name_of(node) for node in graph}
     if missing := [name for name in scheme.exclude if name not in names]:
         raise ConfigError(f"cannot keep node {missing[0]!r} in float: the prepared model has no such node")
     signed = scheme.activations == "int8"
     extra: dict[str, Any] = {"WeightSymmetric": True, "ActivationSymmetric": scheme.symmetric}
+    extra["QuantizeBias"] = not float_biases
     extra["TensorQuantOverrides"] = {**_activations(graph, ranges), **_weights(graph, scheme, steps or {})}
     if not _limits_clip(graph, ranges):
         extra["QDQKeepRemovableActivations"] = True
-    with tempfile.TemporaryDirectory() as folder, _without_advice():
+    with tempfile.TemporaryDirectory() as folder, without_advice():
         given, written = (Path(folder) / f"{name}.onnx" for name in ("given", "int8"))
         onnx.save(model, str(given))
         ort_quantization.quantize_static(
             str(given),
             str(written),
-            _OneWindow(source),
+            _OneExample(graph),
             quant_format=ort_quantization.QuantFormat.QDQ
             if scheme.form == "qdq"
             else ort_quantization.QuantFormat.QOperator,
@@ -136,15 +143,19 @@ def write(
     return result
 
 
-class _OneWindow(ort_quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime ships no types
+class _OneExample(ort_quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime ships no types
     """The least that onnxruntime's writer calibrates on; every range it finds is overridden."""
 
-    def __init__(self, source: ir.Value) -> None:
-        shape = [size or 1 for size in sizes_of(source)]
-        self._windows = iter([{name_of(source): np.zeros(shape, np.float32)}])
+    def __init__(self, graph: ir.Graph) -> None:
+        inputs = [value for value in graph.inputs if not value.is_initializer()]
+        self._examples = iter([{name_of(value): _zeros(value) for value in inputs}])
 
-    def get_next(self) -> dict[str, Float32] | None:
-        return next(self._windows, None)
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._examples, None)
+
+
+def _zeros(value: ir.Value) -> Array:
+    return np.zeros([size or 1 for size in sizes_of(value)], (value.dtype or ir.DataType.FLOAT).numpy())
 
 
 def _activations(graph: ir.Graph, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
@@ -201,7 +212,7 @@ def _limits_clip(graph: ir.Graph, ranges: Ranges) -> bool:
 
 
 @contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
+def without_advice() -> Iterator[None]:
     """Hold back the quantiser's advice on the root logger; it repeats what this module already does."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +53,20 @@ def test_the_filter_is_as_steep_as_it_says(rates: tuple[int, int]) -> None:
     share = np.arange(len(level)) / size * max(up, down) * 2  # of half the lower rate
     assert 20 * np.log10(level[share >= 1].max()) < -95.9
     assert np.abs(20 * np.log10(level[share <= 0.9])).max() < 2e-4
+
+
+@pytest.mark.parametrize("rates", [one for one in RATES if one[0] != one[1]])
+def test_forty_tones_are_what_a_microphone_of_the_other_rate_would_have_heard(rates: tuple[int, int]) -> None:
+    rng, (rate, to) = np.random.default_rng(0), rates
+    tones, phases = rng.uniform(50, 0.44 * min(rates), 40), rng.uniform(0, 6, 40)
+
+    def heard(rate_hz: int) -> npt.NDArray[np.float64]:
+        t = np.arange(rate_hz) / rate_hz
+        return np.asarray(np.sin(2 * np.pi * tones[:, None] * t + phases[:, None]).sum(axis=0) / 40)
+
+    expected = heard(to)[1000:-1000]
+    error = resampled(heard(rate).astype(np.float32)[:, None], rate, to)[1000:-1000, 0] - expected
+    assert 10 * np.log10((error**2).mean() / (expected**2).mean()) < -105
 
 
 def test_a_tone_keeps_its_place_and_what_would_fold_is_gone() -> None:

@@ -1,0 +1,70 @@
+"""Foreign files: what is read, what is a state, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from edge_export.quantize import Scheme, quantize
+from edge_export.variants.source import flow_of, load, open_source, run_through
+
+from edge_runtime.errors import ConfigError
+from tests.edge_export.graphs import device_net, windows
+from tests.edge_export.variants import models
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.h5", "tf2onnx.convert --keras"),
+        ("a.pt", r"edge_export\.from_torch"),
+        ("a.txt", r"not an \.onnx or \.tflite file; convert it first"),
+    ],
+)
+def test_other_kinds_of_files_are_refused_with_what_converts_them(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(ConfigError, match=message):
+        open_source(tmp_path / name)
+
+
+def test_a_saved_model_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(ConfigError, match="--saved-model FOLDER"):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "a.tflite"])
+def test_a_damaged_or_missing_file_is_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read"):
+        open_source(tmp_path / name)
+    (tmp_path / name).write_bytes(b"damaged beyond repair")
+    with pytest.raises(ConfigError, match=r"not a (whole onnx|TensorFlow Lite) file"):
+        open_source(tmp_path / name)
+
+
+def test_a_model_that_holds_integers_already_is_refused(tmp_path: Path) -> None:
+    model = quantize(device_net(), windows(8, 3, 40), Scheme(activations="uint8"))
+    onnx.save(model, str(tmp_path / "int8.onnx"))
+    with pytest.raises(ConfigError, match="is quantised already"):
+        open_source(tmp_path / "int8.onnx")
+
+
+def test_an_input_without_data_is_the_state_that_an_output_feeds(tmp_path: Path) -> None:
+    source = models.counter(tmp_path)
+    x = np.random.default_rng(0).standard_normal((5, 1, 8)).astype(np.float32)
+    given = {"x": x, "gain": np.full((5,), 0.1, np.float32)}
+    flow = flow_of(source, given)
+    assert flow.states == {"state": 1}
+    assert flow.answers == (0,)
+    loaded = load(source.format, source.model)
+    inputs, (answers,) = run_through(loaded, given, flow)
+    assert not inputs["state"][0].any()
+    np.testing.assert_array_equal(inputs["state"][1:], answers[:-1])
+
+
+def test_an_input_with_neither_data_nor_an_output_is_refused(tmp_path: Path) -> None:
+    source = models.counter(tmp_path)
+    with pytest.raises(ConfigError, match=r"input 'gain' \(\) has no data.*--constant gain=VALUE"):
+        flow_of(source, {"x": np.zeros((2, 1, 8), np.float32)})

@@ -41,7 +41,7 @@ buffer of 128 KiB or more for each read: a fifth of a lone message's read, a thi
 docs/performance.md."""
 
 FLOOD_BYTES: Final = 4 * RECEIVE_BYTES
-"""Most bytes that one iteration reads of a socket that holds so many. Sound comes in messages of 1 to 10 kB: with one
+"""Most bytes that one iteration reads where they wait already. Sound comes in messages of 1 to 10 kB: with one
 read of 64 KiB an iteration, a chain got 6 keys at a time."""
 
 FAREWELL_S: Final = 1.0

@@ -20,7 +20,7 @@ import itertools
 import logging
 import operator
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +38,7 @@ from edge_runtime.model.loading import Predictor
 from edge_runtime.model.states import rounds
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
+from edge_runtime.tasks.answers import suspected
 from edge_runtime.types import (
     Correction,
     Done,
@@ -212,13 +213,14 @@ class Pipeline:
             self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
 
-    def _parts(self, windows: list[Window]) -> Iterator[list[Window]]:
+    def _parts(self, windows: list[Window]) -> Sequence[list[Window]]:
         """Cut windows into calls; with states, into rounds over all of them, since a call holds a key once."""
         most = self._model.max_batch
         if self._steps:
-            yield from ([windows[position] for position in one] for one in rounds(windows, most))
-        else:
-            yield from (windows[at : at + most] for at in range(0, len(windows), most))
+            return [[windows[position] for position in one] for one in rounds(windows, most)]
+        if len(windows) <= most:
+            return (windows,)
+        return [windows[at : at + most] for at in range(0, len(windows), most)]
 
     def replace(self, model: Predictor, task: Task, windower: AnyWindower | None = None) -> None:
         """Answer with another model from now on; what is ready is answered by the one before.
@@ -275,12 +277,13 @@ class Pipeline:
         stages["engine"].observe((ended - began) / len(windows), len(windows))
         if answered is not windows:  # a chain that is not full yet answers nothing
             self._metrics.counts["warmup_total"] += len(windows) - len(answered)
+            windows = list(answered)
         if self._every > 1 and self._steps:
             kept = [position for position, window in enumerate(answered) if self._answers(window)]
             self._metrics.dropped["rate_reduced"] += len(answered) - len(kept)
-            numbers, answered = numbers[kept], [answered[position] for position in kept]
-        if answered:
-            self._follow(list(answered), numbers, answers, hard, (began, ended))
+            numbers, windows = numbers[kept], [answered[position] for position in kept]
+        if windows:
+            self._follow(windows, numbers, answers, hard, (began, ended))
 
     def _follow(
         self,
@@ -321,7 +324,7 @@ class Pipeline:
         if suspect is None:
             return answer
         answer.hard = True
-        return SuspectPrediction(**vars(answer), suspect=suspect)
+        return suspected(answer, suspect)
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
         """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""

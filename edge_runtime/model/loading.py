@@ -22,6 +22,8 @@ from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.states import Gathered, StateStore, rounds
+from edge_runtime.tasks import Task
+from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Float32
 from edge_runtime.windowing.batch import Batch
 from edge_runtime.windowing.window import Window
@@ -176,6 +178,14 @@ class Model(LoadedVariant):
         super().__init__(bundle.manifest, variant, engine, max_batch)
         self.bundle = bundle
         self.tuning = tuning
+
+    def task(self, threshold: float | None = None) -> Task:
+        """Build what makes answers of its numbers.
+
+        Args:
+            threshold: replaces that of the bundle's gate.
+        """
+        return build_task(self.manifest, threshold=threshold, files=self.bundle.array)
 
     def __enter__(self) -> Model:
         return self

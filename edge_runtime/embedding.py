@@ -117,6 +117,8 @@ def play(
         on_labels: called with the labels of samples, where the layout names a column of them.
     """
     clock, contract = SystemClock(), model.manifest.input
+    if model.states is not None:
+        model.states.bound(window.max_keys, metrics)
     answered = MemorySink()
     pipeline = Pipeline(
         model=model,

@@ -122,9 +122,8 @@ class Bundle:
             return self._read(chosen.file)
         from edge_runtime.chain.load import join_variant  # noqa: PLC0415 - only where a bundle has a chain
 
-        window = (contents.input.window, len(contents.input.channels))
         files = [self._read(model.file) for model in chosen.models]
-        return join_variant(contents.stages, contents.answer, window, chosen, files)
+        return join_variant(contents.stages, contents.answer, contents.input, chosen, files)
 
     def golden(self, name: str) -> tuple[Floats, Floats]:
         """Golden vectors of a variant.

@@ -1,8 +1,9 @@
 """Stages of a chain: what is computed of a window, one after another, and which rows each takes.
 
-A *track* is a sequence of rows. The window is a track, and so is what a stage gives: a fixed number of rows a step. A
-stage takes cuts of a track, `rows` rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as
-a state. `edge_runtime.chain` computes it.
+A *track* is a sequence of rows. ``window`` is one, and so is what a stage gives: a fixed number of rows a step. Where
+windows overlap, ``stream`` is the window without what the steps before brought. A stage takes cuts of a track, `rows`
+rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as a state. `edge_runtime.chain`
+computes it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Port:
     def __post_init__(self) -> None:
         if self.rows < 0 or self.hop < 0 or self.lead < 0:
             raise ValueError(f"input {self.name!r}: rows, hop and lead must be 0 or more")
-        if self.hop > self.rows or (self.rows and self.lead > self.rows - (self.hop or self.rows)):
-            raise ValueError(f"input {self.name!r}: hop must be at most rows, and lead at most rows - hop")
+        if self.hop > self.rows or (self.rows and self.lead >= self.rows):
+            raise ValueError(f"input {self.name!r}: hop must be at most rows, and lead less than rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +137,10 @@ class ModelStage:
     """None: it runs in every step. A model that rests forgets its states."""
 
     def __post_init__(self) -> None:
-        if self.when is not None and len(self.outputs) != 1:
-            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output")
+        if self.when is not None and (len(self.outputs) != 1 or self.warmup_steps):
+            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output, and no warmup_steps")
+        if self.warmup_steps < 0:
+            raise ValueError(f"stage {self.name!r}: warmup_steps must be 0 or more")
         if not self.inputs or not self.outputs:
             raise ValueError(f"stage {self.name!r} needs an input that is fed by rows, and an output")
         names = [port.name for port in self.inputs] + [one.name for one in self.constants]
@@ -260,7 +263,8 @@ class StageFile:
     size: int
     sha256: str
     tensors: dict[str, str]
-    """Names in this file, by the names that the stage uses; those that are the same are left out."""
+    """Names in this file, by the names that the stage uses; those that are the same are left out. Empty: a state that
+    this file does not have."""
     batch: int = 0
     """Keys in one call: 1 where rows of one call touch each other, 0 for any number."""
 
@@ -271,7 +275,7 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...], *, rate_hz:
     Raises:
         ValueError: says which.
     """
-    made = ["window"]
+    made = ["window", "stream"]
     for stage in stages:
         if unknown := [track for track in stage.takes if track and track not in made]:
             raise ValueError(
@@ -296,7 +300,7 @@ def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int,
             if stage.goes_on and hop != window:
                 raise ValueError(
                     f"stage {stage.name!r} goes on from window to window, and these overlap: write hop = window "
-                    f"({window}), or stream = false where the stage has it"
+                    f"({window}), or let it take whole windows (stream = false, rows = 0) if it can"
                 )
             if (stage.of or before) == "window" and stage.made_for_hz not in (0, rate_hz):
                 raise ValueError(

@@ -23,7 +23,7 @@ _LARGEST = 20.0
 
 
 class Candidates(NamedTuple):
-    """What a model says of its candidates."""
+    """Candidates of one window, as a model gives them."""
 
     boxes: Floats
     """(candidates, 4)."""

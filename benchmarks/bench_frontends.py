@@ -12,7 +12,8 @@ import numpy as np
 
 from edge_runtime.frontends import Frontend
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import Bands, FrontendSpec, Mel, Spectrum, Statistic
+from edge_runtime.manifest.frontends import Bands, FrontendSpec, Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 
 YAMNET = Mel(

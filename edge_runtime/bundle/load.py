@@ -10,6 +10,7 @@ import numpy as np
 from edge_runtime import engines
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.golden import verify_golden
+from edge_runtime.bundle.together import keep_rows_apart
 from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError
@@ -60,7 +61,7 @@ def load_engine(
     loaded = engines.load(name, bundle.read_variant(variant), options, provider_options)
     try:
         verify_golden(loaded, bundle, variant)
+        return keep_rows_apart(loaded, bundle, variant, options.max_batch)
     except BaseException:
         loaded.close()
         raise
-    return loaded

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_runtime.chain import STEP, WINDOW, schedule
+from edge_runtime.chain import STEP, STREAM, WINDOW, schedule
 from edge_runtime.chain.schedule import Cut, Node, Schedule, Turn
 from edge_runtime.chain.stages import CombineStage, Computed, DifferenceStage, EngineStage, FrontendStage, SmoothStage
 from edge_runtime.engines.base import Array, Engine, TensorSpec
@@ -53,6 +53,7 @@ class ChainEngine:
         answer: tracks that make the answer; empty takes the last stage's.
         window: samples and channels of a window.
         models: the loaded files, by the name of their stage.
+        hop: samples from one window to the next; 0: those of a window.
 
     Raises:
         EngineError: a file does not have what its stage names, or the stages do not fit each other.
@@ -64,13 +65,15 @@ class ChainEngine:
         answer: Sequence[str],
         window: tuple[int, int],
         models: Mapping[str, Loaded],
+        hop: int = 0,
     ) -> None:
         self._models = models
+        self._new = window[0] - (hop or window[0])  # first sample of a window that no step before brought
         names = sorted({model.engine.name for model in models.values()})
         self.name = ", ".join(names)
-        nodes, computed, shapes = _follow(stages, window, models)
+        nodes, computed, shapes = _follow(stages, (window[0], window[1], hop or window[0]), models)
         try:
-            self._schedule: Schedule = schedule.make(nodes, window[0])
+            self._schedule: Schedule = schedule.make(nodes, window[0], hop)
         except ValueError as error:
             raise EngineError(str(error)) from error
         before = next(iter(computed[-1].gives))
@@ -78,62 +81,72 @@ class ChainEngine:
         self._full = {track: max(level[track] for level in self._schedule.rows) for track in self._tracks}
         if empty := [track for track, most in self._full.items() if not most]:
             raise EngineError(f"the track {empty[0]!r} never has a row; its stage takes more rows than ever come")
-        self._whole = [all(level[t] == n for t, n in self._full.items()) for level in self._schedule.rows]
+        self._whole = np.array([all(level[t] == n for t, n in self._full.items()) for level in self._schedule.rows])
+        self._next = np.array([*range(2, len(self._whole) + 1), self._schedule.again + 1], np.int32)
         shape = self._answer_shape(shapes)
         self._stages, specs = self._place(stages, nodes, computed, shapes)
         self.states = tuple(specs)
         """What a step leaves for the next one, `STEP` left out."""
-        self._stateful = bool(specs) or not all(self._whole)
+        self._stateful = bool(specs) or not self._whole.all()
         self.inputs, self.outputs = _tensors(window, shape, specs if self._stateful else None)
         self._shape = shape
         self._check = Inputs(self.inputs).check
+        self._check_window = Inputs(self.inputs[:1]).check
+        self._like = [(spec.dtype, spec.shape[1:]) for spec in self.inputs[1:]]
         self._initial = [np.broadcast_to(np.asarray(spec.initial, spec.dtype), spec.shape) for spec in specs]
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
         """See `edge_runtime.engines.base.Engine.run`."""
-        checked = self._check(arrays)
         if not self._stateful:
-            answer, _ = self._compute(0, checked[0], ())
+            answer, _ = self._compute(0, self._check(arrays)[0], ())
             return (answer,)
-        batch_of(checked)
-        window, step, *states = checked
-        fresh = step == 0
-        if fresh.any():
-            states = [array.copy() for array in states]
-            for array, initial in zip(states, self._initial, strict=True):
-                array[fresh] = initial
-        levels = np.where(fresh, 0, step - 1)
-        last = len(self._schedule.levels) - 1
-        if levels.min() < 0 or levels.max() > last:
+        window, step, *states = self._checked(arrays)
+        n = len(window)
+        steps = step.tolist()
+        found = set(steps)
+        if min(found) < 0 or max(found) > len(self._next):
             raise EngineError("a state is of another chain; reset the key")
-        lowest = int(levels[0])
-        if (levels == lowest).all():
-            answer, new = self._compute(lowest, window, states)
-        else:
-            answer, new = self._by_level(levels, window, states)
-        answered = np.asarray(self._whole, np.bool_)[levels]
-        after = np.where(levels == last, self._schedule.again, levels + 1) + 1
-        return (answer, answered, after.astype(np.int32), *new)
+        if len(found) > 1:
+            return self._by_level(window, step, states)
+        if not steps[0]:
+            states = [np.broadcast_to(initial, (n, *initial.shape)) for initial in self._initial]
+        level = max(0, steps[0] - 1)
+        answer, new = self._compute(level, window, states)
+        return (answer, np.full(n, self._whole[level], np.bool_), np.full(n, self._next[level], np.int32), *new)
+
+    def _checked(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Check what is not checked elsewhere: states are this engine's own, and models look at what they are given."""
+        if len(arrays) == len(self.inputs) and all(
+            type(array) is np.ndarray
+            and array.dtype is dtype
+            and array.shape[1:] == rest
+            and len(array) == len(arrays[0])
+            for array, (dtype, rest) in zip(arrays[1:], self._like, strict=True)
+        ):
+            return (*self._check_window(arrays[:1]), *arrays[1:])
+        checked = self._check(arrays)
+        batch_of(checked)
+        return checked
 
     def close(self) -> None:
         """See `edge_runtime.engines.base.Engine.close`."""
         for model in self._models.values():
             model.engine.close()
 
-    def _by_level(self, levels: Array, window: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
-        answer = np.zeros((len(window), *self._shape), np.float32)
-        new = [np.empty_like(array) for array in states]
-        for level in np.unique(levels).tolist():
-            of = np.flatnonzero(levels == level)
-            part, changed = self._compute(level, window[of], [array[of] for array in states])
-            answer[of] = part
-            for whole, some in zip(new, changed, strict=True):
-                whole[of] = some
-        return answer, new
+    def _by_level(self, window: Array, step: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        """Compute keys that are at different steps: those of a step together."""
+        made: list[Array] = []
+        for one in np.unique(step):
+            of = np.flatnonzero(step == one)
+            parts = self.run(window[of], step[of], *(array[of] for array in states))
+            made = made or [np.empty((len(step), *part.shape[1:]), part.dtype) for part in parts]
+            for whole, part in zip(made, parts, strict=True):
+                whole[of] = part
+        return tuple(made)
 
     def _compute(self, level: int, window: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """One step of keys of one level."""
-        tracks = {WINDOW: window}
+        tracks = {WINDOW: window, STREAM: window[:, self._new :] if level else window}
         new = list(states)
         for stage, turn in zip(self._stages, self._schedule.levels[level], strict=True):
             tracks.update(zip(stage.made.gives, _step(stage, turn, tracks, states, new), strict=True))
@@ -185,15 +198,16 @@ def _tensors(
 
 
 def _follow(
-    stages: Sequence[Stage], window: tuple[int, int], models: Mapping[str, Loaded]
+    stages: Sequence[Stage], window: tuple[int, int, int], models: Mapping[str, Loaded]
 ) -> tuple[list[Node], list[Computed], dict[str, tuple[int, ...]]]:
     """Build the stages one after another, since each has to know what rows the ones before it make.
 
     Returns:
         The stages as the schedule sees them, what computes them, and the shape of a row by track.
     """
-    rows = {WINDOW: window[0]}  # of a step, once the chain is full
-    shapes: dict[str, tuple[int, ...]] = {WINDOW: (window[1],)}
+    samples, channels, hop = window
+    rows = {WINDOW: samples, STREAM: hop}  # of a step, once the chain is full
+    shapes: dict[str, tuple[int, ...]] = {WINDOW: (channels,), STREAM: (channels,)}
     nodes: list[Node] = []
     computed: list[Computed] = []
     before = WINDOW
@@ -201,7 +215,8 @@ def _follow(
         cuts = [cut._replace(rows=cut.rows or rows[cut.of]) for cut in _cuts(stage, before)]
         cuts = [cut._replace(hop=cut.hop or cut.rows) for cut in cuts]
         made = _compute(stage, [(cut.rows, shapes[cut.of]) for cut in cuts], models)
-        nodes.append(Node(tuple(cuts), {track: each for track, (each, _) in made.gives.items()}))
+        warm = stage.warmup_steps if isinstance(stage, ModelStage) else 0
+        nodes.append(Node(tuple(cuts), {track: each for track, (each, _) in made.gives.items()}, warm))
         computed.append(made)
         before = next(iter(made.gives))
         for track, (each, row) in made.gives.items():
@@ -220,7 +235,7 @@ def _step(
         kept, skipped, left = turn.kept[k], turn.skipped[k], turn.left[k]
         rows = tracks[cut.of]
         if kept:
-            rows = np.concatenate((states[at][:, :kept], rows), axis=1)
+            rows = _behind(states[at] if ring else None, kept, rows)
         if ring:
             new[at] = _ring(rows, left, ring)
             at += 1
@@ -233,7 +248,23 @@ def _step(
     else:
         made, changed = stage.made.compute(cuts, states[own])
     new[own] = changed
-    return made
+    return _used(made, turn.unused, stage.made)
+
+
+def _used(made: Sequence[Array], unused: int, of: Computed) -> Sequence[Array]:
+    """Leave out the rows of the first calls."""
+    if not unused:
+        return made
+    return [rows[:, unused * each :] for rows, (each, _) in zip(made, of.gives.values(), strict=True)]
+
+
+def _behind(ring: Array | None, kept: int, rows: Array) -> Array:
+    """Put kept rows in front; more than ever stay are those before the first step, which are zeros."""
+    if ring is None or kept > ring.shape[1]:
+        before: Array = np.zeros((len(rows), kept, *rows.shape[2:]), rows.dtype)
+    else:
+        before = ring[:, :kept]
+    return np.concatenate((before, rows), axis=1)
 
 
 def _run_some(

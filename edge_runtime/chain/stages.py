@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -198,16 +199,17 @@ class EngineStage:
             _Fed(port, rows, row, self._input(port.name)) for port, (rows, row) in zip(spec.inputs, cuts, strict=True)
         ]
         self._constants = {self._input(one.name).name: _constant(one, self._input(one.name)) for one in spec.constants}
-        self._state_in = [self._input(state.input) for state in spec.states]
-        self._state_out = [self._output(state.output) for state in spec.states]
+        self._held = [state for state in spec.states if tensors.get(state.input) != ""]
+        self._state_in = [self._input(state.input) for state in self._held]
+        self._state_out = [self._output(state.output) for state in self._held]
         self._rows_out = [self._output(output.name) for output in spec.outputs]
         fed = {one.name for one in self._fed} | {tensor.name for tensor in self._state_in} | self._constants.keys()
         if missing := [name for name in self._in if name not in fed]:
             raise EngineError(f"nothing feeds the input {missing[0]!r} of stage {spec.name!r}; name it in the manifest")
-        self._together = 1 if any(state.batch < 0 for state in spec.states) else together
+        self._together = 1 if any(state.batch < 0 for state in self._held) else together
         self.states = tuple(
             StateSpec(state.input, tensor.dtype, state.shape, state.initial)
-            for state, tensor in zip(spec.states, self._state_in, strict=True)
+            for state, tensor in zip(self._held, self._state_in, strict=True)
         )
         self.gives: dict[str, Gives] = self._tracks()
 
@@ -217,45 +219,42 @@ class EngineStage:
         if not self.states:
             made, _ = self._run([cut.reshape(batch * calls, *cut.shape[2:]) for cut in cuts], ())
             return [rows.reshape(batch, -1, *rows.shape[2:]) for rows in made], ()
-        steps: list[list[Array]] = []
-        for call in range(calls):
-            made, states = self._run([cut[:, call] for cut in cuts], states)
-            steps.append(made)
         if calls == 1:
-            return steps[0], states
+            return self._run([cut[:, 0] for cut in cuts], states)
+        return self._in_turn(cuts, states)
+
+    def _in_turn(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
+        """Run the calls of a step one after another; copies, since an engine may write its next answer there."""
+        steps: list[list[Array]] = []
+        for call in range(cuts[0].shape[1]):
+            made, after = self._run([cut[:, call] for cut in cuts], states)
+            steps.append([rows.copy() for rows in made])
+            states = [state.copy() for state in after]
         return [np.concatenate(rows, axis=1) for rows in zip(*steps, strict=True)], states
 
     def _run(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
-        """One call for each key of a batch: (n, rows, *row) in, (n, rows, *row) out."""
+        """One call for each key of a batch: (n, rows, *row) in, (n, rows, *row) out; valid until the next call."""
         n = len(cuts[0])
         if not self._together or n <= self._together:
             return self._call(cuts, states)
-        parts = [
-            self._call(
-                [cut[at : at + self._together] for cut in cuts], [one[at : at + self._together] for one in states]
-            )
-            for at in range(0, n, self._together)
-        ]
-        made = [np.concatenate(rows) for rows in zip(*(made for made, _ in parts), strict=True)]
-        return made, [np.concatenate(new) for new in zip(*(new for _, new in parts), strict=True)]
+        parts = [slice(at, at + self._together) for at in range(0, n, self._together)]
+        called = (self._call([cut[part] for cut in cuts], [state[part] for state in states]) for part in parts)
+        joined = _joined([*rows, *after] for rows, after in called)
+        return joined[: len(self._rows_out)], joined[len(self._rows_out) :]
 
     def _call(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
         feed: dict[str, Array] = dict(self._constants)
         for fed, cut in zip(self._fed, cuts, strict=True):
             feed[fed.name] = fed.arrange(cut)
-        for state, tensor, value in zip(self._spec.states, self._state_in, states, strict=True):
-            feed[tensor.name] = _placed(value, state)
+        for state, tensor, value in zip(self._held, self._state_in, states, strict=True):
+            feed[tensor.name] = _placed(value, state, tensor)
         answers = self._engine.run(*[feed[name] for name in self._in])
         n = len(cuts[0])
         made = [
-            _rows(np.array(answers[position], np.float32), n, output)
+            _rows(np.asarray(answers[position], np.float32), n, output)
             for position, output in zip(self._rows_out, self._spec.outputs, strict=True)
         ]
-        # Copies: an engine may write its next answer into the same memory.
-        new = [
-            _taken(np.array(answers[position]), n, state)
-            for position, state in zip(self._state_out, self._spec.states, strict=True)
-        ]
+        new = [_taken(answers[position], n, state) for position, state in zip(self._state_out, self._held, strict=True)]
         return made, new
 
     def _tracks(self) -> dict[str, Gives]:
@@ -288,25 +287,37 @@ class EngineStage:
         return found
 
 
+def _joined(parts: Iterable[Sequence[Array]]) -> list[Array]:
+    """Join the arrays of several calls; copied one by one, since an engine may write its next answer into the same."""
+    kept = [[array.copy() for array in part] for part in parts]
+    return [np.concatenate(arrays) for arrays in zip(*kept, strict=True)]
+
+
 def _constant(spec: Constant, tensor: EngineTensor) -> Array:
     shape = spec.shape or np.shape(spec.value) or tuple(max(1, size) for size in tensor.shape)
     return np.broadcast_to(np.asarray(spec.value, tensor.dtype), shape).copy()
 
 
-def _placed(value: Array, state: ModelState) -> Array:
-    """(n, *shape) with the batch where the tensor has it."""
+def _placed(value: Array, state: ModelState, tensor: EngineTensor) -> Array:
+    """(n, *shape) with the batch where the tensor has it; files of one bundle may have other axes of length 1."""
     if state.batch < 0:
         alone: Array = value[0]
         return alone
-    return value if state.batch == 0 else np.ascontiguousarray(np.moveaxis(value, 0, state.batch))
+    if state.batch == 0:
+        return value if value.ndim == len(tensor.shape) else value.reshape(len(value), *tensor.shape[1:])
+    if len(value) == 1:
+        return value.reshape(*value.shape[1 : state.batch + 1], 1, *value.shape[state.batch + 1 :])
+    return np.ascontiguousarray(np.moveaxis(value, 0, state.batch))
 
 
 def _taken(value: Array, n: int, state: ModelState) -> Array:
     """Reverse `_placed`."""
     if state.batch < 0:
         return value.reshape(1, *state.shape)
+    if n == 1 and value.size == math.prod(state.shape):
+        return value.reshape(1, *state.shape)
     moved: Array = np.moveaxis(value, state.batch, 0) if state.batch else value
-    return moved.reshape(n, *state.shape) if moved.size == n * int(np.prod(state.shape, dtype=int)) else moved
+    return moved.reshape(n, *state.shape) if moved.size == n * math.prod(state.shape) else moved
 
 
 def _rows(value: Array, n: int, output: Output) -> Array:

@@ -20,7 +20,7 @@ from edge_runtime.media.resize import Bytes, fit
 from edge_runtime.types import Reading
 
 MAX_BYTES: Final = 8 * 2**20
-"""Default payload limit; a broker connection has one, too: ``max_packet_bytes`` under ``[broker.NAME]``."""
+"""Default payload limit; the connection to the broker takes as much (`edge_runtime.sources.build.with_room`)."""
 
 MAX_PIXELS: Final = 2**23
 """Default limit of pixels: 3840 x 2160 are .99 of it."""

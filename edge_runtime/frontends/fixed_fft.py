@@ -30,6 +30,9 @@ _FRACTION_BITS = 15
 _HALF = 1 << (_FRACTION_BITS - 1)
 """Half of the last bit that is left of a product."""
 _ROOM = 32
+# An operand that is an array already costs a third less than a number.
+_INT16 = {number: np.array(number, np.int16) for number in (-2, 1, 2, 13, 14)}
+_INT32 = {number: np.array(number, np.int32) for number in (1, _FRACTION_BITS, _HALF)}
 
 
 class RealFft:
@@ -55,10 +58,10 @@ class RealFft:
             self._twiddles.append(_twiddle(turns.reshape(3, done, 1, 1)))
             done *= 4
         self._split = _twiddle((np.arange(1, half + 1)[:, None] / points + 0.5) / 2)
-        self._pairs = tuple(np.zeros(points * most, np.int16) for _ in range(4))
-        """Real and imaginary parts, twice: a stage reads two arrays and writes the other two."""
-        self._sums = tuple(np.zeros(points * most, np.int16) for _ in range(2))
-        self._products = tuple(np.zeros(points * most, np.int32) for _ in range(4))
+        self._values = tuple(np.zeros(2 * points * most, np.int16) for _ in range(2))
+        """Real parts and imaginary parts; a stage reads one array and writes the other."""
+        self._sums = np.zeros(2 * points * most, np.int16)
+        self._products = tuple(np.zeros(2 * points * most, np.int32) for _ in range(3))
         self._programs: dict[int, list[_Step]] = {}
 
     def power(self, frames: Int16) -> Int32:
@@ -69,16 +72,16 @@ class RealFft:
         """
         count, samples = frames.shape
         room = self._room(count)
-        for array, part in zip(self._pairs, (frames[:, 0::2], frames[:, 1::2]), strict=False):
-            points = array[: self._points * room].reshape(self._points, room)
-            # Every value x travels as z = x - 1, the form that `_divide` takes.
-            np.subtract(part.T, 1, out=points[: samples // 2, :count])
-            points[samples // 2 :] = -1
+        points = self._values[0][: 2 * self._points * room].reshape(2, self._points, room)
+        # Every value x travels as z = x - 1, the form that `_divide` takes.
+        pairs = frames.reshape(count, samples // 2, 2).transpose(2, 1, 0)
+        np.subtract(pairs, _INT16[1], out=points[:, : samples // 2, :count])
+        points[:, samples // 2 :] = -1
         if room not in self._programs:
             self._programs[room] = [*self._program(room)]
         for operation, first, second, out in self._programs[room]:
             operation(first, second, out)
-        power = self._products[2][: (self._points - 1) * room].reshape(-1, room)
+        power = self._products[0][: (self._points - 1) * room].reshape(-1, room)
         return power[:, :count]
 
     def _room(self, count: int) -> int:
@@ -90,57 +93,54 @@ class RealFft:
     def _program(self, count: int) -> Iterator[_Step]:
         """Yield all operations on `count` frames."""
         points = self._points
-        pairs = [each[: points * count] for each in self._pairs]
+        now, after = (each[: 2 * points * count] for each in self._values)
         done = 1
         for stage in range(len(self._twiddles) + 1):
             left = points // (4 * done)
-            x, y = (each.reshape(4, done, left, count) for each in pairs[:2])
-            for part in (x, y):
-                yield from _divide(part, 2, self._sums[0])
-                # Each of the four sums of a butterfly has the first addend once: so all four are less 1 again.
-                yield np.subtract, part[0], 1, part[0]
+            x = now.reshape(2, 4, done, left, count)
+            # Four numbers of at most 8191 follow the first stage's division: none is -32768.
+            yield from _divide(x, 2, self._sums, check=stage != 1)
+            # Each of the four sums of a butterfly has the first addend once: so all four are less 1 again.
+            yield np.subtract, x[:, 0], _INT16[1], x[:, 0]
             if stage:
-                yield from _rotate(x[1:], y[1:], self._twiddles[stage - 1], self._products)
-            # The next stage takes its four addends from the first axis, so that each is one block.
-            order = (min(4, left), 4, done, max(left // 4, 1), count)
-            real, imag = (each.reshape(order) for each in pairs[2:])
-            yield from _butterflies(x, y, real, imag, self._sums)
-            pairs = [*pairs[2:], *pairs[:2]]
+                yield from _rotate(x[:, 1:], self._twiddles[stage - 1], self._products)
+            # The next stage takes its four addends from one axis, so that each is one block.
+            out = after.reshape(2, min(4, left), 4, done, max(left // 4, 1), count)
+            yield from _butterflies(x, out, self._sums)
+            now, after = after, now
             done *= 4
-        yield from self._real_power([each.reshape(points, count) for each in pairs])
+        yield from self._real_power(now.reshape(2, points, count), after.reshape(2, 2, points // 2, count))
 
-    def _real_power(self, pairs: list[Int16]) -> Iterator[_Step]:
+    def _real_power(self, pairs: Int16, parts: Int16) -> Iterator[_Step]:
         """Take the spectrum of the real samples out of that of their pairs, and square it.
 
         Args:
-            pairs: four of (points, n): real and imaginary parts in order of frequency, and two free arrays.
+            pairs: (2, points, n), real and imaginary parts in order of frequency; overwritten.
+            parts: (2, 2, points / 2, n), overwritten: real and imaginary parts of bins from 1 up, and of their mirrors.
         """
-        half, count = self._points // 2, pairs[0].shape[1]
-        near, far = slice(1, half + 1), slice(self._points - 1, half - 1, -1)
-        real, imag = pairs[:2]
-        near_real, far_real, near_imag, far_imag = (part for each in pairs[2:] for part in (each[:half], each[half:]))
-        for source, target in ((real[near], near_real), (real[far], far_real), (imag[near], near_imag)):
-            yield _copy, source, None, target
+        half = self._points // 2
+        near, far = parts
+        mirrored = pairs[:, : half - 1 : -1]
+        yield _copy, pairs[:, 1 : half + 1], None, near
+        yield _copy, mirrored[0], None, far[0]
         # A mirrored point is conjugate: -x - 1 = -2 - z.
-        yield np.subtract, np.int16(-2), imag[far], far_imag
-        for part in pairs[2:]:
-            yield from _divide(part, 1, self._sums[0])
-        odd_real, odd_imag = real[:half], imag[:half]
-        yield np.subtract, near_real, far_real, odd_real
-        yield np.subtract, near_imag, far_imag, odd_imag
-        yield from _rotate(odd_real, odd_imag, self._split, self._products)
-        yield np.add, near_real, far_real, near_real
-        yield np.add, near_imag, far_imag, near_imag
-        a, b, power, square = (each[: (2 * half - 1) * count].reshape(-1, count) for each in self._products)
-        for first, second, out in ((near_real, odd_real, power), (odd_imag, near_imag, square)):
-            yield _copy, first, None, a[:half]
-            yield _copy, second, None, b[:half]
-            # The sum has 17 bits before it is halved.
-            yield np.add, a[: half - 1], b[: half - 1], out[: half - 1]
-            yield np.subtract, a[:half], b[:half], out[half - 1 :]
-            yield np.right_shift, out, 1, out
-            yield np.multiply, out, out, out
-        yield np.add, power, square, power
+        yield np.subtract, _INT16[-2], mirrored[1], far[1]
+        yield from _divide(parts, 1, self._sums, check=True)
+        odd = pairs[:, :half]
+        yield np.subtract, near, far, odd
+        yield from _rotate(odd, self._split, self._products)
+        yield np.add, near, far, near
+        a, b = (_like(each, near) for each in self._products[1:])
+        yield _copy, near, None, a
+        yield _copy, odd, None, b
+        both = _like(self._products[0], pairs[:, 1:])
+        # The sum has 17 bits before it is halved.
+        yield np.add, a[:, : half - 1], b[:, : half - 1], both[:, : half - 1]
+        yield np.subtract, a[0], b[0], both[0, half - 1 :]
+        yield np.subtract, b[1], a[1], both[1, half - 1 :]
+        yield np.right_shift, both, _INT32[1], both
+        yield np.multiply, both, both, both
+        yield np.add, both[0], both[1], both[0]
 
 
 def _twiddle(turns: npt.NDArray[Any]) -> tuple[Int32, Int32]:
@@ -160,7 +160,7 @@ def _like(flat: Array, shaped: Array, start: int = 0) -> Array:
     return view
 
 
-def _divide(z: Int16, bits: int, spare: Int16) -> Iterator[_Step]:
+def _divide(z: Int16, bits: int, spare: Int16, *, check: bool) -> Iterator[_Step]:
     """Divide by 2 or 4 in place: z = x - 1 becomes (x * (32767 >> bits) + 16384) >> 15.
 
     With c = 2 ** (15 - bits) that is floor((x - x / c + 2 ** (bits - 1)) / 2 ** bits), and for whole numbers
@@ -171,70 +171,63 @@ def _divide(z: Int16, bits: int, spare: Int16) -> Iterator[_Step]:
         z: contiguous.
         bits: 1 or 2.
         spare: as many numbers, overwritten.
+        check: x = -32768 can occur.
     """
     small = _like(spare, z)
-
-    def small_part(z: Int16, shift: int, out: Int16) -> None:
-        # x = -32768 has wrapped around to 32767, as only samples at the end of the scale do. Any z will do for it that
-        # gives the same quotient.
-        if z.max() == 32767:
-            z[z == 32767] = -32768
-        np.right_shift(z, shift, out=out)
-
-    yield small_part, z, _FRACTION_BITS - bits, small
+    if check:
+        yield _unwrap, z.reshape(-1), None, z
+    yield np.right_shift, z, _INT16[_FRACTION_BITS - bits], small
     yield np.subtract, z, small, z
-    yield np.add, z, np.int16(1 << bits >> 1), z
-    yield np.right_shift, z, np.int16(bits), z
+    yield np.add, z, _INT16[1 << bits >> 1], z
+    yield np.right_shift, z, _INT16[bits], z
 
 
-def _rotate(real: Int16, imag: Int16, twiddle: tuple[Int32, Int32], products: tuple[Int32, ...]) -> Iterator[_Step]:
-    """Multiply complex numbers by twiddle factors in place, rounded and wrapped to int16."""
-    cosine, sine = twiddle
-    a, b, c, d = (_like(each, real) for each in products)
-    yield _copy, real, None, a
-    yield _copy, imag, None, b
-    yield np.multiply, a, cosine, c
-    yield np.multiply, b, sine, d
-    yield np.subtract, c, d, c
-    yield np.multiply, a, sine, a
-    yield np.multiply, b, cosine, b
-    yield np.add, a, b, a
-    for product, out in ((c, real), (a, imag)):
-        yield np.add, product, _HALF, product
-        yield np.right_shift, product, _FRACTION_BITS, product
-        yield _copy, product, None, out
+def _unwrap(flat: Int16, _: None, z: Int16) -> None:
+    """Put another z in the place of that of x = -32768, 32767, which gives the same quotient."""
+    if np.maximum.reduce(flat) == _ONE:
+        z[z == _ONE] = -32768
 
 
-def _butterflies(x: Int16, y: Int16, real: Int16, imag: Int16, sums: tuple[Int16, ...]) -> Iterator[_Step]:
+def _rotate(values: Int16, twiddle: tuple[Int32, Int32], products: tuple[Int32, ...]) -> Iterator[_Step]:
+    """Multiply complex numbers by twiddle factors in place, rounded and wrapped to int16.
+
+    Args:
+        values: (2, ...), real and imaginary parts.
+        twiddle: real and imaginary parts.
+        products: overwritten.
+    """
+    wide, cosine, sine = (_like(each, values) for each in products)
+    yield _copy, values, None, wide
+    yield np.multiply, wide, twiddle[0], cosine
+    yield np.multiply, wide, twiddle[1], sine
+    yield np.subtract, cosine[0], sine[1], cosine[0]
+    yield np.add, cosine[1], sine[0], cosine[1]
+    yield np.add, cosine, _INT32[_HALF], cosine
+    yield np.right_shift, cosine, _INT32[_FRACTION_BITS], cosine
+    yield _copy, cosine, None, values
+
+
+def _butterflies(x: Int16, out: Int16, sums: Int16) -> Iterator[_Step]:
     """Add four values in the four ways of a radix-4 butterfly; sums wrap around.
 
     Args:
-        x: (4, done, left, n), real parts, overwritten.
-        y: the imaginary parts.
-        real: (4 or 1, 4, done, rest, n), written; the first axis is what the next stage splits `left` by.
-        imag: the same of the imaginary parts.
+        x: (2, 4, done, left, n), real and imaginary parts; overwritten.
+        out: (2, 4 or 1, 4, done, rest, n), written; the second axis is what the next stage splits `left` by.
         sums: overwritten.
     """
-    a, b, c, d = (_like(each, x[0], start) for start in (0, x[0].size) for each in sums)
-    yield np.add, x[0], x[2], a
-    yield np.add, y[0], y[2], b
-    yield np.subtract, x[0], x[2], x[0]
-    yield np.subtract, y[0], y[2], y[0]
-    yield np.add, x[1], x[3], c
-    yield np.add, y[1], y[3], d
-    yield np.subtract, x[1], x[3], x[1]
-    yield np.subtract, y[1], y[3], y[1]
-    split, _, done, rest, count = real.shape
-    last: list[tuple[Callable[..., Any], int, Int16, Int16, Int16]] = [
-        (np.add, 0, a, c, real),
-        (np.add, 1, x[0], y[1], real),
-        (np.subtract, 2, a, c, real),
-        (np.subtract, 3, x[0], y[1], real),
-        (np.add, 0, b, d, imag),
-        (np.subtract, 1, y[0], x[1], imag),
-        (np.subtract, 2, b, d, imag),
-        (np.add, 3, y[0], x[1], imag),
-    ]
+    even, odd = (_like(sums, x[:, 0], start) for start in (0, x[:, 0].size))
+    yield np.add, x[:, 0], x[:, 2], even
+    yield np.subtract, x[:, 0], x[:, 2], x[:, 0]
+    yield np.add, x[:, 1], x[:, 3], odd
+    yield np.subtract, x[:, 1], x[:, 3], x[:, 1]
+    _, split, _, done, rest, count = out.shape
     blocks = (done, split, rest, count)
-    for operation, quarter, first, second, out in last:
-        yield operation, first.reshape(blocks), second.reshape(blocks), out[:, quarter].transpose(1, 0, 2, 3)
+    even, odd, low, high = (each.reshape(2, *blocks) for each in (even, odd, x[:, 0], x[:, 1]))
+    to = out.transpose(2, 0, 3, 1, 4, 5)
+    yield np.add, even, odd, to[0]
+    yield np.subtract, even, odd, to[2]
+    # Times -i: real and imaginary parts change places.
+    yield np.add, low[0], high[1], to[1, 0]
+    yield np.subtract, low[1], high[0], to[1, 1]
+    yield np.subtract, low[0], high[1], to[3, 0]
+    yield np.add, low[1], high[0], to[3, 1]

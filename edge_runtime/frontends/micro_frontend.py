@@ -43,6 +43,7 @@ _LEAST_SIGNAL = 0.05
 _NOISE_BITS = 14
 _ESTIMATE_BITS = 10
 _GAIN_STRENGTH, _GAIN_OFFSET, _GAIN_BITS = 0.95, 80.0, 21
+_GAIN_STEPS = 10
 _SNR_BITS, _GAIN_OUT_BITS = 12, 6
 _CORRECTION_BITS = _FFT.bit_length() - 1 - _WEIGHT_BITS // 2
 """Bits by which FFT and weights have scaled the signal down."""
@@ -53,8 +54,8 @@ _FULL_SCALE, _LARGEST = 32768.0, 32767.0
 _STEP = np.float32(10 / 256)
 """One unit of the row, as in training."""
 _WORD = 0xFFFFFFFF
-_FRAMES = 320
-"""Frames of one FFT: its arrays, 2 MB, then stay in or near a core's own cache."""
+_FRAMES = 192
+"""Frames of one FFT, whose arrays take 1.8 MB: more gains nothing, fewer pay more for each operation."""
 _BLOCK = 10
 """Bands of one matrix product: neighbours share bins, and small products stay on one thread."""
 
@@ -90,22 +91,31 @@ class MicroFrontendRows:
 
     def __call__(self, cuts: Float32, states: Sequence[Array], /) -> tuple[Float32, Sequence[Array]]:
         """See `edge_runtime.frontends.Frontend.__call__`."""
-        keys, n_cuts, samples = cuts.shape[:3]
-        pcm = np.clip(cuts.reshape(-1, samples), np.float32(-1), np.float32(_LARGEST / _FULL_SCALE))
-        pcm *= np.float32(_FULL_SCALE)
-        frames = _frames(np.rint(pcm, out=pcm).astype(np.int32), len(self._window), self._hop)
-        energies = np.empty((self.shape[0], len(frames) * self.rows), np.int64)
-        step = max(1, _FRAMES // self.rows)
+        keys, n_cuts = cuts.shape[:2]
+        frames = self._frames(cuts)
+        energies = np.empty((self.shape[0], keys * n_cuts * self.rows), np.int64)
+        step = max(1, _FRAMES // frames.shape[1])
         for start in range(0, len(frames), step):
-            some = frames[start : start + step]
-            at = start * self.rows
-            energies[:, at : at + len(some) * self.rows] = self._energies(some)
+            some = self._energies(frames[start : start + step])
+            at = start * frames.shape[1]
+            energies[:, at : at + some.shape[1]] = some
         signal = energies.reshape(-1, keys, n_cuts * self.rows)
         noise = self._track_noise(signal, states[0])
-        logs = _log(_control_gain(_reduce_noise(signal, noise), noise))
-        rows = np.empty((*signal.shape[1:], *self.shape), np.float32)
-        np.multiply(logs.transpose(1, 2, 0), _STEP, out=rows, casting="unsafe")
-        return rows, (noise[:, :, -1].T.astype(np.uint32, order="C"),)
+        logs = _compress(_reduce_noise(signal, noise) * _gain(noise))
+        return np.ascontiguousarray(logs.transpose(1, 2, 0)), (noise[:, :, -1].T.astype(np.uint32, order="C"),)
+
+    def _frames(self, cuts: Float32) -> Int32:
+        """Return (n, rows, frame) of 16-bit samples, a view in which frames overlap."""
+        cuts = cuts.reshape(*cuts.shape[:2], -1)
+        step, hop = self.rows * self._hop, cuts.strides[2]
+        # Cuts of one sound, as a chain has them: each sample is converted once.
+        overlap = cuts.shape[1] > 1 and cuts.strides[1] == step * hop and step <= cuts.shape[2]
+        if overlap:
+            shape = (len(cuts), step * (cuts.shape[1] - 1) + cuts.shape[2])
+            cuts = np.lib.stride_tricks.as_strided(cuts, shape, (cuts.strides[0], hop), writeable=False)
+        sound = np.clip(cuts.reshape(-1, cuts.shape[-1]), np.float32(-1), np.float32(_LARGEST / _FULL_SCALE))
+        sound *= np.float32(_FULL_SCALE)
+        return _frames(np.rint(sound, out=sound).astype(np.int32), len(self._window), self._hop)
 
     def _energies(self, pcm: Int32) -> Int64:
         """Return the magnitude in each band, (bands, cuts * rows).
@@ -232,47 +242,37 @@ def _reduce_noise(signal: Int64, noise: Int64) -> Int64:
     return kept
 
 
-def _gain_table() -> tuple[Int32, Int32, Int32]:
-    """Coefficients of a parabola for each octave of the noise: values 2 ** (bits - 1) to 2 ** bits - 1."""
+def _gain_table() -> Int64:
+    """Gain for each number of bits of the noise and the 10 bits behind its first one: a parabola for each octave."""
 
     def gain(noise: int) -> int:
         level = np.float32(noise) / np.float32(1 << (_ESTIMATE_BITS - _CORRECTION_BITS)) + np.float32(_GAIN_OFFSET)
         power = np.float32(float(level) ** -float(np.float32(_GAIN_STRENGTH)))
         return min(int(np.float32(1 << _GAIN_BITS) * power + np.float32(0.5)), 0x7FFF)
 
-    table = [(gain(0), 0, 0), (gain(1), 0, 0)]
+    fraction = np.arange(1 << _GAIN_STEPS)
+    table = np.empty((33, len(fraction)), np.int64)
+    table[:2] = [[gain(0)], [gain(1)]]
     for bits in range(2, 33):
         first = 1 << (bits - 1)
         last = 2 * first - (bits == 32)
         start, middle, end = (gain(x) for x in (first, first + first // 2, last))
         slope = 4 * (middle - start) - (end - start)
-        table.append((start, slope, end - start - slope))
-    start, slope, bend = np.array(table, np.int32).T
-    return start, slope << 5, bend
+        bend = end - start - slope
+        rise = (((bend * fraction) >> 5) + (slope << 5)) * fraction
+        table[bits] = start + ((rise + (1 << 14)) >> 15)
+    return table.ravel()
 
 
-_GAIN = _gain_table()
+_GAINS = _gain_table()
 
 
-def _control_gain(signal: Int64, noise: Int64) -> Int64:
-    """Multiply each band by the gain for its noise, and compress what is loud: PCAN."""
-    mantissa = _float_bits(noise, 10).astype(np.int32)
-    fraction = mantissa & 0x3FF
-    mantissa >>= 10
-    bits = np.maximum(mantissa - 1022, 0)
-    gain, slope, bend = (np.take(part, bits) for part in _GAIN)
-    bend *= fraction
-    bend >>= 5
-    bend += slope
-    bend *= fraction
-    bend += 1 << 14
-    bend >>= 15
-    gain += bend
-    ratio = ((signal * gain) >> (_GAIN_BITS - _CORRECTION_BITS - _SNR_BITS)) & _WORD
-    loud = (ratio >> (_SNR_BITS - _GAIN_OUT_BITS)) - (1 << _GAIN_OUT_BITS)
-    quiet = (ratio * ratio) >> (2 + 2 * _SNR_BITS - _GAIN_OUT_BITS)
-    np.copyto(loud, quiet, where=ratio < 2 << _SNR_BITS)
-    return loud
+def _gain(noise: Int64) -> Int64:
+    """Return the gain of each band for its noise estimate."""
+    place = _float_bits(noise, _GAIN_STEPS)
+    place -= 1022 << _GAIN_STEPS
+    gains: Int64 = np.take(_GAINS, np.maximum(place, 0, out=place))
+    return gains
 
 
 def _log_table() -> Int32:
@@ -287,16 +287,35 @@ def _log_table() -> Int32:
 _LOG2 = _log_table()
 
 
-def _log(signal: Int64) -> Int64:
-    """Return 64 ln of the signal, 0 for 1 and below."""
-    scaled = (signal << _CORRECTION_BITS) & _WORD
-    log = _float_bits(np.maximum(scaled, 1), 16)
-    log += np.take(_LOG2, log & 0xFFFF)
-    log -= 1023 << 16
-    log *= _LN_2
-    log += 1 << 15
-    log >>= 16
-    log <<= _LOG_SHIFT
-    log += 1 << 15
-    log >>= 16
-    return log
+def _log_of_ratio(ratio: Int64) -> Float32:
+    """Compress a band's signal over its noise, 12 bits of them fraction, by PCAN's curve and 64 ln."""
+    ratio = ratio & _WORD
+    quiet = (ratio * ratio) >> (2 + 2 * _SNR_BITS - _GAIN_OUT_BITS)
+    loud = (ratio >> (_SNR_BITS - _GAIN_OUT_BITS)) - (1 << _GAIN_OUT_BITS)
+    signal = (np.where(ratio < 2 << _SNR_BITS, quiet, loud) << _CORRECTION_BITS) & _WORD
+    bits = _float_bits(np.maximum(signal, 1), 16)
+    log2 = bits - (1023 << 16) + np.take(_LOG2, bits & 0xFFFF)
+    natural = (log2 * _LN_2 + (1 << 15)) >> 16
+    steps = ((natural << _LOG_SHIFT) + (1 << 15)) >> 16
+    return np.asarray(steps * _STEP, np.float32)
+
+
+_COARSE = _SNR_BITS - _GAIN_OUT_BITS
+"""Bits that do not count of a ratio from `_FINE` on."""
+_FINE = 2 << _SNR_BITS
+_OFFSET = _FINE - (_FINE >> _COARSE)
+_LOGS = _log_of_ratio(np.r_[0:_FINE, _FINE : 1 << 20 : 1 << _COARSE])
+"""Row values of all ratios that were seen, 10 kHz bursts after silence among them."""
+
+
+def _compress(product: Int64) -> Float32:
+    """Return the rows' values for the product of signal and gain."""
+    ratio = product >> (_GAIN_BITS - _CORRECTION_BITS - _SNR_BITS)
+    place = ratio >> _COARSE
+    place += _OFFSET
+    np.minimum(place, ratio, out=place)
+    rows: Float32 = np.take(_LOGS, place, mode="clip")
+    if place.max(initial=0) >= len(_LOGS):
+        beyond = place >= len(_LOGS)
+        rows[beyond] = _log_of_ratio(ratio[beyond])
+    return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from edge_runtime.frontends import Array, StateSpec
-from edge_runtime.manifest.frontends import Pcen
+from edge_runtime.manifest.mel import Pcen
 from edge_runtime.types import Float64
 
 

@@ -9,6 +9,7 @@ from edge_runtime.listen.capture import Capture
 from edge_runtime.listen.csv_columns import with_named_columns
 from edge_runtime.listen.fields import Field, Observation
 from edge_runtime.listen.match import is_sensor, sensor_level
+from edge_runtime.listen.media import describe_bytes
 from edge_runtime.listen.propose import Proposal
 from edge_runtime.listen.senders import sender_of
 from edge_runtime.listen.stamps import Stamps, duration, find_stamps, is_stamp
@@ -59,6 +60,8 @@ def _groups(seen: Mapping[str, Observation]) -> list[list[Observation]]:
 
 
 def _sensors(one: Observation) -> list[Field]:
+    if one.format == "binary":  # its one field is the number of bytes
+        return []
     return [field for field in one.fields.values() if is_sensor(field)]
 
 
@@ -76,7 +79,7 @@ def _group(group: Sequence[Observation], capture: Capture) -> list[str]:
     lines = [plain(f"{pattern}: {counted(count, 'message')}{kept}{rate}; {first.format}{who}")[: 2 * _WIDTH]]
     sensors = _sensors(first)
     if not sensors:
-        return [*lines, f"    no sensor: {_why_not(first)}"]
+        return [*lines, f"    no sensor: {_why_not(first, capture)}"]
     lines += ["    " + _field(field) for field in sensors[:_FIELDS]]
     if len(sensors) > _FIELDS:
         lines.append(f"    and {len(sensors) - _FIELDS} more fields")
@@ -84,16 +87,14 @@ def _group(group: Sequence[Observation], capture: Capture) -> list[str]:
     return lines
 
 
-def _why_not(one: Observation) -> str:
+def _why_not(one: Observation, capture: Capture) -> str:
     texts = [text for field in one.fields.values() for text in field.texts[:1] if not is_stamp(field)]
     if one.format in ("empty", "too large"):
         return {"empty": "empty messages", "too large": "messages above 256 kB"}[one.format]
     if one.format == "binary":
-        sizes = sorted({int(number) for field in one.fields.values() for number in field.series})
-        return (
-            f"bytes of no known format, {_span(sizes[0], sizes[-1])} long; if they are numbers as a program has them "
-            'in memory, write type = "raw" under [source.codec] with dtype and time'
-        )
+        heard = capture.topics[one.topic]
+        sizes = [len(message.payload) for message in heard.kept]
+        return describe_bytes(heard.kept[-1].payload, sizes, heard.rate_hz)
     return f"text, {plain(texts[0])[:40]!r}" if texts else "no field holds numbers that look measured"
 
 

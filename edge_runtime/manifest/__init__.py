@@ -20,7 +20,6 @@ from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
-from edge_runtime.manifest.row_stage import RowStage
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
@@ -177,7 +176,8 @@ class Variant:
     layout: Literal["NCW", "NWC"] = "NCW"
     """Input axes: batch, channels, samples, or batch, samples, channels. A chain takes the second."""
     tensors: dict[str, str] = field(default_factory=dict)
-    """In a chain: names in this file, by the names that its stage uses; those that are the same are left out."""
+    """In a chain: names in this file, by the names that its stage uses; those that are the same are left out. Empty: a
+    state that this file does not have."""
     batch: int = 0
     """In a chain: keys in one call; 1 where rows of one call touch each other, 0 for any number."""
     others: tuple[StageFile, ...] = ()
@@ -298,13 +298,7 @@ class Manifest:
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")
-        check_stages(self.stages, self.answer)
-        goes_on = [stage.name for stage in self.stages if isinstance(stage, RowStage) and stage.goes_on]
-        if goes_on and self.input.hop != self.input.window:
-            raise ValueError(
-                f"stage {goes_on[0]!r} goes on from window to window, and these overlap: write hop = window "
-                f"({self.input.window}), or stream = false where the stage has it"
-            )
+        check_stages(self.stages, self.answer, rate_hz=self.input.rate_hz, window=self.input.window, hop=self.input.hop)
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)

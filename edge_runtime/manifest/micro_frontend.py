@@ -38,6 +38,11 @@ class MicroFrontend(RowStage):
         return 480
 
     @property
+    def made_for_hz(self) -> float:
+        """See `RowStage`."""
+        return 16000.0
+
+    @property
     def goes_on(self) -> bool:
         """See `RowStage`."""
         return True

@@ -33,6 +33,25 @@ class RowStage:
         return False
 
     @property
+    def made_for_hz(self) -> float:
+        """Samples a second that the rows are made for; 0: any."""
+        return 0.0
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`."""
         return tuple((1, 1, 0) for _ in self.takes)
+
+
+def check_frames(stage: str, frame: int, fft: int, hop: int) -> None:
+    """Check the sizes of frames of sound, in samples.
+
+    Raises:
+        ValueError: says which is wrong.
+    """
+    if not frame or not hop:
+        raise ValueError(f"{stage}: write frame and hop, samples (frame_length and frame_step of the training code)")
+    if not 2 <= frame <= fft <= 65536:
+        raise ValueError(f"{stage}: frame ({frame}) must be 2 to fft ({fft}), and fft at most 65536")
+    if not 1 <= hop <= 65536:
+        raise ValueError(f"{stage}: hop must be 1 to 65536 samples")

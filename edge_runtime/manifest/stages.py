@@ -1,8 +1,9 @@
 """Stages of a chain: what is computed of a window, one after another, and which rows each takes.
 
-A *track* is a sequence of rows. The window is a track, and so is what a stage gives: a fixed number of rows a step. A
-stage takes cuts of a track, `rows` rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as
-a state. `edge_runtime.chain` computes it.
+A *track* is a sequence of rows. ``window`` is one, and so is what a stage gives: a fixed number of rows a step. Where
+windows overlap, ``stream`` is the window without what the steps before brought. A stage takes cuts of a track, `rows`
+rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as a state. `edge_runtime.chain`
+computes it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Port:
     def __post_init__(self) -> None:
         if self.rows < 0 or self.hop < 0 or self.lead < 0:
             raise ValueError(f"input {self.name!r}: rows, hop and lead must be 0 or more")
-        if self.hop > self.rows or (self.rows and self.lead > self.rows - (self.hop or self.rows)):
-            raise ValueError(f"input {self.name!r}: hop must be at most rows, and lead at most rows - hop")
+        if self.hop > self.rows or (self.rows and self.lead >= self.rows):
+            raise ValueError(f"input {self.name!r}: hop must be at most rows, and lead less than rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +137,10 @@ class ModelStage:
     """None: it runs in every step. A model that rests forgets its states."""
 
     def __post_init__(self) -> None:
-        if self.when is not None and len(self.outputs) != 1:
-            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output")
+        if self.when is not None and (len(self.outputs) != 1 or self.warmup_steps):
+            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output, and no warmup_steps")
+        if self.warmup_steps < 0:
+            raise ValueError(f"stage {self.name!r}: warmup_steps must be 0 or more")
         if not self.inputs or not self.outputs:
             raise ValueError(f"stage {self.name!r} needs an input that is fed by rows, and an output")
         names = [port.name for port in self.inputs] + [one.name for one in self.constants]
@@ -260,18 +263,19 @@ class StageFile:
     size: int
     sha256: str
     tensors: dict[str, str]
-    """Names in this file, by the names that the stage uses; those that are the same are left out."""
+    """Names in this file, by the names that the stage uses; those that are the same are left out. Empty: a state that
+    this file does not have."""
     batch: int = 0
     """Keys in one call: 1 where rows of one call touch each other, 0 for any number."""
 
 
-def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...]) -> None:
+def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...], *, rate_hz: float, window: int, hop: int) -> None:
     """Check that every track that is taken was made before, and that no name is used twice.
 
     Raises:
         ValueError: says which.
     """
-    made = ["window"]
+    made = ["window", "stream"]
     for stage in stages:
         if unknown := [track for track in stage.takes if track and track not in made]:
             raise ValueError(
@@ -285,3 +289,22 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...]) -> None:
         raise ValueError(f"answer names the track {unknown[0]!r}, which no stage makes; known: {', '.join(made)}")
     if stages and not any(isinstance(stage, ModelStage) for stage in stages):
         raise ValueError("stages hold no model; add a stage of type 'model'")
+    _check_row_stages(stages, rate_hz=rate_hz, window=window, hop=hop)
+
+
+def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int, hop: int) -> None:
+    """Check that front ends are for this input: its rate, and windows that do not overlap where rows go on."""
+    before = "window"
+    for stage in stages:
+        if isinstance(stage, RowStage):
+            if stage.goes_on and hop != window:
+                raise ValueError(
+                    f"stage {stage.name!r} goes on from window to window, and these overlap: write hop = window "
+                    f"({window}), or let it take whole windows (stream = false, rows = 0) if it can"
+                )
+            if (stage.of or before) == "window" and stage.made_for_hz not in (0, rate_hz):
+                raise ValueError(
+                    f"stage {stage.name!r} is for {stage.made_for_hz:g} samples a second, the input has {rate_hz:g}; "
+                    "write the rate that the model was trained at into both"
+                )
+        before = stage.tracks[0]

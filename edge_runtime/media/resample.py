@@ -45,8 +45,9 @@ SLOWER: Final = 64
 FASTER: Final = 16
 """Largest new rate / old rate."""
 
-_AT_A_TIME: Final = 256
-"""Outputs computed together: their products stay in the cache."""
+_PRODUCTS: Final = 2**15
+"""Products computed together: 128 kB, which the allocator keeps at hand. Three times as many took up to ten times as
+long, with fresh pages each time."""
 
 
 def ratio(rate_hz: float, to_hz: float) -> Fraction:
@@ -146,10 +147,11 @@ class Resampler:
         if until <= begin:
             return np.empty((0, self._channels), np.float32)
         out = np.empty((until - begin, self._channels), np.float32)
+        step = max(1, _PRODUCTS // self._phases.shape[1])
         for column in range(self._channels):
             held = np.ascontiguousarray(self._held[:, column])
-            for at in range(begin, until, _AT_A_TIME):
-                end = min(until, at + _AT_A_TIME)
+            for at in range(begin, until, step):
+                end = min(until, at + step)
                 out[at - begin : end - begin, column] = self._outputs(held, at, end)
         self.given = until
         done = (until * self._down) // self._up - self._beside - self._first
@@ -160,7 +162,10 @@ class Resampler:
         """Compute the outputs `begin` to `end` of one channel."""
         places = np.arange(begin, end, dtype=np.int64) * self._down
         starts, phases = places // self._up - self._beside - self._first, places % self._up
-        length = self._phases.shape[1]
-        around = np.lib.stride_tricks.sliding_window_view(held, length)[starts]
-        around *= self._phases[phases]  # a copy, since it was picked by numbers
-        return np.asarray(around.sum(axis=1), np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(held, self._phases.shape[1])
+        if self._up == 1:
+            products = windows[starts[0] : starts[-1] + 1 : self._down] * self._phases
+        else:
+            products = windows[starts]  # a copy, since they are picked by number
+            products *= self._phases[phases]
+        return np.asarray(products.sum(axis=1), np.float32)

@@ -10,6 +10,7 @@ from edge_runtime.bundle.bundle import Bundle, Floats
 from edge_runtime.bundle.golden import replay, verify_golden
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.bundle.sandbox import probe
+from edge_runtime.bundle.together import keep_rows_apart
 from edge_runtime.bundle.variants import engine_for, refusals
 from edge_runtime.clock import Clock
 from edge_runtime.engines.base import Engine, EngineOptions
@@ -21,6 +22,7 @@ from edge_runtime.model.accelerator_choice import automatic
 from edge_runtime.model.backend import Backend, Loaded
 from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
+from edge_runtime.model.states import StateStore
 
 if TYPE_CHECKING:
     from edge_runtime.engines.config import Isolate
@@ -40,12 +42,19 @@ class ProvenVariant(LoadedVariant):
         engine: the loaded model.
         golden: inputs (n, channels, samples) and expected answers (n, ...).
         max_batch: windows in one call.
+        states: see `LoadedVariant`.
     """
 
     def __init__(
-        self, manifest: Manifest, variant: Variant, engine: Engine, golden: tuple[Floats, Floats], max_batch: int = 32
+        self,
+        manifest: Manifest,
+        variant: Variant,
+        engine: Engine,
+        golden: tuple[Floats, Floats],
+        max_batch: int = 32,
+        states: StateStore | None = None,
     ) -> None:
-        super().__init__(manifest, variant, engine, max_batch)
+        super().__init__(manifest, variant, engine, max_batch, states)
         self._inputs, self._expected = golden
         self._next = 0
 
@@ -237,14 +246,16 @@ def build_fallback_chain(
         )
         try:
             verify_golden(worker, bundle, name)
+            apart = keep_rows_apart(worker, bundle, name, config.max_batch)
         except BaseException:
             worker.close()
             raise
         _record_placement(metrics, backend, worker)
-        return proven(backend.variant, worker)
+        return proven(backend.variant, apart)
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
-        return ProvenVariant(bundle.manifest, variant, engine, bundle.golden(variant.name), config.max_batch)
+        golden = bundle.golden(variant.name)
+        return ProvenVariant(bundle.manifest, variant, engine, golden, config.max_batch, model.states)
 
     backends = backends_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
     names = [backend.name for backend in backends]
@@ -260,5 +271,6 @@ def build_fallback_chain(
         loaded={} if backends[here].apart else {here: proven(model.variant, model.engine)},
         failed={names.index(name): reason for name, reason in failed.items() if name in names},
         max_batch=config.max_batch,
+        states=model.states,
         check_interval_s=config.check_interval_s,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.codecs.config import CodecConfig, load_codec
@@ -19,6 +19,7 @@ from edge_runtime.sources.decoding import Decoder, Notices
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import BrokerClient
+    from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.sources.alsa import AlsaConfig
     from edge_runtime.sources.channel_topics import Origin
     from edge_runtime.sources.iio import IioConfig
@@ -37,6 +38,10 @@ else:
         iio="edge_runtime.sources.iio:IioConfig",
         alsa="edge_runtime.sources.alsa:AlsaConfig",
     )
+
+
+HEADER_BYTES: Final = 2**17
+"""Largest topic and properties of a message, about."""
 
 
 def build_source(
@@ -93,6 +98,19 @@ def build_source(
     from edge_runtime.sources.stdin import StdinSource  # noqa: PLC0415
 
     return StdinSource(config, decoder(config.codec), clock=clock, name=name)
+
+
+def with_room(broker: BrokerConfig, name: str, sources: Sequence[SourceConfig]) -> BrokerConfig:
+    """Return a broker's settings with room for pictures, where its largest message is the default and they need more.
+
+    A broker that speaks MQTT 5 keeps larger messages to itself, so nothing here could count them.
+    """
+    own = [one.codec for one in sources if one.type == "mqtt" and one.broker == name and one.codec.type == "frame"]
+    needed = max((codec.max_bytes + HEADER_BYTES for codec in own), default=0)
+    defaults = {field.name: field.default for field in dataclasses.fields(broker)}
+    if broker.max_packet_bytes != defaults["max_packet_bytes"] or needed <= broker.max_packet_bytes:
+        return broker
+    return dataclasses.replace(broker, max_packet_bytes=needed)
 
 
 def brings_parts(config: SourceConfig) -> bool:

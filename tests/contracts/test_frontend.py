@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 
 from edge_runtime.frontends import Array, Frontend
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import (
-    Bands,
-    FrontendSpec,
-    Magnitude,
-    Masked,
-    Mel,
-    OverlapAdd,
-    Pcen,
-    Spectrum,
-    Statistic,
-)
+from edge_runtime.manifest.frontends import Bands, FrontendSpec, Magnitude, Masked, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.types import Float32
 from tests.edge_runtime.frontends.cuts import fresh
@@ -53,6 +44,7 @@ CASES = [
     Case("mel-one-frame", Mel(frame=512, hop=512, bands=40, centred=False, top_db=0), (512,), 1, (40,)),
     Case("mel-pcen", Mel(frame=256, hop=128, bands=20, centred=False, power=1, pcen=Pcen()), (512, 1), 3, (20,)),
     Case("mel-reflected", Mel(definition="torchaudio", coefficients=13, reference="max"), (1000, 1), 6, (13,)),
+    Case("mel-speech", Mel(definition="python_speech_features", coefficients=13), (900, 1), 5, (13,)),
     Case("mel-tensorflow", TENSORFLOW, (4000, 1), 12, (10,)),
     Case("micro-frontend", MicroFrontend(bands=20), (800, 1), 3, (20,)),
     Case("micro-frontend-one-frame", MicroFrontend(), (480, 1), 1, (40,)),

@@ -30,7 +30,7 @@ from edge_runtime.manifest import (
     parse,
 )
 from edge_runtime.manifest.frames import Frame
-from edge_runtime.manifest.frontends import Mel, Pcen
+from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Port, Smooth, Stage
 from tests.stateful import STAGE
@@ -269,7 +269,12 @@ def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
         ),
         ((STAGE,), ("other",), "answer names the track 'other'"),
         ((Smooth(rows=3),), (), "stages hold no model"),
-        ((MicroFrontend(), STAGE), (), r"'micro-frontend' goes on .* write hop = window \(128\), or stream = false"),
+        (
+            (MicroFrontend(), STAGE),
+            (),
+            r"'micro-frontend' goes on .* write hop = window \(128\), or let it take whole windows",
+        ),
+        ((Mel(), STAGE), (), "stage 'mel' is for 16000 samples a second, the input has 50"),
         ((Mel(pcen=Pcen()), STAGE), (), "'mel' goes on from window to window, and these overlap"),
     ],
 )
@@ -297,7 +302,7 @@ def test_stages_survive_the_file_and_say_no_default() -> None:
 
 def test_a_front_end_survives_the_file_with_every_value_of_its_library() -> None:
     variants = tuple(dataclasses.replace(variant, layout="NWC") for variant in MANIFEST.variants)
-    spec = Mel(definition="torchaudio", coefficients=13)
+    spec = Mel(definition="torchaudio", coefficients=13, rate_hz=50)
     whole = dataclasses.replace(MANIFEST, schema_version=2, stages=(spec, STAGE), variants=variants)
     assert parse(dump(whole)) == whole
     table = json.loads(dump(whole))["stages"][0]

@@ -14,7 +14,8 @@ from edge_runtime.chain.load import ModelPart, join
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import FrontendSpec, Magnitude, Masked, Mel, OverlapAdd, Pcen, Spectrum, Statistic
+from edge_runtime.manifest.frontends import FrontendSpec, Magnitude, Masked, OverlapAdd, Spectrum, Statistic
+from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import ModelStage, Output, Port, Stage, State
 from edge_runtime.recordings.wav import read_sound
@@ -104,3 +105,25 @@ def test_dtln_takes_noise_out_of_speech(shared: Path) -> None:
 
     assert ratio_db(noisy[:-384]) == pytest.approx(9.1, abs=0.1)
     assert ratio_db(cleaned) == pytest.approx(17.3, abs=0.1)
+
+
+def test_a_wake_word_is_heard_in_a_stream_of_single_frames(shared: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    data = (shared / "models/mlperf-tiny/str_ww_ref_model.tflite").read_bytes()
+    mel = schema.load(Mel, cards.WAKE_WORD | {"stream": True})
+    found = engines.load("litert", data, EngineOptions())
+    names = found.inputs[0].name, found.outputs[0].name
+    model = ModelStage(
+        inputs=(Port(name=names[0], rows=30, hop=1, shape=(30, 1, 40), offset=-21.897, scale=1 / 64),),
+        outputs=(Output(name=names[1]),),
+    )
+    part = ModelPart(stage="model", format="tflite", tensors={}, together=0, size=len(data))
+    engine = engines.load("litert", join((mel, model), (), (512, 1), [(part, data)]), EngineOptions())
+    heard = np.concatenate(
+        list(read_sound(shared / "data/wake-word-wavs/mlperf-streaming/short_wav_easy10s.wav", 16000))
+    )
+    scores = play(engine, heard[: len(heard) // 512 * 512].reshape(-1, 512, 1))[0]
+    ends = (np.flatnonzero(scores[:, 0] > 0.75) + 1) * 0.032
+    said = ends[np.diff(ends, prepend=-1) > 1]
+    np.testing.assert_allclose(said, [1.22, 4.51, 7.33], atol=0.07)
+    assert ends.max() < 8

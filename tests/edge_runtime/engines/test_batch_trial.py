@@ -64,7 +64,7 @@ def overwrites(memory: Array) -> Run:
     [
         (lambda x: [np.tanh(x)], 0),
         (lambda x: [np.where(x > 0, np.nan, x)], 0),
-        (lambda x: [np.maximum(x, x.max() - 2)], 1),
+        (lambda x: [np.maximum(x, x.max() - 0.5)], 1),
         (lambda x: [x - x.mean(axis=0)], 1),
         (lambda x: [np.where(x == 0, np.float32(-0.0) if len(x) > 1 else 0, x).astype(np.float32)], 1),
         (lambda x: [x.astype(np.float64) if len(x) > 1 else x], 1),
@@ -87,6 +87,11 @@ def overwrites(memory: Array) -> Run:
 )  # fmt: skip
 def test_rows_that_touch_each_other_are_found(run: Run, rows: int) -> None:
     assert largest_batch(FakeEngine(run)) == rows
+
+
+@pytest.mark.parametrize(("run", "rows"), [(alone_above(1), 0), (lambda x: [x - 1e-4 * x.max()], 1)])
+def test_other_rounding_may_count_as_equal(run: Run, rows: int) -> None:
+    assert largest_batch(FakeEngine(run), rounding=1e-5) == rows
 
 
 def test_a_fixed_batch_is_a_row_alone() -> None:

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.frontends.build import build
 from edge_runtime.frontends.mel_bank import Triangles, mel_weights
-from edge_runtime.manifest.frontends import Mel
+from edge_runtime.manifest.mel import Mel
 
-definitions = st.sampled_from(["kaldi", "librosa", "tensorflow", "torchaudio"])
+definitions = st.sampled_from(["kaldi", "librosa", "python_speech_features", "tensorflow", "torchaudio"])
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     definition=definitions,
     fft=st.sampled_from([16, 64, 256, 400, 512, 1024]),
@@ -42,3 +43,26 @@ def test_a_row_alone_has_the_same_sums_to_the_last_bit() -> None:
 def test_a_bank_that_is_no_row_of_triangles_is_refused() -> None:
     with pytest.raises(ValueError, match="more than two bands"):
         Triangles(np.ones((3, 5)))
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    definition=definitions,
+    frame=st.integers(16, 600),
+    hop=st.integers(1, 400),
+    bands=st.integers(1, 60),
+    power=st.sampled_from([1, 2]),
+    log=st.sampled_from(["db", "ln", "log10", "none"]),
+    samples=st.integers(0, 700),
+    batch=st.integers(1, 3),
+)
+def test_any_settings_give_as_many_finite_rows_as_stated(
+    definition: Any, frame: int, hop: int, bands: int, power: Any, log: Any, samples: int, batch: int
+) -> None:
+    power = 2 if definition == "python_speech_features" else power
+    spec = Mel(definition=definition, frame=frame, hop=hop, bands=bands, power=power, log=log, high_hz=8000)
+    front_end = build(spec, (1024 + samples, 1))
+    cuts = np.random.default_rng(hop).normal(size=(batch, 2, 1024 + samples, 1)).astype(np.float32)
+    rows, _ = front_end(cuts, [])
+    assert rows.shape == (batch, 2 * front_end.rows, bands)
+    assert np.isfinite(rows).all()

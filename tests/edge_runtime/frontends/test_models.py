@@ -12,7 +12,8 @@ import pytest
 from edge_runtime import engines, schema
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.frontends.build import build
-from edge_runtime.manifest.frontends import Mel, Statistic
+from edge_runtime.manifest.frontends import Statistic
+from edge_runtime.manifest.mel import Mel
 from edge_runtime.recordings.wav import read_sound
 from edge_runtime.types import Float32
 from tests.edge_runtime.frontends import cards

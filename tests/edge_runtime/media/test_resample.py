@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,13 +35,13 @@ def test_every_split_gives_the_same_bits(rates: tuple[int, int], sizes: list[int
 
 @pytest.mark.parametrize("rates", RATES)
 def test_an_output_is_the_sum_of_its_taps(rates: tuple[int, int]) -> None:
-    """Zeros between the samples, the filter over all of it, every M-th value: as the books have it."""
+    """y[k] = sum of x[i] h[k M - i L], with the middle of h at 0: as the books have it."""
     up, down = ratio(*rates).as_integer_ratio()
-    sound = noise(50)[:, 0]
-    spread = np.zeros(len(sound) * up)
-    spread[::up] = sound
-    filter_ = taps(up, down)
-    expected = np.convolve(spread, filter_)[len(filter_) // 2 :][: len(spread) : down]
+    sound, filter_ = noise(200)[:, 0], taps(up, down)
+    outputs = np.arange(-(-len(sound) * up // down))
+    at = outputs[:, None] * down - np.arange(len(sound)) * up + len(filter_) // 2
+    inside = (at >= 0) & (at < len(filter_))
+    expected = (np.where(inside, filter_[np.where(inside, at, 0)], 0) * sound).sum(axis=1)
     np.testing.assert_allclose(resampled(sound[:, None], *rates)[:, 0], sound if up == down else expected, atol=1e-6)
 
 
@@ -52,6 +53,20 @@ def test_the_filter_is_as_steep_as_it_says(rates: tuple[int, int]) -> None:
     share = np.arange(len(level)) / size * max(up, down) * 2  # of half the lower rate
     assert 20 * np.log10(level[share >= 1].max()) < -95.9
     assert np.abs(20 * np.log10(level[share <= 0.9])).max() < 2e-4
+
+
+@pytest.mark.parametrize("rates", [one for one in RATES if one[0] != one[1]])
+def test_forty_tones_are_what_a_microphone_of_the_other_rate_would_have_heard(rates: tuple[int, int]) -> None:
+    rng, (rate, to) = np.random.default_rng(0), rates
+    tones, phases = rng.uniform(50, 0.44 * min(rates), 40), rng.uniform(0, 6, 40)
+
+    def heard(rate_hz: int) -> npt.NDArray[np.float64]:
+        t = np.arange(rate_hz) / rate_hz
+        return np.asarray(np.sin(2 * np.pi * tones[:, None] * t + phases[:, None]).sum(axis=0) / 40)
+
+    expected = heard(to)[1000:-1000]
+    error = resampled(heard(rate).astype(np.float32)[:, None], rate, to)[1000:-1000, 0] - expected
+    assert 10 * np.log10((error**2).mean() / (expected**2).mean()) < -105
 
 
 def test_a_tone_keeps_its_place_and_what_would_fold_is_gone() -> None:

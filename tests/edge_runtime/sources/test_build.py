@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.config import AppConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources.build import build_source
+from edge_runtime.sources.build import build_source, with_room
 from edge_runtime.system import toml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,3 +42,28 @@ def test_every_source_that_the_documentation_shows_can_be_built(text: str) -> No
 
 def test_the_documentation_shows_all_three() -> None:
     assert [toml.loads(text)["source"][0]["type"] for text in documented()] == ["serial", "iio", "alsa"]
+
+
+@pytest.mark.parametrize(
+    ("broker", "codec", "expected"),
+    [
+        ({}, {"type": "frame"}, 8 * 2**20 + 2**17),
+        ({}, {"type": "frame", "max_bytes": 1000}, 2**20),
+        ({"max_packet_bytes": 5000}, {"type": "frame"}, 5000),
+        ({}, {"type": "json"}, 2**20),
+    ],
+)
+def test_a_broker_has_room_for_pictures_unless_it_says_otherwise(
+    broker: dict[str, int], codec: dict[str, Any], expected: int
+) -> None:
+    config = schema.load(
+        AppConfig,
+        {
+            "model": {"bundle": "x.edge"},
+            "sink": [{"type": "stdout"}],
+            "broker": {"b": {"url": "mqtt://localhost", **broker}, "other": {"url": "mqtt://localhost"}},
+            "source": [{"type": "mqtt", "broker": "b", "topics": ["cam/+"], "codec": codec}],
+        },
+    )
+    assert with_room(config.broker["b"], "b", config.source).max_packet_bytes == expected
+    assert with_room(config.broker["other"], "other", config.source) is config.broker["other"]

@@ -27,7 +27,7 @@ def _module(name: str) -> Any:
 
 
 def _feeds(calibration: Any) -> list[dict[str, Any]]:
-    """What a model is given in one call after the other."""
+    """List the inputs of one call after the other."""
     if isinstance(calibration, np.ndarray):
         return [{"window": row[None]} for row in calibration]
     arrays = {name: calibration[name] for name in calibration.files}

@@ -37,6 +37,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "onnx-forms": onnx_forms,
 }
 SCRIPTS = {
+    "quantize": "quantize",
     "mqtt-receive": "bench_mqtt_receive",
     "outbox": "bench_outbox",
     "codecs": "bench_codecs",

@@ -35,6 +35,7 @@ from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.cache import CachedModel
+from edge_runtime.model.explain import Explainer
 from edge_runtime.model.loading import Predictor
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
@@ -80,9 +81,10 @@ class Pipeline:
         intake: finds keys whose readings are suspect; None takes all as they come.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
+        explain: share of the time that may go into explaining hard cases.
 
     Raises:
-        ConfigError: the model's answers cannot be kept in a cache.
+        ConfigError: the model's answers cannot be kept in a cache, or not be explained.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Pipeline:
         intake: Intake | None = None,
         events: EventTracker | None = None,
         cache: tuple[int, float] = (0, 0.0),
+        explain: float = 0.0,
     ) -> None:
         self._intake = intake
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
@@ -109,6 +112,7 @@ class Pipeline:
         self._events = events or EventTracker(None, metrics=metrics)
         self._metrics = metrics
         self._cache = cache
+        self._explainer = Explainer(explain, model.manifest, clock, metrics) if explain and escalation else None
         self._use(model)
         self._windower = windower
         self._task = task
@@ -245,6 +249,7 @@ class Pipeline:
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
         manifest = model.manifest
+        self._explained = None if trial else model  # a trial counts what is asked
         windows, distance = self._cache
         self._model = CachedModel(model, windows, distance, self._metrics) if windows and not trial else model
         self._manifest = manifest
@@ -386,4 +391,7 @@ class Pipeline:
             return
         route: Route = "local" if audit else "provisional"
         prediction.route = route
-        hard.append(Hard(prediction, np.ascontiguousarray(context.T), score, audit))
+        case = Hard(prediction, np.ascontiguousarray(context.T), score, audit)
+        if self._explainer is not None and self._explained is not None and not audit and not self._unanswering:
+            case.explanation = self._explainer.explain(self._explained, window)
+        hard.append(case)

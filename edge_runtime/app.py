@@ -39,7 +39,6 @@ from edge_runtime.sources.build import SourceConfig, brings_parts, build_source,
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
-from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.join import windower_of
 
@@ -137,7 +136,7 @@ class App:
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
                 windower=windower_of(manifest.input, self._window, self.metrics),
-                task=build_task(manifest, threshold=config.gate.threshold),
+                task=self.model.task(config.gate.threshold),
                 budget=self.budget,
                 sinks=self.sinks,
                 escalation=self.escalator,
@@ -158,7 +157,7 @@ class App:
 
     def _model(self, model: Model | None) -> tuple[Model, FallbackChain | None]:
         if model is not None:
-            fallback_chain = self.fallback_chain_of(model)
+            fallback_chain = self.fallback_chain_of(self._bounded(model))
             if self.updates is not None:
                 self.updates.adopt(model, fallback_chain)
             return model, fallback_chain
@@ -484,13 +483,30 @@ class App:
 
     def load(self, config: ModelConfig) -> Model:
         """Verify a bundle, try it in a child process, load it: this variant or none."""
-        return load_model(config, self.clock)
+        return self._bounded(load_model(config, self.clock))
 
     def start(self, config: ModelConfig) -> tuple[Model, FallbackChain | None]:
         """Load as `load` does, with a fallback chain where failover is on."""
         if config.failover == "off":
-            return load_model(config, self.clock), None
-        return fallback_chains.start(config, clock=self.clock, metrics=self.metrics, handed_over=self._handed_over)
+            return self.load(config), None
+        model, chain = fallback_chains.start(
+            config, clock=self.clock, metrics=self.metrics, handed_over=self._handed_over
+        )
+        try:
+            return self._bounded(model), chain
+        except BaseException:
+            chain.close()
+            raise
+
+    def _bounded(self, model: Model) -> Model:
+        """Bound the states of keys, where it has some; a model that breaks the bounds is closed."""
+        try:
+            if model.states is not None:
+                model.states.bound(self._window.max_keys, self.metrics, self.config.model.max_state_mb * 2**20)
+        except BaseException:
+            model.close()
+            raise
+        return model
 
     def fallback_chain_of(self, model: Model) -> FallbackChain | None:
         """Build the fallback chain of a model that was loaded; None where failover is off."""

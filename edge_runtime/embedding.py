@@ -24,7 +24,6 @@ from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sources.build import brings_parts
 from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
-from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Float32, Prediction
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.join import windower_of
@@ -127,7 +126,7 @@ def explained(
     seen = _Seen(model)
     chosen: list[tuple[Prediction, Window, Float32]] = []
     window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
-    for prediction in play(seen, recording, window, Metrics()):
+    for prediction in play(model, recording, window, Metrics(), predictor=seen):
         asked = seen.rows.pop(prediction.id)
         if not ids:
             chosen.append((prediction, *asked))
@@ -151,6 +150,7 @@ class _Seen:
         self.max_batch = model.max_batch
         self.manifest = model.manifest
         self.variant = model.variant
+        self.states = model.states
         self.rows: dict[str, tuple[Window, Float32]] = {}
         self._model = model
 
@@ -162,12 +162,13 @@ class _Seen:
 
 
 def play(
-    model: Predictor,
+    model: Model,
     recording: RecordingConfig,
     window: WindowConfig,
     metrics: Metrics,
     *,
     on_labels: Labelled | None = None,
+    predictor: Predictor | None = None,
 ) -> Iterator[Prediction]:
     """Answer recorded files, as `replay`.
 
@@ -176,14 +177,17 @@ def play(
         recording: files and layout.
         window: run-time bounds.
         metrics: counts what was read.
+        predictor: asked in the model's place.
         on_labels: called with the labels of samples, where the layout names a column of them.
     """
     clock, contract = SystemClock(), model.manifest.input
+    if model.states is not None:
+        model.states.bound(window.max_keys, metrics)
     answered = MemorySink()
     pipeline = Pipeline(
-        model=model,
+        model=predictor or model,
         windower=windower_of(contract, window, metrics),
-        task=build_task(model.manifest),
+        task=model.task(),
         budget=Budget(GateConfig(), clock, contract.case_bytes),
         sinks=[answered],
         escalation=None,

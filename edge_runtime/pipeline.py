@@ -34,11 +34,13 @@ from edge_runtime.handover import Escalation, HandOver, Join
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.cache import CachedModel
+from edge_runtime.model.cache import CachedModel, require_cacheable
 from edge_runtime.model.explain import Explainer
 from edge_runtime.model.loading import Predictor
+from edge_runtime.model.states import rounds
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
+from edge_runtime.tasks.answers import suspected
 from edge_runtime.types import (
     Correction,
     Done,
@@ -112,7 +114,9 @@ class Pipeline:
         self._events = events or EventTracker(None, metrics=metrics)
         self._metrics = metrics
         self._cache = cache
-        self._explainer = Explainer(explain, model.manifest, clock, metrics) if explain and escalation else None
+        if cache[0]:
+            require_cacheable(model, cache[1])
+        self._explainer = Explainer(explain, model, clock, metrics) if explain and escalation else None
         self._use(model)
         self._windower = windower
         self._task = task
@@ -143,7 +147,7 @@ class Pipeline:
             self._intake.take(readings)
         windows = self._windower.push(readings, received)
         self._metrics.stages["window"].observe(self._clock.monotonic() - began)
-        if self._every > 1:
+        if self._every > 1 and not self._steps:
             windows = self._thinned(windows)
         if windows:
             self._ready += windows
@@ -159,7 +163,8 @@ class Pipeline:
     def flush(self) -> None:
         """Use what waits for the lateness bound, before stopping; a reading log keeps it instead."""
         if self._reading_log is None:
-            self._ready += self._thinned(self._windower.flush(self._clock.monotonic()))
+            windows = self._windower.flush(self._clock.monotonic())
+            self._ready += windows if self._steps else self._thinned(windows)
         self.flush_iteration()
         if self._reading_log is None and (ended := self._events.finish()):
             self._out.give(ended, [], [])
@@ -185,18 +190,22 @@ class Pipeline:
     def answer_every(self, n: int) -> None:
         """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
 
+        A model with states is asked about all of them, since each moves the state; its answers are left out then.
+
         The choice follows their number, so the same stream is thinned the same way on every run; the keys alternate, so
         that the load is spread.
         """
         self._every = n
 
     def _thinned(self, windows: list[Window]) -> list[Window]:
-        n, hop = self._every, self._hop
-        if n == 1:
+        if self._every == 1:
             return windows
-        kept = [window for window in windows if (window.slot // hop + zlib.crc32(window.key.encode())) % n == 0]
+        kept = [window for window in windows if self._answers(window)]
         self._metrics.dropped["rate_reduced"] += len(windows) - len(kept)
         return kept
+
+    def _answers(self, window: Window) -> bool:
+        return (window.slot // self._hop + zlib.crc32(window.key.encode())) % self._every == 0
 
     def flush_iteration(self) -> None:
         """Answer all windows that this iteration made ready."""
@@ -213,10 +222,18 @@ class Pipeline:
         hard: list[Hard] = []
         if self._intake is not None:
             self._suspects = self._intake.look(windows)
-        step = self._model.max_batch
-        for at in range(0, len(windows), step):
-            self._answer(windows[at : at + step], answers, hard)
+        for part in self._parts(windows):
+            self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
+
+    def _parts(self, windows: list[Window]) -> Sequence[list[Window]]:
+        """Cut windows into calls; with states, into rounds over all of them, since a call holds a key once."""
+        most = self._model.max_batch
+        if self._steps:
+            return [[windows[position] for position in one] for one in rounds(windows, most)]
+        if len(windows) <= most:
+            return (windows,)
+        return [windows[at : at + most] for at in range(0, len(windows), most)]
 
     def replace(
         self, model: Predictor, task: Task, windower: AnyWindower | None = None, *, trial: bool = False
@@ -250,8 +267,10 @@ class Pipeline:
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
         manifest = model.manifest
         self._explained = None if trial else model  # a trial counts what is asked
+        self._steps = model.states is not None
         windows, distance = self._cache
-        self._model = CachedModel(model, windows, distance, self._metrics) if windows and not trial else model
+        caches = windows and not trial and not self._steps
+        self._model = CachedModel(model, windows, distance, self._metrics) if caches else model
         self._manifest = manifest
         self._name = manifest.model
         self._length_s = manifest.input.window / manifest.input.rate_hz
@@ -277,8 +296,13 @@ class Pipeline:
         stages["engine"].observe((ended - began) / len(windows), len(windows))
         if answered is not windows:  # a chain that is not full yet answers nothing
             self._metrics.counts["warmup_total"] += len(windows) - len(answered)
-        if answered:
-            self._follow(list(answered), numbers, answers, hard, (began, ended))
+            windows = list(answered)
+        if self._every > 1 and self._steps:
+            kept = [position for position, window in enumerate(answered) if self._answers(window)]
+            self._metrics.dropped["rate_reduced"] += len(answered) - len(kept)
+            numbers, windows = numbers[kept], [answered[position] for position in kept]
+        if windows:
+            self._follow(windows, numbers, answers, hard, (began, ended))
 
     def _follow(
         self,
@@ -319,15 +343,21 @@ class Pipeline:
         if suspect is None:
             return answer
         answer.hard = True
-        return SuspectPrediction(**vars(answer), suspect=suspect)
+        return suspected(answer, suspect)
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
         """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""
         if len(windows) == 1:
             self._metrics.dropped[error.reason] += 1
+            self._lose(windows)
             return
         for window in windows:  # one bad window must not take the others with it
             self._answer([window], answers, hard)
+
+    def _lose(self, windows: Sequence[Window]) -> None:
+        """Note steps that are missing: their keys' states begin again."""
+        if self._model.states is not None:
+            self._model.states.lose(windows)
 
     def _unanswered(
         self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard]
@@ -340,6 +370,7 @@ class Pipeline:
             self._unanswering = True
             log.error("windows go unanswered: %s", error)
         self._metrics.counts["unanswered_total"] += len(windows)
+        self._lose(windows)
         if self._escalation is None:
             self._metrics.dropped["engine_error"] += len(windows)
             return

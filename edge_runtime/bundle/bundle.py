@@ -143,6 +143,17 @@ class Bundle:
             raise BundleError(f"{self.path.name} holds no file '{name}'")
         return self._read(name)
 
+    def array(self, name: str) -> Floats:
+        """Read an .npy file that the manifest lists.
+
+        Raises:
+            BundleError: the bundle holds no such file, or it is no plain array of floats.
+        """
+        try:
+            return npy.parse(self.file(name))
+        except ValueError as error:
+            raise BundleError(f"{name}: {error}") from error
+
     def expired(self, clock: Clock) -> bool:
         """Return whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""
         if not self.manifest.expires:

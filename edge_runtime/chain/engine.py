@@ -91,48 +91,58 @@ class ChainEngine:
         self.inputs, self.outputs = _tensors(window, shape, specs if self._stateful else None)
         self._shape = shape
         self._check = Inputs(self.inputs).check
+        self._check_window = Inputs(self.inputs[:1]).check
+        self._like = [(spec.dtype, spec.shape[1:]) for spec in self.inputs[1:]]
         self._initial = [np.broadcast_to(np.asarray(spec.initial, spec.dtype), spec.shape) for spec in specs]
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
         """See `edge_runtime.engines.base.Engine.run`."""
-        checked = self._check(arrays)
         if not self._stateful:
-            answer, _ = self._compute(0, checked[0], ())
+            answer, _ = self._compute(0, self._check(arrays)[0], ())
             return (answer,)
-        batch_of(checked)
-        window, step, *states = checked
-        steps = step.tolist()  # a few plain numbers: half the time of arrays
-        lowest, highest = min(steps), max(steps)
-        if lowest < 0 or highest > len(self._next):
+        window, step, *states = self._checked(arrays)
+        n = len(window)
+        steps = step.tolist()
+        found = set(steps)
+        if min(found) < 0 or max(found) > len(self._next):
             raise EngineError("a state is of another chain; reset the key")
-        if not lowest:
-            fresh = step == 0
-            states = [array.copy() for array in states]
-            for array, initial in zip(states, self._initial, strict=True):
-                array[fresh] = initial
-        level = max(0, lowest - 1)
-        if highest - 1 <= level:
-            answer, new = self._compute(level, window, states)
-            return (answer, self._whole[[level] * len(steps)], self._next[[level] * len(steps)], *new)
-        levels = np.maximum(step - 1, 0)
-        answer, new = self._by_level(levels, window, states)
-        return (answer, self._whole[levels], self._next[levels], *new)
+        if len(found) > 1:
+            return self._by_level(window, step, states)
+        if not steps[0]:
+            states = [np.broadcast_to(initial, (n, *initial.shape)) for initial in self._initial]
+        level = max(0, steps[0] - 1)
+        answer, new = self._compute(level, window, states)
+        return (answer, np.full(n, self._whole[level], np.bool_), np.full(n, self._next[level], np.int32), *new)
+
+    def _checked(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Check what is not checked elsewhere: states are this engine's own, and models look at what they are given."""
+        if len(arrays) == len(self.inputs) and all(
+            type(array) is np.ndarray
+            and array.dtype is dtype
+            and array.shape[1:] == rest
+            and len(array) == len(arrays[0])
+            for array, (dtype, rest) in zip(arrays[1:], self._like, strict=True)
+        ):
+            return (*self._check_window(arrays[:1]), *arrays[1:])
+        checked = self._check(arrays)
+        batch_of(checked)
+        return checked
 
     def close(self) -> None:
         """See `edge_runtime.engines.base.Engine.close`."""
         for model in self._models.values():
             model.engine.close()
 
-    def _by_level(self, levels: Array, window: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
-        answer = np.zeros((len(window), *self._shape), np.float32)
-        new = [np.empty_like(array) for array in states]
-        for level in np.unique(levels).tolist():
-            of = np.flatnonzero(levels == level)
-            part, changed = self._compute(level, window[of], [array[of] for array in states])
-            answer[of] = part
-            for whole, some in zip(new, changed, strict=True):
-                whole[of] = some
-        return answer, new
+    def _by_level(self, window: Array, step: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+        """Compute keys that are at different steps: those of a step together."""
+        made: list[Array] = []
+        for one in np.unique(step):
+            of = np.flatnonzero(step == one)
+            parts = self.run(window[of], step[of], *(array[of] for array in states))
+            made = made or [np.empty((len(step), *part.shape[1:]), part.dtype) for part in parts]
+            for whole, part in zip(made, parts, strict=True):
+                whole[of] = part
+        return tuple(made)
 
     def _compute(self, level: int, window: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """One step of keys of one level."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -218,27 +219,28 @@ class EngineStage:
         if not self.states:
             made, _ = self._run([cut.reshape(batch * calls, *cut.shape[2:]) for cut in cuts], ())
             return [rows.reshape(batch, -1, *rows.shape[2:]) for rows in made], ()
-        if calls == 1:  # nothing overwrites its states before the caller has moved them
+        if calls == 1:
             return self._run([cut[:, 0] for cut in cuts], states)
+        return self._in_turn(cuts, states)
+
+    def _in_turn(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
+        """Run the calls of a step one after another; copies, since an engine may write its next answer there."""
         steps: list[list[Array]] = []
-        for call in range(calls):
-            made, states = self._run([cut[:, call] for cut in cuts], states)
-            states = [state.copy() for state in states]  # an engine may write its next answer into the same memory
-            steps.append(made)
+        for call in range(cuts[0].shape[1]):
+            made, after = self._run([cut[:, call] for cut in cuts], states)
+            steps.append([rows.copy() for rows in made])
+            states = [state.copy() for state in after]
         return [np.concatenate(rows, axis=1) for rows in zip(*steps, strict=True)], states
 
     def _run(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
-        """One call for each key of a batch: (n, rows, *row) in, (n, rows, *row) out."""
+        """One call for each key of a batch: (n, rows, *row) in, (n, rows, *row) out; valid until the next call."""
         n = len(cuts[0])
         if not self._together or n <= self._together:
             return self._call(cuts, states)
-        parts = []
-        for at in range(0, n, self._together):
-            some = slice(at, at + self._together)
-            rows, new = self._call([cut[some] for cut in cuts], [one[some] for one in states])
-            parts.append((rows, [one.copy() for one in new]))
-        made = [np.concatenate(rows) for rows in zip(*(made for made, _ in parts), strict=True)]
-        return made, [np.concatenate(new) for new in zip(*(new for _, new in parts), strict=True)]
+        parts = [slice(at, at + self._together) for at in range(0, n, self._together)]
+        called = (self._call([cut[part] for cut in cuts], [state[part] for state in states]) for part in parts)
+        joined = _joined([*rows, *after] for rows, after in called)
+        return joined[: len(self._rows_out)], joined[len(self._rows_out) :]
 
     def _call(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
         feed: dict[str, Array] = dict(self._constants)
@@ -249,7 +251,7 @@ class EngineStage:
         answers = self._engine.run(*[feed[name] for name in self._in])
         n = len(cuts[0])
         made = [
-            _rows(np.array(answers[position], np.float32), n, output)
+            _rows(np.asarray(answers[position], np.float32), n, output)
             for position, output in zip(self._rows_out, self._spec.outputs, strict=True)
         ]
         new = [_taken(answers[position], n, state) for position, state in zip(self._state_out, self._held, strict=True)]
@@ -285,6 +287,12 @@ class EngineStage:
         return found
 
 
+def _joined(parts: Iterable[Sequence[Array]]) -> list[Array]:
+    """Join the arrays of several calls; copied one by one, since an engine may write its next answer into the same."""
+    kept = [[array.copy() for array in part] for part in parts]
+    return [np.concatenate(arrays) for arrays in zip(*kept, strict=True)]
+
+
 def _constant(spec: Constant, tensor: EngineTensor) -> Array:
     shape = spec.shape or np.shape(spec.value) or tuple(max(1, size) for size in tensor.shape)
     return np.broadcast_to(np.asarray(spec.value, tensor.dtype), shape).copy()
@@ -295,17 +303,21 @@ def _placed(value: Array, state: ModelState, tensor: EngineTensor) -> Array:
     if state.batch < 0:
         alone: Array = value[0]
         return alone
-    if state.batch:
-        return np.ascontiguousarray(np.moveaxis(value, 0, state.batch))
-    return value if value.ndim == len(tensor.shape) else value.reshape(len(value), *tensor.shape[1:])
+    if state.batch == 0:
+        return value if value.ndim == len(tensor.shape) else value.reshape(len(value), *tensor.shape[1:])
+    if len(value) == 1:
+        return value.reshape(*value.shape[1 : state.batch + 1], 1, *value.shape[state.batch + 1 :])
+    return np.ascontiguousarray(np.moveaxis(value, 0, state.batch))
 
 
 def _taken(value: Array, n: int, state: ModelState) -> Array:
     """Reverse `_placed`."""
     if state.batch < 0:
         return value.reshape(1, *state.shape)
+    if n == 1 and value.size == math.prod(state.shape):
+        return value.reshape(1, *state.shape)
     moved: Array = np.moveaxis(value, state.batch, 0) if state.batch else value
-    return moved.reshape(n, *state.shape) if moved.size == n * int(np.prod(state.shape, dtype=int)) else moved
+    return moved.reshape(n, *state.shape) if moved.size == n * math.prod(state.shape) else moved
 
 
 def _rows(value: Array, n: int, output: Output) -> Array:

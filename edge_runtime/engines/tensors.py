@@ -30,6 +30,11 @@ class Inputs:
         self._dtype = self._rest = None
         if len(self._specs) == 1 and specs[0].dtype.kind == "f" and specs[0].shape[:1] == (-1,):
             self._dtype, self._rest = specs[0].dtype, specs[0].shape[1:]
+        # The same of several inputs; None where the shape is another one.
+        self._known = [
+            (spec.dtype, spec.shape[1:] if spec.shape[:1] == (-1,) and -1 not in spec.shape[1:] else None)
+            for spec in self._specs
+        ]
 
     def check(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Convert the arrays to the types the specs ask for.
@@ -45,7 +50,15 @@ class Inputs:
         specs = self._specs
         if len(arrays) != len(specs):
             raise InputError("input_count", f"the model takes {len(specs)} input(s), got {len(arrays)}")
-        return [self._one(array, spec) for array, spec in zip(arrays, specs, strict=True)]
+        return [
+            array
+            if type(array) is np.ndarray
+            and array.dtype is dtype
+            and array.shape[1:] == rest
+            and (self._finite(array) if dtype.kind == "f" else array.size)
+            else self._one(array, spec)
+            for array, spec, (dtype, rest) in zip(arrays, specs, self._known, strict=True)
+        ]
 
     def _one(self, array: Array, spec: TensorSpec) -> Array:
         if not isinstance(array, np.ndarray):

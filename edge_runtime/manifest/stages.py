@@ -300,7 +300,7 @@ def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int,
             if stage.goes_on and hop != window:
                 raise ValueError(
                     f"stage {stage.name!r} goes on from window to window, and these overlap: write hop = window "
-                    f"({window}), or stream = false where the stage has it"
+                    f"({window}), or let it take whole windows (stream = false, rows = 0) if it can"
                 )
             if (stage.of or before) == "window" and stage.made_for_hz not in (0, rate_hz):
                 raise ValueError(

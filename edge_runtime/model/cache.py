@@ -5,7 +5,7 @@
    therefore do not drift: a slow change is answered again as soon as it leaves the bound.
 
 The bound is a share of each channel's range over the training data (`ranges`). Only models whose answer depends on the
-window alone can be cached: a bundle of stages is refused.
+window alone can be cached: one with states is refused.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class CachedModel:
             ``cache_misses_total``.
 
     Raises:
-        ConfigError: the bundle is a chain of stages, or `distance` is given and it states no ranges.
+        ConfigError: the model has states, or `distance` is given and its bundle states no ranges.
     """
 
     def __init__(self, model: Predictor, windows: int, distance: float, metrics: Metrics) -> None:
-        require_cacheable(model.manifest, distance)
+        require_cacheable(model, distance)
         self.max_batch = model.max_batch
         self._model = model
         self._windows = windows
@@ -50,6 +50,10 @@ class CachedModel:
         self._answers: OrderedDict[bytes, Float32] = OrderedDict()
         self._last: OrderedDict[str, tuple[Float32, Float32]] = OrderedDict()
         self._of = self._answering()
+
+    @property
+    def states(self) -> None:
+        """See `Predictor`."""
 
     @property
     def manifest(self) -> Manifest:
@@ -116,19 +120,19 @@ class CachedModel:
         return self._model.manifest.model, self._model.variant.name
 
 
-def require_cacheable(manifest: Manifest, distance: float) -> None:
-    """Refuse a bundle whose answers cannot be kept.
+def require_cacheable(model: Predictor, distance: float) -> None:
+    """Refuse a model whose answers cannot be kept.
 
     Raises:
         ConfigError: see `CachedModel`.
     """
-    if manifest.stages:
+    if model.states is not None:
         raise ConfigError(
-            f"model.cache_windows: {manifest.model} is a chain of stages, whose answers may depend on earlier windows; "
+            f"model.cache_windows: {model.manifest.model} keeps states, so its answers depend on earlier windows; "
             "leave cache_windows out"
         )
     if distance:
-        ranges(manifest)
+        ranges(model.manifest)
 
 
 def ranges(manifest: Manifest) -> Float32:

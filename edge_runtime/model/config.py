@@ -31,6 +31,9 @@ class ModelConfig:
     latency_budget_ms: float = 0.0
     """How long an arrival may wait for others to be handled with it. 0 answers at once; 5 costs a third of the CPU
     at 10,000 messages a second."""
+    max_state_mb: int = 0
+    """Memory that the states of `max_keys` keys ([window]) may take, for a bundle with states; 0 is a quarter of this
+    machine's. One that needs more is refused at the start."""
     load_timeout_s: float = 60.0
     """How long the model may take to load in the child process that tries it first."""
     failover: Literal["on", "off"] = "on"
@@ -64,6 +67,8 @@ class ModelConfig:
             )
         if self.threads < 1 or self.max_batch < 1:
             raise ValueError("threads and max_batch must be at least 1")
+        if self.max_state_mb < 0:
+            raise ValueError("max_state_mb must be 0 or more")
         if not 0 <= self.latency_budget_ms <= 10_000:
             raise ValueError("latency_budget_ms must be 0 to 10,000")
         if not 10 <= self.deadline_ms <= 600_000:

@@ -150,19 +150,19 @@ class Explainer:
 
     Args:
         share: of the time since it was made; a case that would come on top of it is not explained.
-        manifest: of the bundle.
+        model: the one that is asked first.
         clock: monotonic time.
         metrics: receives ``explanations_total`` and ``explanations_skipped_total``.
 
     Raises:
-        ConfigError: the bundle is a chain of stages, whose answers may depend on earlier windows.
+        ConfigError: the model has states, so its answers may depend on earlier windows.
     """
 
-    def __init__(self, share: float, manifest: Manifest, clock: Clock, metrics: Metrics) -> None:
-        if manifest.stages:
+    def __init__(self, share: float, model: Predictor, clock: Clock, metrics: Metrics) -> None:
+        if model.states is not None:
             raise ConfigError(
-                f"escalation.explain: {manifest.model} is a chain of stages, whose answers may depend on earlier "
-                "windows; leave explain out"
+                f"escalation.explain: {model.manifest.model} keeps states, so its answers depend on earlier windows; "
+                "leave explain out"
             )
         self._share = share
         self._clock = clock
@@ -174,7 +174,7 @@ class Explainer:
         """Explain the answer to a window on the loop's thread; None where time or the engine do not allow it."""
         began = self._clock.monotonic()
         late = self._spent_s > self._share * (began - self._began)
-        if late or model.manifest.stages:
+        if late or model.states is not None:
             self._metrics.counts["explanations_skipped_total"] += 1
             return None
         try:

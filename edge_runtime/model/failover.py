@@ -27,6 +27,7 @@ from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.backend import Backend, BackendState, Load, Loaded, Preparation
 from edge_runtime.model.loading import Answers, describe_failure
+from edge_runtime.model.states import StateStore
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import Retry
 from edge_runtime.windowing.window import Window
@@ -55,6 +56,7 @@ class FallbackChain:
         loaded: backends that are in memory already, by position.
         failed: backends that have failed already, by position, with the reason.
         max_batch: windows in one call.
+        states: that all backends share; None where the bundle's model has none.
         retry: waits before a failed backend is tried again.
         check_interval_s: how often the golden vectors are replayed on the backend that answers; 0 is never.
         keep_bytes: model files whose backends stay loaded together.
@@ -75,6 +77,7 @@ class FallbackChain:
         loaded: Mapping[int, Loaded] | None = None,
         failed: Mapping[int, str] | None = None,
         max_batch: int = 32,
+        states: StateStore | None = None,
         retry: Retry = RETRY,
         check_interval_s: float = CHECK_INTERVAL_S,
         keep_bytes: int = KEEP_BYTES,
@@ -85,6 +88,7 @@ class FallbackChain:
         self.max_batch = max_batch
         self.began = 0.0
         """When the call that is under way began, monotonic seconds; 0.0 while there is none. Read by the watchdog."""
+        self._kept = states
         self._load = load
         self._clock = clock
         self._metrics = metrics
@@ -131,6 +135,11 @@ class FallbackChain:
     def variant(self) -> Variant:
         """See `Predictor`."""
         return self.backends[min(self._current, len(self.backends) - 1)].variant
+
+    @property
+    def states(self) -> StateStore | None:
+        """See `Predictor`; all backends of a bundle share them, so one that takes over goes on."""
+        return self._kept
 
     def predict(self, windows: Sequence[Window]) -> Answers:
         """Answer with the best backend that works; replace one that fails, and answer the windows again.

@@ -22,6 +22,7 @@ from edge_runtime.model.accelerator_choice import automatic
 from edge_runtime.model.backend import Backend, Loaded
 from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
+from edge_runtime.model.states import StateStore
 
 if TYPE_CHECKING:
     from edge_runtime.engines.config import Isolate
@@ -41,12 +42,19 @@ class ProvenVariant(LoadedVariant):
         engine: the loaded model.
         golden: inputs (n, channels, samples) and expected answers (n, ...).
         max_batch: windows in one call.
+        states: see `LoadedVariant`.
     """
 
     def __init__(
-        self, manifest: Manifest, variant: Variant, engine: Engine, golden: tuple[Floats, Floats], max_batch: int = 32
+        self,
+        manifest: Manifest,
+        variant: Variant,
+        engine: Engine,
+        golden: tuple[Floats, Floats],
+        max_batch: int = 32,
+        states: StateStore | None = None,
     ) -> None:
-        super().__init__(manifest, variant, engine, max_batch)
+        super().__init__(manifest, variant, engine, max_batch, states)
         self._inputs, self._expected = golden
         self._next = 0
 
@@ -246,7 +254,8 @@ def build_fallback_chain(
         return proven(backend.variant, apart)
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
-        return ProvenVariant(bundle.manifest, variant, engine, bundle.golden(variant.name), config.max_batch)
+        golden = bundle.golden(variant.name)
+        return ProvenVariant(bundle.manifest, variant, engine, golden, config.max_batch, model.states)
 
     backends = backends_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
     names = [backend.name for backend in backends]
@@ -262,5 +271,6 @@ def build_fallback_chain(
         loaded={} if backends[here].apart else {here: proven(model.variant, model.engine)},
         failed={names.index(name): reason for name, reason in failed.items() if name in names},
         max_batch=config.max_batch,
+        states=model.states,
         check_interval_s=config.check_interval_s,
     )

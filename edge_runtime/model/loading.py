@@ -21,7 +21,9 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.model.states import StateStore
+from edge_runtime.model.states import Gathered, StateStore, rounds
+from edge_runtime.tasks import Task
+from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Float32
 from edge_runtime.windowing.batch import Batch
 from edge_runtime.windowing.window import Window
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
     from edge_runtime.tuning.results import Setting, Tuning
 
 log = logging.getLogger(__name__)
-
-MAX_KEYS = 10_000
-"""Keys whose states are kept, where nothing else is said."""
 
 
 class Answers(NamedTuple):
@@ -50,9 +49,16 @@ class Predictor(Protocol):
 
     Attributes:
         max_batch: windows in one call at most.
+        states: of the keys, None where an answer depends on its window alone. Where there are some, every window of a
+            key has to be asked about, in order; and a call that holds each key once fails as a whole or not at all.
     """
 
     max_batch: int
+
+    @property
+    def states(self) -> StateStore | None:
+        """See above."""
+        ...
 
     @property
     def manifest(self) -> Manifest:
@@ -82,7 +88,7 @@ class LoadedVariant:
         variant: which file of it `engine` runs.
         engine: the loaded model.
         max_batch: windows given to the engine in one call.
-        states: of the keys; None: of its own, if the engine has states.
+        states: of the keys, shared with other variants of the bundle; None: of its own, if the engine has states.
     """
 
     def __init__(
@@ -98,33 +104,57 @@ class LoadedVariant:
         self.engine = engine
         self.max_batch = max_batch
         self._batch = Batch(manifest.input, variant, max_batch)
-        self.states = states
-        if states is None and len(engine.inputs) > 1:
-            self.states = StateStore(engine.inputs[1:], manifest.input.hop, MAX_KEYS)
+        self._kept = engine.inputs[1:]
+        if states is None and self._kept:
+            states = StateStore(self._kept, manifest.input.hop)
+        self._states = states if self._kept else None
+
+    @property
+    def states(self) -> StateStore | None:
+        """See `Predictor`."""
+        return self._states
 
     def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
-        if self.states is not None:
-            return self._step(self.states, windows)
-        (rows, *_) = self.engine.run(self._batch.gather(windows))
-        return Answers(rows, windows)
+        if self._states is None:
+            (rows, *_) = self.engine.run(self._batch.gather(windows))
+            return Answers(rows, windows)
+        self._states.use(self._kept)
+        if len(windows) <= self.max_batch and len({window.key for window in windows}) == len(windows):
+            answers, _ = self._step(self._states, windows)
+            return answers
+        return self._steps(self._states, windows)
 
-    def _step(self, states: StateStore, windows: Sequence[Window]) -> Answers:
-        """Answer with states: two windows of a key are two calls."""
-        positions: list[int] = []
+    def _step(self, states: StateStore, windows: Sequence[Window]) -> tuple[Answers, Gathered]:
+        """Answer windows of different keys; returns the states from before too."""
+        before = states.gather(windows)
+        answer, answered, *after = self.engine.run(self._batch.gather(windows), *before.states)
+        states.scatter(before, windows, after)
+        given = answered.tolist()
+        if all(given):
+            return Answers(answer, windows), before
+        return Answers(answer[answered], [window for window, one in zip(windows, given, strict=True) if one]), before
+
+    def _steps(self, states: StateStore, windows: Sequence[Window]) -> Answers:
+        """Answer any windows: two of a key are two calls. All of them change states, or none."""
+        positions: dict[tuple[str, int], int] = {}
         parts: list[Float32] = []
-        for turn in states.rounds(windows):
+        answered: list[Window] = []
+        done: list[Gathered] = []
+        for turn in rounds(windows, self.max_batch):
             here = [windows[position] for position in turn]
-            rows, before = states.gather(here)
-            answer, answered, *after = self.engine.run(self._batch.gather(here), *before)
-            states.scatter(rows, here, after)
-            given = np.flatnonzero(answered)
-            positions += [turn[place] for place in given.tolist()]
-            parts.append(answer if len(given) == len(answer) else answer[given])
-        if len(parts) == 1:
-            return Answers(parts[0], [windows[position] for position in positions])
-        order = np.argsort(positions)
-        return Answers(np.concatenate(parts)[order], [windows[positions[place]] for place in order.tolist()])
+            positions.update(((window.key, window.slot), at) for window, at in zip(here, turn, strict=True))
+            try:
+                answers, before = self._step(states, here)
+            except Exception:
+                for one in reversed(done):
+                    states.undo(one)
+                raise
+            done.append(before)
+            answered += answers.windows
+            parts.append(answers.rows.copy())
+        order = sorted(range(len(answered)), key=lambda at: positions[answered[at].key, answered[at].slot])
+        return Answers(np.concatenate(parts)[order], [answered[at] for at in order])
 
     def close(self) -> None:
         """Free the model."""
@@ -148,6 +178,14 @@ class Model(LoadedVariant):
         super().__init__(bundle.manifest, variant, engine, max_batch)
         self.bundle = bundle
         self.tuning = tuning
+
+    def task(self, threshold: float | None = None) -> Task:
+        """Build what makes answers of its numbers.
+
+        Args:
+            threshold: replaces that of the bundle's gate.
+        """
+        return build_task(self.manifest, threshold=threshold, files=self.bundle.array)
 
     def __enter__(self) -> Model:
         return self

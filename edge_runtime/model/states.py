@@ -1,22 +1,47 @@
 """States of keys: what a chain has left for the next step of each key.
 
 One table for each state, a row for each key. A call gathers the rows of its keys, and they are written back only after
-it has succeeded: an engine that raises, hangs or dies in its process changes nothing.
+it has succeeded: an engine that raises, hangs or dies in its process changes nothing. So backends of one bundle share a
+store, and one that takes over goes on where the one before ended.
+
+Rules of a reset, each counted in ``state_resets_total`` under its reason:
+
+1. ``gap``: the window is not the one that follows the key's last one. A silence, a clock that jumped.
+2. ``lost``: the window before it was there, but the engine refused it or failed on it.
+3. ``evicted``: more keys than `max_keys`; the one that was silent for longest is forgotten.
+4. ``replaced``: a model whose states are other ones took over, or took over what was saved.
+5. ``asked``: an operator asked for it.
+6. ``restart``: the run before has saved no states, since it was killed or durability does not keep them. Counted once.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.engines.base import Array, TensorSpec
+from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
 from edge_runtime.windowing.window import Window
 
+MAX_KEYS = 10_000
+"""Keys whose states are kept, where nothing else is said."""
 _FIRST = 16
+
+
+class Gathered(NamedTuple):
+    """States of keys before a call, and where they are kept."""
+
+    rows: npt.NDArray[np.intp] | slice
+    states: list[Array]
+    """(keys, ...) each, ``step`` first; copies."""
+    slots: list[int | None]
+    """Slots of the windows that go on; None for a key that begins."""
 
 
 class StateStore:
@@ -26,17 +51,24 @@ class StateStore:
         specs: inputs of the chain behind its window, ``step`` first.
         hop: grid points from one window to the next.
         max_keys: keys beyond which the one that was silent for longest is forgotten.
-        metrics: receives ``state_resets_total`` (a step is missing) and ``states_evicted_total``.
+        metrics: receives ``state_resets_total`` by reason.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], hop: int, max_keys: int, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, specs: Sequence[TensorSpec], hop: int, max_keys: int = MAX_KEYS, metrics: Metrics | None = None
+    ) -> None:
         self._hop = hop
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
+        self._specs = tuple(specs)
+        self._lost: set[str] = set()
+        self._clear()
+
+    def _clear(self) -> None:
         self._rows: OrderedDict[str, int] = OrderedDict()
-        self._next = np.zeros(_FIRST, np.int64)  # slot of the window that goes on
-        self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in specs]
-        self._taken: list[Array] = [table[:0] for table in self._tables]  # memory of what `gather` returns
+        self._next: list[int | None] = []
+        """By row, slot of the window that goes on; None for a key that begins."""
+        self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in self._specs]
 
     def __len__(self) -> int:
         """Count the keys that have states."""
@@ -45,25 +77,42 @@ class StateStore:
     @property
     def bytes_per_key(self) -> int:
         """Bytes that a key takes."""
-        return sum(table[0].nbytes for table in self._tables)
+        return bytes_per_key(self._specs)
 
-    def rounds(self, windows: Sequence[Window]) -> Iterator[list[int]]:
-        """Split windows into rounds, each of which holds a key once, a key's windows in their order.
+    def bound(self, max_keys: int, metrics: Metrics, max_bytes: int | None = None) -> None:
+        """Begin again, with bounds of an application.
 
-        Returns:
-            Positions in `windows`.
+        Args:
+            max_keys: see above.
+            metrics: see above.
+            max_bytes: that the states of `max_keys` keys may take; 0 is a quarter of this machine's memory, None any.
+
+        Raises:
+            ConfigError: they would take more.
         """
-        rounds: list[list[int]] = []
-        turns: dict[str, int] = {}
-        for position, window in enumerate(windows):
-            turn = turns[window.key] = turns.get(window.key, -1) + 1
-            if turn == len(rounds):
-                rounds.append([])
-            rounds[turn].append(position)
-        yield from rounds
+        if max_bytes is not None:
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            bound = max_bytes or total // 4
+            if max_keys * self.bytes_per_key > bound:
+                raise ConfigError(
+                    f"the states of max_keys = {max_keys} keys take {max_keys * self.bytes_per_key / 2**20:.0f} MB "
+                    f"({self.bytes_per_key} bytes a key), and {bound / 2**20:.0f} MB are allowed: lower max_keys under "
+                    f"[window] to {max(1, bound // self.bytes_per_key)}, or raise max_state_mb under [model]"
+                )
+        self._max_keys = max_keys
+        self._metrics = metrics
+        self._clear()
 
-    def gather(self, windows: Sequence[Window]) -> tuple[npt.NDArray[np.intp], list[Array]]:
-        """Return rows and states of the keys of these windows; one whose last step was not the one before is reset.
+    def use(self, specs: Sequence[TensorSpec]) -> None:
+        """Keep states for an engine with these from now on; all keys begin again if they are other ones (rule 4)."""
+        specs = tuple(specs)
+        if specs != self._specs:
+            self._specs = specs
+            self._count("replaced", len(self._rows))
+            self._clear()
+
+    def gather(self, windows: Sequence[Window]) -> Gathered:
+        """Return the states of the keys of these windows; a key whose window does not follow its last one is reset.
 
         Args:
             windows: of different keys.
@@ -71,33 +120,52 @@ class StateStore:
         Returns:
             The states are valid until the next call.
         """
-        rows = np.array([self._row(window.key) for window in windows], np.intp)
-        slots = np.array([window.slot for window in windows], np.int64)
-        if len(rows) > len(self._taken[0]):
-            self._taken = [np.empty((len(rows), *table.shape[1:]), table.dtype) for table in self._tables]
-        # Without "clip", which changes nothing here, numpy copies twice.
-        states = [
-            np.take(table, rows, 0, taken[: len(rows)], "clip")
-            for table, taken in zip(self._tables, self._taken, strict=True)
-        ]
-        broken = (slots != self._next[rows]) & (states[0] != 0)
-        if broken.any():
-            self._metrics.counts["state_resets_total"] += int(broken.sum())
-            states[0][broken] = 0
-        return rows, states
+        self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
+        rows = [self._row(window.key) for window in windows]
+        following = self._next
+        step = self._tables[0]
+        slots = []
+        for row, window in zip(rows, windows, strict=True):
+            expected = following[row]
+            if expected != window.slot:
+                step[row] = 0
+                if expected is not None:
+                    following[row] = expected = None
+                    self._count_break(window.key)
+            slots.append(expected)
+        if len(rows) == 1:
+            lone = slice(rows[0], rows[0] + 1)
+            return Gathered(lone, [table[lone].copy() for table in self._tables], slots)
+        index = np.array(rows, np.intp)
+        return Gathered(index, [table.take(index, axis=0) for table in self._tables], slots)
 
-    def scatter(self, rows: npt.NDArray[np.intp], windows: Sequence[Window], states: Sequence[Array]) -> None:
-        """Write the new states of keys, as `gather` returned their rows."""
-        self._next[rows] = [window.slot + self._hop for window in windows]
+    def scatter(self, before: Gathered, windows: Sequence[Window], states: Sequence[Array]) -> None:
+        """Write the new states of the keys that `gather` returned."""
+        hop = self._hop
+        self._write(before.rows, [window.slot + hop for window in windows], states)
+
+    def undo(self, before: Gathered) -> None:
+        """Take `scatter` back."""
+        self._write(before.rows, before.slots, before.states)
+
+    def _write(self, rows: npt.NDArray[np.intp] | slice, slots: Sequence[int | None], states: Sequence[Array]) -> None:
+        following = self._next
+        for row, slot in zip([rows.start] if isinstance(rows, slice) else rows.tolist(), slots, strict=True):
+            following[row] = slot
         for table, new in zip(self._tables, states, strict=True):
             table[rows] = new
 
-    def reset(self, key: str) -> bool:
+    def lose(self, windows: Sequence[Window]) -> None:
+        """Note windows that have come and will not be computed, for the reason of the reset (rule 2)."""
+        self._lost.update(window.key for window in windows if window.key in self._rows)
+
+    def reset(self, key: str, reason: str = "asked") -> bool:
         """Forget what a key's steps have left; returns whether it had states."""
         row = self._rows.get(key)
-        if row is None:
+        if row is None or self._next[row] is None:
             return False
-        self._tables[0][row] = 0
+        self._next[row] = None
+        self._count(reason, 1)
         return True
 
     def _row(self, key: str) -> int:
@@ -106,16 +174,51 @@ class StateStore:
             self._rows.move_to_end(key)
             return row
         if len(self._rows) >= self._max_keys:
-            _, row = self._rows.popitem(last=False)
-            self._metrics.counts["states_evicted_total"] += 1
+            evicted, row = self._rows.popitem(last=False)
+            self._lost.discard(evicted)
+            self._next[row] = None
+            self._count("evicted", 1)
         else:
-            row = len(self._rows)
-            if row >= len(self._next):
-                self._grow()
-        self._tables[0][row] = 0
+            row = len(self._next)
+            self._next.append(None)
+            if row >= len(self._tables[0]):
+                self._tables = [np.concatenate((table, np.zeros_like(table))) for table in self._tables]
         self._rows[key] = row
         return row
 
-    def _grow(self) -> None:
-        self._next = np.concatenate((self._next, np.zeros_like(self._next)))
-        self._tables = [np.concatenate((table, np.zeros_like(table))) for table in self._tables]
+    def _count_break(self, key: str) -> None:
+        lost = key in self._lost
+        self._lost.discard(key)
+        self._count("lost" if lost else "gap", 1)
+
+    def _count(self, reason: str, keys: int) -> None:
+        if keys:
+            self._metrics.counts[f'state_resets_total{{reason="{reason}"}}'] += keys
+
+
+def bytes_per_key(specs: Sequence[TensorSpec]) -> int:
+    """Return the bytes that a key's states take."""
+    return sum(spec.dtype.itemsize * int(np.prod(spec.shape[1:], dtype=int)) for spec in specs)
+
+
+def rounds(windows: Sequence[Window], most: int) -> Iterator[list[int]]:
+    """Split windows into calls of at most `most`, each of which holds a key once, a key's windows in their order.
+
+    The n-th windows of all keys come together: 33 windows each of 100 keys are 33 rounds of 100, not 100 of 33.
+
+    Yields:
+        Positions in `windows`.
+    """
+    found: list[list[int]] = []
+    turns: dict[str, int] = {}
+    for position, window in enumerate(windows):
+        turn = turns[window.key] = turns.get(window.key, -1) + 1
+        if turn == len(found):
+            found.append([])
+        found[turn].append(position)
+    for one in found:
+        if len(one) <= most:
+            yield one
+        else:
+            for at in range(0, len(one), most):
+                yield one[at : at + most]

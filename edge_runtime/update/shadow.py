@@ -18,6 +18,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.loading import Answers, Predictor
+from edge_runtime.model.states import StateStore
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 
@@ -91,6 +92,11 @@ class Steady:
         """See `Predictor`."""
         return self._fallback_chain.variant
 
+    @property
+    def states(self) -> StateStore | None:
+        """See `Predictor`."""
+        return self._fallback_chain.states
+
     def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
         answers = self._fallback_chain.predict(windows)
@@ -142,6 +148,11 @@ class Pair:
     def variant(self) -> Variant:
         """See `manifest`."""
         return self._answering.variant
+
+    @property
+    def states(self) -> StateStore | None:
+        """Of the model that leads; each of the two has its own."""
+        return self._lead.states
 
     def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
@@ -236,6 +247,11 @@ class Alone:
     def variant(self) -> Variant:
         """See `Predictor`."""
         return self._new.variant
+
+    @property
+    def states(self) -> StateStore | None:
+        """See `Predictor`."""
+        return self._new.states
 
     def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""

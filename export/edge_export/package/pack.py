@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +37,7 @@ from edge_runtime.manifest import (
     StageFile,
     Variant,
 )
+from edge_runtime.model.states import bytes_per_key
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey  # needs cryptography
@@ -152,8 +153,12 @@ def pack(
     for source in variants:
         golden = f"golden/{source.name}.npy"
         entry = _variant(source, golden)
-        answers = _answers(source, entry, inputs, (input, output), stages, answer, options or EngineOptions())
+        answers, state_bytes = _answers(
+            source, entry, inputs, (input, output), stages, answer, options or EngineOptions()
+        )
         contents[golden] = npy.dump(answers)
+        if state_bytes:
+            entry = replace(entry, cost=entry.cost | {"state_bytes": float(state_bytes)})
         models[entry.file] = source.model
         models |= {file.file: other.model for file, other in zip(entry.others, source.others, strict=True)}
         entries.append(entry)
@@ -265,11 +270,15 @@ def _answers(
     stages: Sequence[Stage],
     answer: Sequence[str],
     options: EngineOptions,
-) -> Floats:
-    """Compute golden answers: of one model that gives probabilities, or of a chain, which may give any numbers."""
+) -> tuple[Floats, int]:
+    """Compute golden answers: of one model that gives probabilities, or of a chain, which may give any numbers.
+
+    Returns:
+        The answers, and the bytes that the states of a key take.
+    """
     contract, output = contracts
     if isinstance(output, OutputContract) and not stages:
-        return golden_outputs(source, inputs, output, options)
+        return golden_outputs(source, inputs, output, options), 0
     data = source.model
     if stages:
         models = [*(other.model for other in source.others), source.model]
@@ -288,7 +297,7 @@ def _answers(
         )
     if not np.isfinite(answers).all():
         raise BundleError(f"variant {source.name} answers golden inputs with numbers that are not finite")
-    return answers
+    return answers, bytes_per_key(engine.inputs[1:])
 
 
 def _variant(source: VariantSource, golden: str) -> Variant:

@@ -245,7 +245,7 @@ def _held_out(recordings: Sequence[Recording], kind: str) -> list[Recording]:
 
 
 def thinned(recordings: Sequence[Recording], most: int, *, contiguous: bool) -> list[Recording]:
-    """Take at most so many calls: spread evenly, or the first of each recording where calls follow one another."""
+    """Take at most `most` calls: spread evenly, or the first of each recording where calls follow one another."""
     total = sum(map(len, recordings))
     if total <= most:
         return list(recordings)

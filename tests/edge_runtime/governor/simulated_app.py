@@ -43,6 +43,7 @@ class Steady:
         )  # fmt: skip
         self.variant = self.manifest.variants[0]
         self.max_batch = 32
+        self.states = None
         self.cost_s = 0.0
         self.busy_s = 0.0
         self._clock = clock

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import REFERENCE_LEVELS, Channel, Manifest, Reference, Variant
-from edge_runtime.manifest.stages import ModelStage, Output, Port
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.cache import CachedModel, ranges
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Answers
+from edge_runtime.model.states import StateStore
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
@@ -29,6 +30,7 @@ class Sum:
         self.max_batch = 8
         self.manifest = m
         self.variant: Variant = m.variants[0]
+        self.states: StateStore | None = None
         self.asked = 0
         self.fails_over = False
 
@@ -159,12 +161,11 @@ def test_a_distance_without_ranges_is_refused() -> None:
         cached(Sum(manifest()), distance=0.01)
 
 
-def test_a_chain_is_refused() -> None:
-    stage = ModelStage(inputs=(Port(name="x"),), outputs=(Output(name="y"),))
-    m = bundle()
-    m = replace(m, stages=(stage,), variants=tuple(replace(one, layout="NWC") for one in m.variants))
+def test_a_model_with_states_is_refused() -> None:
+    model = Sum(bundle())
+    model.states = StateStore([TensorSpec("step", np.dtype(np.int32), (-1,))], 1)
     with pytest.raises(ConfigError, match="leave cache_windows out"):
-        cached(Sum(m))
+        cached(model)
 
 
 @pytest.mark.parametrize(

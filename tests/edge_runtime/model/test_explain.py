@@ -13,12 +13,13 @@ import pytest
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.manifest import REFERENCE_LEVELS, Manifest, Reference
-from edge_runtime.manifest.stages import ModelStage, Output, Port
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.explain import Explainer, explain
 from edge_runtime.model.loading import Answers
+from edge_runtime.model.states import StateStore
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
@@ -32,6 +33,7 @@ class One:
     def __init__(self, m: Manifest, channel: int = 1, rows: slice = slice(2, 3)) -> None:
         self.manifest, self.variant, self.max_batch = m, m.variants[0], 5
         self.channel, self.rows = channel, rows
+        self.states: StateStore | None = None
         self.asked: list[int] = []
 
     def predict(self, windows: Sequence[Window]) -> Answers:
@@ -114,7 +116,7 @@ def test_hard_cases_are_explained_within_a_share_of_the_time() -> None:
             clock.advance(0.1)
             return super().predict(windows)
 
-    explainer = Explainer(0.1, m, clock, metrics)
+    explainer = Explainer(0.1, Slow(m), clock, metrics)
     model = Slow(m)
     asked = 0
     for _ in range(100):
@@ -125,12 +127,11 @@ def test_hard_cases_are_explained_within_a_share_of_the_time() -> None:
     assert 0.05 <= asked * 0.1 * len(model.asked) / asked / 100 <= 0.15
 
 
-def test_a_chain_has_no_explained_cases() -> None:
-    stage = ModelStage(inputs=(Port(name="x"),), outputs=(Output(name="y"),))
-    m = manifest()
-    m = replace(m, schema_version=2, stages=(stage,), variants=tuple(replace(v, layout="NWC") for v in m.variants))
+def test_a_model_with_states_has_no_explained_cases() -> None:
+    model = One(manifest())
+    model.states = StateStore([TensorSpec("step", np.dtype(np.int32), (-1,))], 1)
     with pytest.raises(ConfigError, match="leave explain out"):
-        Explainer(0.1, m, SimulatedClock(), Metrics())
+        Explainer(0.1, model, SimulatedClock(), Metrics())
 
 
 def recording(path: Path, samples: Float32, names: Sequence[str], rate_hz: float) -> Path:

@@ -40,6 +40,7 @@ class FakeRung:
     troubles: Troubles
     max_batch: int = 32
     closed: int = 0
+    states: None = None
 
     @property
     def manifest(self) -> Any:

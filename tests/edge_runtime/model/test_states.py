@@ -1,7 +1,8 @@
-"""States of keys: a loaded bundle answers interleaved keys as each alone, and begins anew after a gap."""
+"""States of keys: a loaded bundle answers interleaved keys as each alone, and begins again after a gap."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.model.loading import Model
+from edge_runtime.errors import ConfigError
+from edge_runtime.metrics import Metrics
+from edge_runtime.model.loading import LoadedVariant, Model
+from edge_runtime.model.states import StateStore, rounds
 from edge_runtime.windowing.window import Window
 from tests.integration.running import load_model
 from tests.stateful import CHANNELS, expected, stateful_bundle, stream
@@ -61,7 +65,7 @@ def test_a_missing_step_lets_the_key_begin_anew_and_is_counted(tmp_path: Path) -
         rows, answered = model.predict(after)
         assert np.allclose(rows, expected(samples[24:]), atol=1e-6)
         assert [window.slot for window in answered] == [window.slot for window in after[1:]]
-        assert model.states._metrics.counts["state_resets_total"] == 1
+        assert model.states._metrics.counts['state_resets_total{reason="gap"}'] == 1
 
 
 def test_a_failed_call_changes_no_state(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +80,117 @@ def test_a_failed_call_changes_no_state(model: Model, monkeypatch: pytest.Monkey
             model.predict(steps[3:4])
     rows, _ = model.predict(steps[3:])
     assert np.allclose(rows, expected(samples)[2:], atol=1e-6)
+
+
+def test_a_call_of_several_steps_changes_all_states_or_none(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert model.states is not None
+    model.states.bound(100, Metrics())
+    steps = windows("a", stream(6)) + windows("b", stream(6, seed=1))
+    before, _ = model.predict([steps[0], steps[6], steps[1], steps[7]])
+    before = before.copy()
+    runs = itertools.count()
+    with monkeypatch.context() as broken:
+        run = model.engine.run
+        broken.setattr(model.engine, "run", lambda *arrays: run(*arrays) if next(runs) < 2 else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model.predict(steps[2:6] + steps[8:])
+    rows, answered = model.predict(steps[2:6] + steps[8:])
+    assert [window.key for window in answered] == ["a"] * 4 + ["b"] * 4
+    for key, seed in (("a", 0), ("b", 1)):
+        got = [row for row, window in zip(rows, answered, strict=True) if window.key == key]
+        assert np.allclose(got, expected(stream(6, seed=seed))[1:], atol=1e-6)
+
+
+@given(
+    keys=st.lists(st.sampled_from("abcdef"), max_size=60),
+    most=st.integers(1, 8),
+)
+def test_rounds_hold_a_key_once_in_its_order_and_are_as_few_as_can_be(keys: list[str], most: int) -> None:
+    nothing = np.zeros((4, 2), "f4")
+    asked = [Window(key, slot, 0.0, nothing, nothing, 0.0) for slot, key in enumerate(keys)]
+    found = list(rounds(asked, most))
+    assert sorted(position for one in found for position in one) == list(range(len(asked)))
+    for one in found:
+        assert len(one) <= most
+        assert len({keys[position] for position in one}) == len(one)
+    for key in set(keys):
+        in_order = [position for one in found for position in one if keys[position] == key]
+        assert in_order == sorted(in_order)
+    turns = [sum(keys.count(key) > turn for key in set(keys)) for turn in range(len(keys))]
+    assert len(found) == sum(-(-n // most) for n in turns)
+
+
+def test_keys_beyond_the_bound_are_forgotten_and_counted(model: Model) -> None:
+    assert model.states is not None
+    metrics = Metrics()
+    model.states.bound(2, metrics)
+    samples = stream(4)
+    for key in "abc":
+        model.predict(windows(key, samples)[:2])
+    assert len(model.states) == 2
+    assert metrics.counts == {'state_resets_total{reason="evicted"}': 1}
+    # All keys of one call have a row of their own, whatever the bound.
+    rows, _ = model.predict([windows(key, samples[:8], first=800)[0] for key in "defgh"])
+    assert not len(rows)
+    assert len(model.states) == 5
+
+
+def test_states_that_need_more_memory_than_allowed_are_refused_with_what_fits(model: Model) -> None:
+    states = model.states
+    assert states is not None
+    assert states.bytes_per_key == 4 + 4 * CHANNELS * 4 + CHANNELS * 4  # step, four rows, the model's own
+    states.bound(1000, Metrics(), 1000 * states.bytes_per_key)
+    with pytest.raises(
+        ConfigError, match=r"max_keys = 1001 .*lower max_keys under \[window\] to 1000, or raise max_state_mb"
+    ):
+        states.bound(1001, Metrics(), 1000 * states.bytes_per_key)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_another_file_goes_on_where_its_states_are_the_same(model: Model, *, same: bool) -> None:
+    """Backends of a fallback chain share the store."""
+    metrics = Metrics()
+    store = StateStore(model.engine.inputs[1:], model.manifest.input.hop, 10, metrics)
+    samples = stream(8)
+    steps = windows("a", samples)
+
+    class Other:
+        name = "other"
+        inputs = model.engine.inputs if same else (*model.engine.inputs[:2], *model.engine.inputs[:1:-1])
+        outputs = model.engine.outputs
+
+        def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+            if not same:
+                window, step, *states = arrays
+                answer, answered, step, *states = model.engine.run(window, step, *reversed(states))
+                return answer, answered, step, *reversed(states)
+            return model.engine.run(*arrays)
+
+        def close(self) -> None:
+            raise NotImplementedError
+
+    first = LoadedVariant(model.manifest, model.variant, model.engine, states=store)
+    second = LoadedVariant(model.manifest, model.variant, Other(), states=store)
+    first.predict(steps[:4])
+    rows, answered = second.predict(steps[4:])
+    if same:
+        assert np.allclose(rows, expected(samples)[3:], atol=1e-6)
+        assert not metrics.counts
+    else:
+        assert np.allclose(rows, expected(samples[16:]), atol=1e-6)
+        assert len(answered) == 3
+        assert metrics.counts == {'state_resets_total{reason="replaced"}': 1}
+
+
+def test_a_key_is_reset_on_demand(model: Model) -> None:
+    assert model.states is not None
+    metrics = Metrics()
+    model.states.bound(10, metrics)
+    steps = windows("a", stream(8))
+    model.predict(steps[:4])
+    assert model.states.reset("a")
+    assert not model.states.reset("a")
+    assert not model.states.reset("b")
+    rows, _ = model.predict(steps[4:])
+    assert np.allclose(rows, expected(stream(8)[16:]), atol=1e-6)
+    assert metrics.counts == {'state_resets_total{reason="asked"}': 1}

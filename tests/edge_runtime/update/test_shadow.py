@@ -34,6 +34,7 @@ class Fake:
 
     def __init__(self, clock: SimulatedClock, label: int = 0, takes_s: float = 0.001) -> None:
         self.max_batch = 8
+        self.states = None
         self.manifest: Any = f"manifest of {label}"
         self.variant: Any = f"variant of {label}"
         self.fails: Exception | None = None

@@ -116,7 +116,7 @@ def explained(
         model: from `open_model`.
         recording: files and layout.
         ids: of the predictions to explain; empty takes the `worst`.
-        worst: so many with the least confidence, least first.
+        worst: number of those with the least confidence, least first.
         spans: parts of a window's length.
         lateness_s: seconds that samples may be out of order.
 
@@ -136,7 +136,7 @@ def explained(
             chosen.append((prediction, *asked))
     found = []
     for prediction, one, row in chosen:
-        # A store of its own for each: keys begin anew, and the stream's own states stay as they are.
+        # A store of its own for each: keys begin again, and the stream's own states stay as they are.
         alone = LoadedVariant(model.manifest, model.variant, model.engine, model.max_batch)
         reason = explain(model.manifest, alone.predict, one, spans=spans, max_batch=model.max_batch, given=row)
         found.append((prediction, reason))

@@ -105,7 +105,7 @@ def explain(
 
     Args:
         manifest: of the bundle that answers.
-        ask: its model, for at most `max_batch` windows. One with states begins anew for each key.
+        ask: its model, for at most `max_batch` windows. One with states begins again for each key.
         window: of the contract.
         spans: parts of its length, at most its samples.
         max_batch: windows in one call.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,7 +120,7 @@ class WindowTask(ABC):
         """See `Task`."""
         return bool(vars(correction)["upheld"])
 
-    def _numbers(self, reply: Mapping[str, Array], spec: TensorSpec, n: int) -> Float32:
+    def _read_numbers(self, reply: Mapping[str, Array], spec: TensorSpec, n: int) -> Float32:
         """Return a tensor of the cloud's answer, all finite.
 
         Raises:
@@ -137,9 +137,19 @@ class WindowTask(ABC):
         return numbers
 
 
+def floats(numbers: Iterable[float]) -> list[float]:
+    """Return numbers as JSON carries them: rounded to 7 decimals, as those of a classification."""
+    return [round(float(one), 7) for one in numbers]
+
+
 def physical(number: float) -> float:
     """Return a number of any size as JSON carries it, to the 7 digits that float32 has."""
     return float(f"{number:.7g}")
+
+
+def about(p: float, threshold: float) -> float:
+    """Return how far a probability lies from its threshold: 0 there, 1 at 0 and at 1."""
+    return abs(p - threshold) / (threshold if p < threshold else 1 - threshold)
 
 
 def sigmoid(x: Float32) -> Float32:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime.mqtt import transport as transport_module
 from edge_runtime.mqtt.packets import (
     PINGRESP,
     V5,
@@ -57,18 +58,18 @@ def test_nothing_to_read_is_no_packet_and_an_end_is_an_error(pair: tuple[Transpo
         transport.read()
 
 
-@pytest.mark.parametrize("ended", [False, True])
-def test_one_call_reads_on_while_there_is_more_at_once(pair: tuple[Transport, socket.socket], ended: bool) -> None:
+@pytest.mark.parametrize(("waiting", "read", "more"), [(9, 9, False), (40, 40, False), (100, 80, True)])
+def test_a_flood_is_read_in_several_pieces(
+    waiting: int, read: int, more: bool, pair: tuple[Transport, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_module, "RECEIVE_BYTES", 160)
+    monkeypatch.setattr(transport_module, "FLOOD_BYTES", 640)
     transport, theirs = pair
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
-    theirs.sendall(encode_publish(b"t", bytes(900)) * 120)
-    if ended:
-        theirs.close()
-    items, _ = transport.read()
-    assert len(items) == 120
-    if ended:
-        with pytest.raises(ConnectionError):
-            transport.read()
+    message = encode_publish(b"t", b"hi!")
+    assert len(message) == 8
+    theirs.sendall(message * waiting)
+    items, waits = transport.read()
+    assert (len(items), waits) == (read, more)
 
 
 def test_packets_of_both_sides_leave_in_order_and_joined(pair: tuple[Transport, socket.socket]) -> None:

@@ -1,6 +1,8 @@
-"""microWakeWord's "Alexa" as a bundle: rows of features or sound in, a probability each 30 ms out.
+"""microWakeWord's "Alexa" as a bundle: rows of features or sound in, a step of the model each 30 ms.
 
-The model is the published file; it lies with the data that is beside a development checkout (`EDGE_SHARED`).
+A window of 300 ms is ten steps, which is what a message brings: its answer is the highest of their ten probabilities,
+each the mean of the last five as the model's publishers compute it. A window of 30 ms has an answer for each step. The
+model is the published file; it lies with the data that is beside a development checkout (`EDGE_SHARED`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.outputs import MultiLabelOutput
-from edge_runtime.manifest.stages import ModelStage, Output, Port, State
+from edge_runtime.manifest.stages import ModelStage, Output, Port, Smooth, State
 
 Floats = npt.NDArray[np.float32]
 
@@ -29,9 +31,13 @@ BANDS, ROWS = 40, 3
 RATE_HZ = {"features": 100.0, "sound": 16_000.0}
 STEP = {"features": ROWS, "sound": 480}
 """Samples of a step."""
+STEPS = 10
+"""Steps of a window."""
+SLIDING = 5
+"""Steps whose mean is compared, as the model was published."""
 STEP_S = 0.03
-RULE = EventRule(name="alexa", label="alexa", on=0.9, off=0.5, smooth_windows=5, refractory_s=1.0)
-"""Threshold and sliding window that the model was published with."""
+RULE = EventRule(name="alexa", label="alexa", on=0.9, off=0.5, refractory_s=1.0)
+"""Threshold that the model was published with."""
 
 
 def signal(kind: str, keys: int, steps: int) -> Floats:
@@ -44,7 +50,7 @@ def signal(kind: str, keys: int, steps: int) -> Floats:
     return (np.rint(noise * 32768).clip(-32768, 32767) / 32768).astype("f4")
 
 
-def wake_word_bundle(path: Path, kind: str, *, events: bool = True) -> Path:
+def wake_word_bundle(path: Path, kind: str, *, steps: int = STEPS, events: bool = True) -> Path:
     """Pack the model for rows of ``features`` or for ``sound``."""
     taken = take_states_out(MODEL.read_bytes())
     engine = load_litert(taken.data, EngineOptions(), {})
@@ -60,6 +66,8 @@ def wake_word_bundle(path: Path, kind: str, *, events: bool = True) -> Path:
         ),
         outputs=(Output(name=answer),),
     )
+    smooth = Smooth(rows=SLIDING)
+    window = steps * STEP[kind]
     channels = [f"band{k}" for k in range(BANDS)] if kind == "features" else ["sound"]
     pack(
         path,
@@ -68,13 +76,13 @@ def wake_word_bundle(path: Path, kind: str, *, events: bool = True) -> Path:
         input=InputContract(
             channels=tuple(Channel(name=name, unit="1") for name in channels),
             rate_hz=RATE_HZ[kind],
-            window=STEP[kind],
-            hop=STEP[kind],
+            window=window,
+            hop=window,
         ),
-        output=MultiLabelOutput(labels=("alexa",), thresholds=(RULE.on,)),
+        output=MultiLabelOutput(labels=("alexa",), thresholds=(RULE.on,), rows=steps),
         variants=[VariantSource(name="tflite-int8", model=taken.data, format="tflite", precision="int8", layout="NWC")],
-        golden_inputs=signal(kind, 1, 12).reshape(12, STEP[kind], -1).transpose(0, 2, 1),
-        stages=(model,) if kind == "features" else (MicroFrontend(), model),
+        golden_inputs=signal(kind, 1, 12 * steps).reshape(12, window, -1).transpose(0, 2, 1),
+        stages=(model, smooth) if kind == "features" else (MicroFrontend(), model, smooth),
         events=(RULE,) if events else (),
     )
     return path

@@ -1,7 +1,7 @@
 """Streams of microWakeWord that one core answers, through the whole application and through the pipeline alone.
 
-    python -m benchmarks wakeword        # needs the models that lie beside a development checkout (EDGE_SHARED)
-    python -m benchmarks.bench_wakeword --seconds 10 --streams 1000 --only features
+    python -m benchmarks wake-words        # needs the models that lie beside a development checkout (EDGE_SHARED)
+    python -m benchmarks.bench_wake_words --seconds 10 --streams 1000 --only features
 
 A step each 30 ms and stream. The application runs as ``edge-runtime run`` on the first core; a real mosquitto, and a
 publisher that keeps to the clock, on the last one. Its CPU time is read from outside: all threads, MQTT, decoding,
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from benchmarks import wakeword
+from benchmarks import wake_word
 from benchmarks.load import cpu_seconds
 from benchmarks.programs import on_first_core
 from benchmarks.report import Goal, Report, machine
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
     cpu_s: float
     answered: int
-    """Steps."""
+    """Windows."""
     expected: int
     p99_ms: float
     dropped: dict[str, int]
@@ -63,11 +63,11 @@ class Outcome(NamedTuple):
     @property
     def streams(self) -> float:
         """Streams a core."""
-        return self.answered * wakeword.STEP_S / self.cpu_s
+        return self.answered * wake_word.STEPS * wake_word.STEP_S / self.cpu_s
 
     @property
     def us_a_step(self) -> float:
-        return 1e6 * wakeword.STEP_S / self.streams
+        return 1e6 * wake_word.STEP_S / self.streams
 
 
 # -- the application -------------------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ qos = 0
 
 def payloads(case: Case) -> list[list[bytes]]:
     """Messages of each distinct stream, without their stamps; they are sent in a circle."""
-    rate = wakeword.RATE_HZ[case.kind]
+    rate = wake_word.RATE_HZ[case.kind]
     n = round(case.message_s * rate)
     count = max(2, round(3 / case.message_s))
-    values = wakeword.signal(case.kind, min(DISTINCT, case.streams), -(-count * n // wakeword.STEP[case.kind]))
+    values = wake_word.signal(case.kind, min(DISTINCT, case.streams), -(-count * n // wake_word.STEP[case.kind]))
     if case.kind == "sound":
         values = (values * 32768).astype("<i2")
     return [[one[k * n : (k + 1) * n].tobytes() for k in range(count)] for one in values]
@@ -124,7 +124,7 @@ def publish(port: int, case: Case, seconds: float) -> int:
     sock.sendall(bytes.fromhex("100d00044d515454040200000001") + b"p")
     assert sock.recv(4)[:1] == b"\x20"
     topics = [b"wake/k%05d" % k for k in range(case.streams)]
-    first = 1_700_000_000.0
+    first = 1_700_000_001.0  # where windows of 300 ms begin
     messages = round(seconds / case.message_s)
     began = time.monotonic()
     for i in range(messages):
@@ -184,7 +184,7 @@ def run(case: Case, bundle: Path, seconds: float) -> Outcome:
                 try:
                     _wait_for(folder, b"wake/+", app)
                     cpu = cpu_seconds(app.pid)
-                    own = [sys.executable, "-m", "benchmarks.bench_wakeword", "--publish", str(port)]
+                    own = [sys.executable, "-m", "benchmarks.bench_wake_words", "--publish", str(port)]
                     subprocess.run([*own, orjson.dumps([*case, seconds]).decode()], check=True)
                     _wait_until_idle(app.pid)
                     cpu = cpu_seconds(app.pid) - cpu
@@ -197,10 +197,9 @@ def run(case: Case, bundle: Path, seconds: float) -> Outcome:
 
 
 def _outcome(case: Case, found: dict[str, Any], cpu_s: float, seconds: float) -> Outcome:
-    rows = round(seconds / case.message_s) * round(case.message_s * wakeword.RATE_HZ[case.kind])
-    if case.kind == "sound":
-        rows -= wakeword.STEP["sound"] - 160  # the first frames of the front end
-    expected = case.streams * (rows // wakeword.STEP[case.kind])
+    samples = round(seconds / case.message_s) * round(case.message_s * wake_word.RATE_HZ[case.kind])
+    windows = samples // (wake_word.STEPS * wake_word.STEP[case.kind])
+    expected = case.streams * (windows - 1)  # the first one fills the sliding mean
     counts = found["counts"]
     p99 = found["latency_ms"]["total"]["p99"]
     return Outcome(cpu_s, counts.get("predictions_total", 0), expected, p99, found["dropped"])
@@ -229,12 +228,12 @@ def _wait_until_idle(pid: int) -> None:
 def report(cases: Sequence[Case], seconds: float, rounds: int) -> Report:
     """Measure the application with each case, in turns; the least CPU of all rounds counts."""
     table = Report(
-        f"microWakeWord through the application, one core, a step each {1e3 * wakeword.STEP_S:.0f} ms, QoS 0",
+        f"microWakeWord through the application, one core, a step each {1e3 * wake_word.STEP_S:.0f} ms, QoS 0",
         ("signal", "message s", "published", "streams", "us a step", "streams a core", "answered %", "p99 ms", "lost"),
     )
     with tempfile.TemporaryDirectory() as name:
         bundles = {
-            kind: wakeword.wake_word_bundle(Path(name) / f"{kind}.edge", kind) for kind in {case.kind for case in cases}
+            kind: wake_word.wake_word_bundle(Path(name) / f"{kind}.edge", kind) for kind in {case.kind for case in cases}
         }
         found: dict[Case, list[Outcome]] = {case: [] for case in cases}
         for _ in range(rounds):
@@ -270,8 +269,8 @@ def main() -> int:
         *case, seconds = orjson.loads(options.publish[1])
         publish(int(options.publish[0]), Case(*case), seconds)
         return 0
-    if not wakeword.MODEL.is_file():
-        print(f"no model {wakeword.MODEL}; set EDGE_SHARED to the folder with data and models")
+    if not wake_word.MODEL.is_file():
+        print(f"no model {wake_word.MODEL}; set EDGE_SHARED to the folder with data and models")
         return 0
     if not MOSQUITTO.is_file():
         print(f"no {MOSQUITTO}; install mosquitto")

@@ -41,7 +41,7 @@ MOSQUITTO = Path("/usr/sbin/mosquitto")
 
 
 class Case(NamedTuple):
-    """What is sent, and what is asked for."""
+    """Traffic, and the answers that are published."""
 
     kind: str
     message_s: float
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was measured of the application."""
+    """Figures of one run."""
 
     cpu_s: float
     answered: int
@@ -233,7 +233,8 @@ def report(cases: Sequence[Case], seconds: float, rounds: int) -> Report:
     )
     with tempfile.TemporaryDirectory() as name:
         bundles = {
-            kind: wake_word.wake_word_bundle(Path(name) / f"{kind}.edge", kind) for kind in {case.kind for case in cases}
+            kind: wake_word.wake_word_bundle(Path(name) / f"{kind}.edge", kind)
+            for kind in {case.kind for case in cases}
         }
         found: dict[Case, list[Outcome]] = {case: [] for case in cases}
         for _ in range(rounds):

@@ -20,7 +20,7 @@ import itertools
 import logging
 import operator
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,8 +34,7 @@ from edge_runtime.handover import Escalation, HandOver, Join
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import Predictor
-from edge_runtime.model.states import rounds
+from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
 from edge_runtime.types import (
@@ -103,6 +102,8 @@ class Pipeline:
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
         self._use(model)
+        if reading_log is not None:
+            reading_log.keep(model.states)
         self._windower = windower
         self._task = task
         self._budget = budget
@@ -113,13 +114,19 @@ class Pipeline:
         self._audit_share = audit_share if escalation is not None else 0.0
         self._every = 1
         self._ready: list[Window] = []
+        self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
 
     @property
     def idle(self) -> bool:
         """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
-        return not self._ready and self._out.idle and (self._reading_log is None or self._reading_log.drained())
+        return (
+            not self._ready
+            and not self._again
+            and self._out.idle
+            and (self._reading_log is None or self._reading_log.drained())
+        )
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """Take readings from a source (see `edge_runtime.sources.Deliver`)."""
@@ -162,10 +169,14 @@ class Pipeline:
             StoreError: the reading log's file is another program's, or its path or permissions are wrong.
         """
         if self._reading_log is not None:
-            self._answer_first(*self._reading_log.recover(contract, config, self._windower, self._answer_first))
+            self._answer_first(
+                *self._reading_log.recover(
+                    contract, config, self._windower, self._answer_first, lambda windows: play(self._model, windows)
+                )
+            )
 
     def _answer_first(self, windows: list[Window], done: Done) -> None:
-        self._ready += windows
+        self._again += windows
         self._waiting.append(done)
 
     def save(self, timeout_s: float) -> None:
@@ -200,25 +211,17 @@ class Pipeline:
             and (done := self._reading_log.flush_iteration(self._ready, self._windower)) is not None
         ):
             self._waiting.append(done)
-        if not self._ready:
+        if not self._ready and not self._again:
             return
-        windows, self._ready = self._ready, []
+        windows, self._ready, self._again = self._again + self._ready if self._again else self._ready, [], []
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
         if self._intake is not None:
             self._suspects = self._intake.look(windows)
-        for part in self._parts(windows):
+        for part in calls(self._model, windows):
             self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
-
-    def _parts(self, windows: list[Window]) -> Iterator[list[Window]]:
-        """Cut windows into calls; with states, into rounds over all of them, since a call holds a key once."""
-        most = self._model.max_batch
-        if self._steps:
-            yield from ([windows[position] for position in one] for one in rounds(windows, most))
-        else:
-            yield from (windows[at : at + most] for at in range(0, len(windows), most))
 
     def replace(self, model: Predictor, task: Task, windower: AnyWindower | None = None) -> None:
         """Answer with another model from now on; what is ready is answered by the one before.
@@ -234,8 +237,10 @@ class Pipeline:
             self._metrics.counts["window_restarts_total"] += len(self._windower)
             self._windower = windower
         self.flush_iteration()
-        if windower is not None and self._reading_log is not None:
-            self._reading_log.change(model.manifest.input, windower)
+        if self._reading_log is not None:
+            self._reading_log.keep(model.states, self._windower if windower is None else None)
+            if windower is not None:
+                self._reading_log.change(model.manifest.input, windower)
         self._use(model)
         self._task = task
 

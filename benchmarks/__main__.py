@@ -7,6 +7,7 @@ not met is printed as missed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from benchmarks.onnx_forms import onnx_forms
 from benchmarks.report import Report, machine
 from benchmarks.stateful import stateful
 from benchmarks.streaming import paced, saturated
+from benchmarks.streaming_runtime import through_the_runtime
 
 OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "saturated": saturated,
@@ -31,7 +33,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "keys": keys,
     "footprint": footprint,
     "install": install,
-    "streaming": stateful,
+    "streaming": lambda quick: itertools.chain(stateful(quick), through_the_runtime(quick)),
     "onnx-forms": onnx_forms,
 }
 SCRIPTS = {
@@ -43,6 +45,7 @@ SCRIPTS = {
     "events": "bench_events",
     "intake": "bench_intake",
     "frontends": "bench_frontends",
+    "wake-words": "bench_wake_words",
 }
 """Programs of their own, which print their own tables."""
 

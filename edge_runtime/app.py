@@ -39,7 +39,6 @@ from edge_runtime.sources.build import SourceConfig, brings_parts, build_source,
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
-from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.join import windower_of
 
@@ -137,7 +136,7 @@ class App:
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
                 windower=windower_of(manifest.input, self._window, self.metrics),
-                task=build_task(manifest, threshold=config.gate.threshold),
+                task=self.model.task(config.gate.threshold),
                 budget=self.budget,
                 sinks=self.sinks,
                 escalation=self.escalator,

@@ -23,7 +23,6 @@ from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sources.build import brings_parts
 from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
-from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Prediction
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.join import windower_of
@@ -124,7 +123,7 @@ def play(
     pipeline = Pipeline(
         model=model,
         windower=windower_of(contract, window, metrics),
-        task=build_task(model.manifest),
+        task=model.task(),
         budget=Budget(GateConfig(), clock, contract.case_bytes),
         sinks=[answered],
         escalation=None,

@@ -37,6 +37,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
+from edge_runtime.tasks.answers import suspected
 from edge_runtime.types import (
     Correction,
     Done,
@@ -280,12 +281,13 @@ class Pipeline:
         stages["engine"].observe((ended - began) / len(windows), len(windows))
         if answered is not windows:  # a chain that is not full yet answers nothing
             self._metrics.counts["warmup_total"] += len(windows) - len(answered)
+            windows = list(answered)
         if self._every > 1 and self._steps:
             kept = [position for position, window in enumerate(answered) if self._answers(window)]
             self._metrics.dropped["rate_reduced"] += len(answered) - len(kept)
-            numbers, answered = numbers[kept], [answered[position] for position in kept]
-        if answered:
-            self._follow(list(answered), numbers, answers, hard, (began, ended))
+            numbers, windows = numbers[kept], [answered[position] for position in kept]
+        if windows:
+            self._follow(windows, numbers, answers, hard, (began, ended))
 
     def _follow(
         self,
@@ -326,7 +328,7 @@ class Pipeline:
         if suspect is None:
             return answer
         answer.hard = True
-        return SuspectPrediction(**vars(answer), suspect=suspect)
+        return suspected(answer, suspect)
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
         """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""

@@ -65,9 +65,10 @@ class Prediction(_Line):
     label: str
     """Empty where nothing on the device could answer; `scores` is then empty too, and `confidence` 0."""
     confidence: float
-    """Probability of `label`, calibrated by the bundle."""
+    """Probability of `label`, calibrated by the bundle; of another task the trust in the answer, 0 to 1."""
     scores: list[float]
-    """One probability per label, in the bundle's order, rounded to 7 decimals."""
+    """One probability per label, in the bundle's order, rounded to 7 decimals. Of another task its numbers
+    (`edge_runtime.tasks.answers`)."""
     route: Route
     """``local``: final. ``provisional``: the case is on the disk, and a correction or a final message with the same id
     follows. ``cloud``: is that correction."""

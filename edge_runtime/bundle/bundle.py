@@ -122,9 +122,8 @@ class Bundle:
             return self._read(chosen.file)
         from edge_runtime.chain.load import join_variant  # noqa: PLC0415 - only where a bundle has a chain
 
-        window = (contents.input.window, len(contents.input.channels))
         files = [self._read(model.file) for model in chosen.models]
-        return join_variant(contents.stages, contents.answer, window, chosen, files)
+        return join_variant(contents.stages, contents.answer, contents.input, chosen, files)
 
     def golden(self, name: str) -> tuple[Floats, Floats]:
         """Golden vectors of a variant.
@@ -143,6 +142,17 @@ class Bundle:
         if name not in self._archive.entries:
             raise BundleError(f"{self.path.name} holds no file '{name}'")
         return self._read(name)
+
+    def array(self, name: str) -> Floats:
+        """Read an .npy file that the manifest lists.
+
+        Raises:
+            BundleError: the bundle holds no such file, or it is no plain array of floats.
+        """
+        try:
+            return npy.parse(self.file(name))
+        except ValueError as error:
+            raise BundleError(f"{name}: {error}") from error
 
     def expired(self, clock: Clock) -> bool:
         """Return whether the manifest's expiry lies behind us; a board whose clock starts in 1970 never says so."""

@@ -13,14 +13,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_runtime.chain import STEP, WINDOW, schedule
+from edge_runtime.chain import STEP, STREAM, WINDOW, schedule
 from edge_runtime.chain.schedule import Cut, Node, Schedule, Turn
-from edge_runtime.chain.stages import CombineStage, Computed, DifferenceStage, EngineStage, FrontendStage, SmoothStage
+from edge_runtime.chain.stages import (
+    ActivationStage,
+    CombineStage,
+    Computed,
+    DifferenceStage,
+    EngineStage,
+    FrontendStage,
+    SmoothStage,
+)
 from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of
 from edge_runtime.errors import EngineError, ManifestError
 from edge_runtime.frontends import StateSpec
-from edge_runtime.manifest.stages import Combine, Difference, ModelStage, Smooth, Stage, When
+from edge_runtime.manifest.stages import Activation, Combine, Difference, ModelStage, Smooth, Stage, When
 
 ANSWERED = "answered"
 
@@ -53,6 +61,7 @@ class ChainEngine:
         answer: tracks that make the answer; empty takes the last stage's.
         window: samples and channels of a window.
         models: the loaded files, by the name of their stage.
+        hop: samples from one window to the next; 0: those of a window.
 
     Raises:
         EngineError: a file does not have what its stage names, or the stages do not fit each other.
@@ -64,13 +73,15 @@ class ChainEngine:
         answer: Sequence[str],
         window: tuple[int, int],
         models: Mapping[str, Loaded],
+        hop: int = 0,
     ) -> None:
         self._models = models
+        self._new = window[0] - (hop or window[0])  # first sample of a window that no step before brought
         names = sorted({model.engine.name for model in models.values()})
         self.name = ", ".join(names)
-        nodes, computed, shapes = _follow(stages, window, models)
+        nodes, computed, shapes, _ = follow(stages, (window[0], window[1], hop or window[0]), models)
         try:
-            self._schedule: Schedule = schedule.make(nodes, window[0])
+            self._schedule: Schedule = schedule.make(nodes, window[0], hop)
         except ValueError as error:
             raise EngineError(str(error)) from error
         before = next(iter(computed[-1].gives))
@@ -78,12 +89,13 @@ class ChainEngine:
         self._full = {track: max(level[track] for level in self._schedule.rows) for track in self._tracks}
         if empty := [track for track, most in self._full.items() if not most]:
             raise EngineError(f"the track {empty[0]!r} never has a row; its stage takes more rows than ever come")
-        self._whole = [all(level[t] == n for t, n in self._full.items()) for level in self._schedule.rows]
+        self._whole = np.array([all(level[t] == n for t, n in self._full.items()) for level in self._schedule.rows])
+        self._next = np.array([*range(2, len(self._whole) + 1), self._schedule.again + 1], np.int32)
         shape = self._answer_shape(shapes)
         self._stages, specs = self._place(stages, nodes, computed, shapes)
         self.states = tuple(specs)
         """What a step leaves for the next one, `STEP` left out."""
-        self._stateful = bool(specs) or not all(self._whole)
+        self._stateful = bool(specs) or not self._whole.all()
         self.inputs, self.outputs = _tensors(window, shape, specs if self._stateful else None)
         self._shape = shape
         self._check = Inputs(self.inputs).check
@@ -100,8 +112,7 @@ class ChainEngine:
         n = len(window)
         steps = step.tolist()
         found = set(steps)
-        last = len(self._schedule.levels) - 1
-        if min(found) < 0 or max(found) > last + 1:
+        if min(found) < 0 or max(found) > len(self._next):
             raise EngineError("a state is of another chain; reset the key")
         if len(found) > 1:
             return self._by_level(window, step, states)
@@ -109,8 +120,7 @@ class ChainEngine:
             states = [np.broadcast_to(initial, (n, *initial.shape)) for initial in self._initial]
         level = max(0, steps[0] - 1)
         answer, new = self._compute(level, window, states)
-        after = (self._schedule.again if level == last else level + 1) + 1
-        return (answer, np.full(n, self._whole[level], np.bool_), np.full(n, after, np.int32), *new)
+        return (answer, np.full(n, self._whole[level], np.bool_), np.full(n, self._next[level], np.int32), *new)
 
     def _checked(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Check what is not checked elsewhere: states are this engine's own, and models look at what they are given."""
@@ -144,7 +154,7 @@ class ChainEngine:
 
     def _compute(self, level: int, window: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """One step of keys of one level."""
-        tracks = {WINDOW: window}
+        tracks = {WINDOW: window, STREAM: window[:, self._new :] if level else window}
         new = list(states)
         for stage, turn in zip(self._stages, self._schedule.levels[level], strict=True):
             tracks.update(zip(stage.made.gives, _step(stage, turn, tracks, states, new), strict=True))
@@ -195,16 +205,32 @@ def _tensors(
     return (first, step, *kept), (last, answered, step, *kept)
 
 
-def _follow(
-    stages: Sequence[Stage], window: tuple[int, int], models: Mapping[str, Loaded]
-) -> tuple[list[Node], list[Computed], dict[str, tuple[int, ...]]]:
+class Followed(NamedTuple):
+    """Stages that were built one after another."""
+
+    nodes: list[Node]
+    """Stages as the schedule sees them."""
+    computed: list[Computed]
+    shapes: dict[str, tuple[int, ...]]
+    """Shape of a row, by track."""
+    rows: dict[str, int]
+    """Rows that a step brings once the chain is full, by track."""
+
+
+def follow(stages: Sequence[Stage], window: tuple[int, int, int], models: Mapping[str, Loaded]) -> Followed:
     """Build the stages one after another, since each has to know what rows the ones before it make.
 
-    Returns:
-        The stages as the schedule sees them, what computes them, and the shape of a row by track.
+    Args:
+        stages: of the manifest.
+        window: samples and channels of a window, and samples from one window to the next.
+        models: loaded files, by stage.
+
+    Raises:
+        EngineError: a file does not have what its stage names, or a stage does not fit the rows that it is given.
     """
-    rows = {WINDOW: window[0]}  # of a step, once the chain is full
-    shapes: dict[str, tuple[int, ...]] = {WINDOW: (window[1],)}
+    samples, channels, hop = window
+    rows = {WINDOW: samples, STREAM: hop}  # of a step, once the chain is full
+    shapes: dict[str, tuple[int, ...]] = {WINDOW: (channels,), STREAM: (channels,)}
     nodes: list[Node] = []
     computed: list[Computed] = []
     before = WINDOW
@@ -212,13 +238,14 @@ def _follow(
         cuts = [cut._replace(rows=cut.rows or rows[cut.of]) for cut in _cuts(stage, before)]
         cuts = [cut._replace(hop=cut.hop or cut.rows) for cut in cuts]
         made = _compute(stage, [(cut.rows, shapes[cut.of]) for cut in cuts], models)
-        nodes.append(Node(tuple(cuts), {track: each for track, (each, _) in made.gives.items()}))
+        warm = stage.warmup_steps if isinstance(stage, ModelStage) else 0
+        nodes.append(Node(tuple(cuts), {track: each for track, (each, _) in made.gives.items()}, warm))
         computed.append(made)
         before = next(iter(made.gives))
         for track, (each, row) in made.gives.items():
             rows[track] = each * max(1, rows[cuts[0].of] // cuts[0].hop)
             shapes[track] = row
-    return nodes, computed, shapes
+    return Followed(nodes, computed, shapes, rows)
 
 
 def _step(
@@ -231,7 +258,7 @@ def _step(
         kept, skipped, left = turn.kept[k], turn.skipped[k], turn.left[k]
         rows = tracks[cut.of]
         if kept:
-            rows = np.concatenate((states[at][:, :kept], rows), axis=1)
+            rows = _behind(states[at] if ring else None, kept, rows)
         if ring:
             new[at] = _ring(rows, left, ring)
             at += 1
@@ -244,7 +271,23 @@ def _step(
     else:
         made, changed = stage.made.compute(cuts, states[own])
     new[own] = changed
-    return made
+    return _used(made, turn.unused, stage.made)
+
+
+def _used(made: Sequence[Array], unused: int, of: Computed) -> Sequence[Array]:
+    """Leave out the rows of the first calls."""
+    if not unused:
+        return made
+    return [rows[:, unused * each :] for rows, (each, _) in zip(made, of.gives.values(), strict=True)]
+
+
+def _behind(ring: Array | None, kept: int, rows: Array) -> Array:
+    """Put kept rows in front; more than ever stay are those before the first step, which are zeros."""
+    if ring is None or kept > ring.shape[1]:
+        before: Array = np.zeros((len(rows), kept, *rows.shape[2:]), rows.dtype)
+    else:
+        before = ring[:, :kept]
+    return np.concatenate((before, rows), axis=1)
 
 
 def _run_some(
@@ -276,7 +319,7 @@ def _run_some(
 def _cuts(stage: Stage, before: str) -> list[Cut]:
     """Return what a stage takes of which tracks; 0 where a whole step's rows are meant."""
     if isinstance(stage, ModelStage):
-        return [Cut(port.of or before, port.rows, port.hop, port.lead) for port in stage.inputs]
+        return [Cut(port.of or before, port.rows, port.hop, port.lead, port.within) for port in stage.inputs]
     return [Cut(of or before, *span) for of, span in zip(stage.takes, stage.spans, strict=True)]
 
 
@@ -297,6 +340,8 @@ def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: 
         return CombineStage(stage, cuts)
     if isinstance(stage, Smooth):
         return SmoothStage(stage, cuts[0][1])
+    if isinstance(stage, Activation):
+        return ActivationStage(stage, cuts[0][1])
     try:
         return FrontendStage(stage, cuts)
     except ManifestError as error:

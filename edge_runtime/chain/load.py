@@ -21,7 +21,7 @@ from edge_runtime.chain.engine import ChainEngine, Loaded
 from edge_runtime.engines import CHAIN_MAGIC
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import EngineError
-from edge_runtime.manifest import ModelStage, Stage, Variant
+from edge_runtime.manifest import InputContract, ModelStage, Stage, Variant
 
 _LENGTH = struct.Struct("<I")
 
@@ -42,6 +42,7 @@ class _Head:
     stages: tuple[Stage, ...]
     answer: tuple[str, ...]
     window: tuple[int, int]
+    hop: int
     models: tuple[ModelPart, ...]
 
 
@@ -50,6 +51,7 @@ def join(
     answer: Sequence[str],
     window: tuple[int, int],
     models: Sequence[tuple[ModelPart, bytes]],
+    hop: int = 0,
 ) -> bytes:
     """Join stages and model files.
 
@@ -58,8 +60,10 @@ def join(
         answer: of the manifest.
         window: samples and channels.
         models: for each model stage, in order.
+        hop: samples from one window to the next; 0: those of a window.
     """
-    head = _Head(stages=tuple(stages), answer=tuple(answer), window=window, models=tuple(part for part, _ in models))
+    parts = tuple(part for part, _ in models)
+    head = _Head(stages=tuple(stages), answer=tuple(answer), window=window, hop=hop, models=parts)
     text = orjson.dumps(dataclasses.asdict(head))
     return b"".join([CHAIN_MAGIC, _LENGTH.pack(len(text)), text, *(data for _, data in models)])
 
@@ -67,7 +71,7 @@ def join(
 def join_variant(
     stages: Sequence[Stage],
     answer: Sequence[str],
-    window: tuple[int, int],
+    contract: InputContract,
     variant: Variant,
     files: Sequence[bytes],
 ) -> bytes:
@@ -76,7 +80,7 @@ def join_variant(
     Args:
         stages: of the manifest.
         answer: of the manifest.
-        window: samples and channels.
+        contract: of the manifest.
         variant: says what its files are.
         files: contents of `Variant.models`.
     """
@@ -85,7 +89,7 @@ def join_variant(
         (ModelPart(stage=stage, format=model.format, tensors=model.tensors, together=model.batch, size=len(data)), data)
         for stage, model, data in zip(names, variant.models, files, strict=True)
     ]
-    return join(stages, answer, window, parts)
+    return join(stages, answer, (contract.window, len(contract.channels)), parts, contract.hop)
 
 
 def load(name: str, data: bytes, options: EngineOptions, provider_options: Mapping[str, Any]) -> ChainEngine:
@@ -117,7 +121,7 @@ def load(name: str, data: bytes, options: EngineOptions, provider_options: Mappi
             on_failure.callback(engine.close)
             models[part.stage] = Loaded(engine, part.tensors, part.together)
             at += part.size
-        chain = ChainEngine(head.stages, head.answer, head.window, models)
+        chain = ChainEngine(head.stages, head.answer, head.window, models, head.hop)
         on_failure.pop_all()
     return chain
 

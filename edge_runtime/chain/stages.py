@@ -14,7 +14,7 @@ from edge_runtime.errors import EngineError
 from edge_runtime.frontends import Frontend, StateSpec
 from edge_runtime.frontends.build import build
 from edge_runtime.manifest.frontends import FrontendSpec
-from edge_runtime.manifest.stages import Combine, Constant, Difference, ModelStage, Output, Port, Smooth
+from edge_runtime.manifest.stages import Activation, Combine, Constant, Difference, ModelStage, Output, Port, Smooth
 from edge_runtime.manifest.stages import State as ModelState
 
 Gives = tuple[int, tuple[int, ...]]
@@ -81,6 +81,37 @@ class SmoothStage:
     def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
         """See `Computed`."""
         return [np.asarray(self._reduce(cuts[0], axis=2), np.float32)], states
+
+
+class ActivationStage:
+    """See `edge_runtime.manifest.stages.Activation`.
+
+    Raises:
+        EngineError: a pair is asked for, and the row holds other than one number.
+    """
+
+    states: tuple[StateSpec, ...] = ()
+
+    def __init__(self, spec: Activation, row: tuple[int, ...]) -> None:
+        self._spec = spec
+        if spec.pair and int(np.prod(row, dtype=int)) != 1:
+            raise EngineError(f"stage {spec.name!r} makes a pair of one number, and its track has rows of shape {row}")
+        self.gives: dict[str, Gives] = {spec.name: (1, (2,) if spec.pair else row)}
+
+    def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
+        """See `Computed`."""
+        x = cuts[0][:, :, 0].astype(np.float32)
+        if self._spec.temperature != 1:
+            x = x / np.float32(self._spec.temperature)
+        if self._spec.how == "softmax":
+            x = np.exp(x - x.max(axis=-1, keepdims=True))
+            x = x / x.sum(axis=-1, keepdims=True)
+        elif self._spec.how == "sigmoid":
+            x = np.float32(0.5) * (np.float32(1) + np.tanh(np.float32(0.5) * x))  # no overflow on either side
+        if self._spec.pair:
+            x = x.reshape(*x.shape[:2], 1)
+            x = np.concatenate((1 - x, x), axis=2)
+        return [np.asarray(x, np.float32)], states
 
 
 class DifferenceStage:
@@ -199,16 +230,17 @@ class EngineStage:
             _Fed(port, rows, row, self._input(port.name)) for port, (rows, row) in zip(spec.inputs, cuts, strict=True)
         ]
         self._constants = {self._input(one.name).name: _constant(one, self._input(one.name)) for one in spec.constants}
-        self._state_in = [self._input(state.input) for state in spec.states]
-        self._state_out = [self._output(state.output) for state in spec.states]
+        self._held = [state for state in spec.states if tensors.get(state.input) != ""]
+        self._state_in = [self._input(state.input) for state in self._held]
+        self._state_out = [self._output(state.output) for state in self._held]
         self._rows_out = [self._output(output.name) for output in spec.outputs]
         fed = {one.name for one in self._fed} | {tensor.name for tensor in self._state_in} | self._constants.keys()
         if missing := [name for name in self._in if name not in fed]:
             raise EngineError(f"nothing feeds the input {missing[0]!r} of stage {spec.name!r}; name it in the manifest")
-        self._together = 1 if any(state.batch < 0 for state in spec.states) else together
+        self._together = 1 if any(state.batch < 0 for state in self._held) else together
         self.states = tuple(
             StateSpec(state.input, tensor.dtype, state.shape, state.initial)
-            for state, tensor in zip(spec.states, self._state_in, strict=True)
+            for state, tensor in zip(self._held, self._state_in, strict=True)
         )
         self.gives: dict[str, Gives] = self._tracks()
 
@@ -245,18 +277,15 @@ class EngineStage:
         feed: dict[str, Array] = dict(self._constants)
         for fed, cut in zip(self._fed, cuts, strict=True):
             feed[fed.name] = fed.arrange(cut)
-        for state, tensor, value in zip(self._spec.states, self._state_in, states, strict=True):
-            feed[tensor.name] = _placed(value, state)
+        for state, tensor, value in zip(self._held, self._state_in, states, strict=True):
+            feed[tensor.name] = _placed(value, state, tensor)
         answers = self._engine.run(*[feed[name] for name in self._in])
         n = len(cuts[0])
         made = [
             _rows(np.asarray(answers[position], np.float32), n, output)
             for position, output in zip(self._rows_out, self._spec.outputs, strict=True)
         ]
-        new = [
-            _taken(answers[position], n, state)
-            for position, state in zip(self._state_out, self._spec.states, strict=True)
-        ]
+        new = [_taken(answers[position], n, state) for position, state in zip(self._state_out, self._held, strict=True)]
         return made, new
 
     def _tracks(self) -> dict[str, Gives]:
@@ -300,13 +329,13 @@ def _constant(spec: Constant, tensor: EngineTensor) -> Array:
     return np.broadcast_to(np.asarray(spec.value, tensor.dtype), shape).copy()
 
 
-def _placed(value: Array, state: ModelState) -> Array:
-    """(n, *shape) with the batch where the tensor has it."""
+def _placed(value: Array, state: ModelState, tensor: EngineTensor) -> Array:
+    """(n, *shape) with the batch where the tensor has it; files of one bundle may have other axes of length 1."""
     if state.batch < 0:
         alone: Array = value[0]
         return alone
     if state.batch == 0:
-        return value
+        return value if value.ndim == len(tensor.shape) else value.reshape(len(value), *tensor.shape[1:])
     if len(value) == 1:
         return value.reshape(*value.shape[1 : state.batch + 1], 1, *value.shape[state.batch + 1 :])
     return np.ascontiguousarray(np.moveaxis(value, 0, state.batch))

@@ -152,6 +152,8 @@ def run(options: argparse.Namespace) -> int:
     layout = _recording(options)
     config = _application(options, layout)
     model, metrics = load_model(config.model), Metrics()
+    if options.labels and model.manifest.output.kind != "probabilities":
+        raise ConfigError(f"--labels: answers of kind {model.manifest.output.kind!r} have no score here; leave it out")
     labels = _labels(options, layout, model.manifest)
     score = Score(model.manifest.output.labels, labels)
     source = RecordingSource(layout, model.manifest.input, metrics, on_labels=labels.add)

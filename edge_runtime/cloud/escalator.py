@@ -31,6 +31,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import RECONNECT, Retry
+from edge_runtime.tasks.answers import own_fields
 from edge_runtime.types import Correction, Done, FinalAnswer, Hard
 
 LIVE, AUDIT = 0, 1  # priorities in the outbox
@@ -173,6 +174,8 @@ class Escalator:
             "start": p.start, "end": p.end, "label": p.label, "confidence": p.confidence, "scores": p.scores,
             "hard": p.hard, "model": p.model, "variant": p.variant,
         }  # fmt: skip
+        if own := own_fields(p):
+            meta["own"] = own
         if hard.tensor.shape[1] < self._model.history:
             meta["samples"] = hard.tensor.shape[1]
         return HardCase(

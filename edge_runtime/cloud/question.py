@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Final
@@ -18,8 +18,9 @@ from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudError, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.oip import TensorSpec
+from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.tasks import Finding
+from edge_runtime.tasks.answers import types_of
 from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Correction, FinalAnswer
 
@@ -37,6 +38,9 @@ class CloudModel:
         client: the cloud.
         metrics: receives counts of requests and bytes.
         clock: wall clock, for how long a case waited.
+
+    Raises:
+        ConfigError: the cloud cannot be asked about such answers.
     """
 
     def __init__(
@@ -53,6 +57,10 @@ class CloudModel:
         self._name = ""
         self.task = build_task(manifest, labels=config.labels)
         """Meaning of what the cloud answers."""
+        if not self.task.asked:
+            raise ConfigError(
+                f"the cloud cannot be asked about answers of kind {manifest.output.kind!r}; take [cloud] out"
+            )
         self.history = manifest.input.history
         """Samples of a whole case."""
         self.takes_short: bool | None = None
@@ -95,31 +103,36 @@ class CloudModel:
         self._metrics.counts["cloud_bytes_total"] += len(bodies)
         short = {_SHORT: True, "context_samples": n} if n < self.history else None
         outputs = self._client.infer({self._input_name: tensor}, request_id=name, parameters=short)
-        answer = outputs.get(self._config.output) if self._config.output else next(iter(outputs.values()))
-        found = self.task.read_reply(answer, len(cases), self._config.output_kind)
+        found = self.task.read_reply(self._named(outputs), len(cases), self._config.output_kind)
         return [self._correction(case, one) for case, one in zip(cases, found, strict=True)]
+
+    def _named(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what the cloud answered by the names of the task: several tensors have them, a lone one has any."""
+        first, *others = (spec.name for spec in self.task.outputs)
+        named = {name: outputs[name] for name in others if name in outputs}
+        main = self._config.output or (first if others else next(iter(outputs)))
+        return {first: outputs[main]} | named if main in outputs else named
 
     def _correction(self, case: HardCase, found: Finding) -> Correction:
         meta = orjson.loads(case.meta)
         waited = max(0.0, self._clock.wall() - case.created)
-        return Correction(
-            id=case.id,
-            key=case.key,
-            start=meta["start"],
-            end=meta["end"],
-            label=found.label,
-            confidence=found.confidence,
-            scores=found.scores,
-            route="cloud",
-            hard=meta["hard"],
-            model=self._name,
-            variant="cloud",
-            latency_ms=round(waited * 1e3, 3),
-            supersedes=meta["label"],
-            late=waited > case.deadline_s,
-            context_short=(samples := meta.get("samples", self.history)) < self.history,
-            context_samples=samples,
-        )
+        samples = meta.get("samples", self.history)
+        common = {
+            "id": case.id,
+            "key": case.key,
+            "start": meta["start"],
+            "end": meta["end"],
+            "route": "cloud",
+            "hard": meta["hard"],
+            "model": self._name,
+            "variant": "cloud",
+            "latency_ms": round(waited * 1e3, 3),
+            "supersedes": meta["label"],
+            "late": waited > case.deadline_s,
+            "context_short": samples < self.history,
+            "context_samples": samples,
+        }
+        return self.task.correction(found, meta.get("own", {}), common)
 
     def closing(self, closing: Closing) -> Correction | FinalAnswer | None:
         """Make the last message of a case that has left the outbox; None where nothing was promised (an audit)."""
@@ -128,11 +141,13 @@ class CloudModel:
         except orjson.JSONDecodeError:
             meta = {}
         if closing.reason == DELIVERED:
-            known = {field.name for field in fields(Correction)}  # an earlier version may have written it
-            return Correction(**{name: value for name, value in meta.items() if name in known})
+            corrected = types_of(meta).correction
+            known = {field.name for field in fields(corrected)}  # an earlier version may have written it
+            return corrected(**{name: value for name, value in meta.items() if name in known})
         if not meta.get("hard", True):
             return None
-        return FinalAnswer(
+        own = meta.get("own", {})
+        return types_of(own).final(
             id=closing.id,
             key=closing.key,
             start=meta.get("start"),
@@ -147,6 +162,7 @@ class CloudModel:
             latency_ms=round(max(0.0, self._clock.wall() - closing.created) * 1e3, 3) if closing.created else 0.0,
             final=True,
             reason=closing.reason,
+            **own,
         )
 
     def _samples(self, case: HardCase) -> int:

@@ -147,7 +147,7 @@ def _load(
     if config.type == "pcm":
         from edge_runtime.codecs.pcm import PcmCodec  # noqa: PLC0415
 
-        return PcmCodec(config, names, rate_hz)
+        return PcmCodec(config, names, rate_hz, notice)
     if config.type == "influx":
         from edge_runtime.codecs.influx import InfluxCodec  # noqa: PLC0415
 

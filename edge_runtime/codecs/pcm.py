@@ -19,6 +19,8 @@ c. A loss is known by the sequence number exactly; else by the lag of what follo
 d. With a time field and no sequence number, a message whose time lies before the sample expected next, by more than
    `PcmConfig.drift_s` and at most `edge_runtime.media.sound_stream.STALL_S`, is a repeated one, too.
 e. A message of another rate begins a stream of its own.
+f. Where a key sends for `RATE_S` without a pause, at a rate that misses the stated one by more than `RATE_NEAR`, the
+   user is told once: it would sound too high or too low. A first message that can only be float32 is refused.
 
 After a restart the clock begins again, at the first message's time.
 """
@@ -32,10 +34,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Final, Literal, NamedTuple
 
+from edge_runtime.codecs import Notice
 from edge_runtime.codecs.numbers import arrival, check_stamp
 from edge_runtime.codecs.time_field import TimeField, TimeReader, field_bytes
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.media.pcm import PcmError, compressed, of_model, read_header, to_samples
+from edge_runtime.media.pcm import PcmError, compressed, looks_like_floats, of_model, read_header, to_samples
 from edge_runtime.media.sound_stream import STALL_S, SoundStream
 from edge_runtime.types import Float32, Reading
 
@@ -50,6 +53,15 @@ ARRIVAL_DRIFT_S: Final = 0.5
 
 SETTLE_S: Final = 2.0
 """Rule 3 of `edge_runtime.media.sound_stream`, for arrivals; a stamp is believed at once."""
+
+RATE_S: Final = 10.0
+"""Rule f: seconds over which samples are counted."""
+
+RATE_NEAR: Final = 0.1
+"""Rule f: share by which they may miss the stated rate."""
+
+PAUSE_S: Final = 1.0
+"""A longer time between two messages is a pause."""
 
 _SEQUENCES: Final = {"u8": "B", "u16": "H", "u32": "I"}
 
@@ -113,6 +125,8 @@ class PcmConfig:
 class _Sound(NamedTuple):
     """Samples of a message."""
 
+    stated: bool
+    """The message itself says its rate."""
     rate_hz: float
     samples: Float32
     """(n, the model's channels)."""
@@ -121,7 +135,7 @@ class _Sound(NamedTuple):
 class _Key:
     """State of a key."""
 
-    __slots__ = ("expected", "length", "stream")
+    __slots__ = ("expected", "last", "length", "samples", "since", "stream")
 
     def __init__(self, stream: SoundStream) -> None:
         self.stream = stream
@@ -129,6 +143,11 @@ class _Key:
         """Sequence number of the next message."""
         self.length = 0
         """Samples of the last message."""
+        self.last = math.nan
+        """Arrival of the last message."""
+        self.since = math.nan
+        """Arrival of the last message before `samples`, without a pause."""
+        self.samples = 0
 
 
 class PcmCodec:
@@ -138,6 +157,7 @@ class PcmCodec:
         config: the layout.
         names: the model's channels.
         rate_hz: the model's own rate.
+        notice: told of senders of another rate than stated.
 
     Raises:
         ConfigError: the rate or the channels do not fit the model.
@@ -145,11 +165,12 @@ class PcmCodec:
 
     name = "pcm"
 
-    def __init__(self, config: PcmConfig, names: Sequence[str], rate_hz: float) -> None:
+    def __init__(self, config: PcmConfig, names: Sequence[str], rate_hz: float, notice: Notice | None = None) -> None:
         if rate_hz <= 0:
             raise ConfigError("codec pcm: needs a model that states its rate")
         mark = "<" if config.byte_order == "little" else ">"
         self._config = config
+        self._notice = notice
         self._dtype = mark + "i2"
         self._model_channels = len(names)
         self._rate_hz = rate_hz
@@ -175,6 +196,10 @@ class PcmCodec:
         if len(payload) < self._header:
             raise InputError("malformed", f"{len(payload)} bytes are shorter than the header of {self._header}")
         sound = self._sound(payload)
+        if key not in self._keys and not sound.stated and looks_like_floats(memoryview(payload)[self._header :]):
+            raise InputError(
+                "malformed", 'the numbers are float32; write type = "raw" under [source.codec], or send 16-bit PCM'
+            )
         if not key:
             raise InputError("no_key", "a message of sound names no key; take it from the topic")
         n = len(sound.samples)
@@ -184,12 +209,9 @@ class PcmCodec:
             t = arrival(received, n, 1 / sound.rate_hz)
             if not math.isnan(t):  # as in a recording that does not say when a message arrived
                 check_stamp(t)
-        held = self._keys.pop(key, None)
-        if held is None or held.stream.rate_hz != sound.rate_hz:  # rule e
-            held = _Key(self._stream(sound.rate_hz))
-            if len(self._keys) >= KEYS:
-                del self._keys[next(iter(self._keys))]
-        self._keys[key] = held
+        held = self._held(key, sound)
+        if not sound.stated:
+            self._check_rate(key, held, n, received)
         drift_s = self._config.drift_s or (ARRIVAL_DRIFT_S if self._stamp is None else n / sound.rate_hz / 2)
         lost = self._lost(held, payload, sound, held.stream.next_t - t, drift_s)
         held.length = n
@@ -203,7 +225,7 @@ class PcmCodec:
             return self._wav(body)
         if coding := compressed(body):
             raise InputError("malformed", f"the message is {coding}; send 16-bit PCM, or WAV of 16-bit PCM")
-        return _Sound(self._own_hz, self._samples(body, self._own_channels, self._dtype))
+        return _Sound(False, self._own_hz, self._samples(body, self._own_channels, self._dtype))
 
     def _wav(self, body: memoryview) -> _Sound:
         file = BytesIO(body)
@@ -216,7 +238,7 @@ class PcmCodec:
         if end > len(body):
             raise InputError("malformed", f"WAV: cut short: {len(body)} bytes of {end}")
         end -= (end - begin) % width
-        return _Sound(float(header.rate_hz), self._samples(body[begin:end], header.channels, "<i2"))
+        return _Sound(True, float(header.rate_hz), self._samples(body[begin:end], header.channels, "<i2"))
 
     def _samples(self, body: memoryview, channels: int, dtype: str) -> Float32:
         n, rest = divmod(len(body), 2 * channels)
@@ -251,6 +273,36 @@ class PcmCodec:
         return tuple(range(channels))
 
     # -- the clock ---------------------------------------------------------------------------------------------------
+
+    def _held(self, key: str, sound: _Sound) -> _Key:
+        """Return what is held of a key; of a new one, or one whose rate has changed, a stream of its own (rule e)."""
+        held = self._keys.get(key)
+        if held is None or held.stream.rate_hz != sound.rate_hz:
+            held = _Key(self._stream(sound.rate_hz))
+        self._keys.pop(key, None)
+        if len(self._keys) >= KEYS:
+            del self._keys[next(iter(self._keys))]
+        self._keys[key] = held
+        return held
+
+    def _check_rate(self, key: str, held: _Key, n: int, received: float) -> None:
+        """Tell the user of a key whose samples come at another rate than stated (rule f)."""
+        if not held.last + PAUSE_S > received >= held.last:  # a pause, or the first one
+            held.since, held.samples = received, 0
+        else:
+            held.samples += n
+        held.last = received
+        span_s = received - held.since
+        if span_s < RATE_S:
+            return
+        measured = held.samples / span_s
+        held.since, held.samples = received, 0
+        if abs(measured / held.stream.rate_hz - 1) > RATE_NEAR and self._notice is not None:
+            self._notice(
+                "sound_rate",
+                f"key {key[:64]} sends {measured:.0f} samples a second, and {held.stream.rate_hz:g} are stated: set "
+                "rate_hz and channels under [source.codec] to the sender's, or look for lost messages",
+            )
 
     def _stream(self, rate_hz: float) -> SoundStream:
         settle_s = SETTLE_S if self._stamp is None else 0.0

@@ -33,7 +33,6 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.system.signals import stopped_by_signals
-from edge_runtime.tasks.build import build_task
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.recorded import cut_recording
 
@@ -328,7 +327,7 @@ def _say(out: TextIO, text: str) -> None:
 def teacher_accuracy(teacher: Model, device: Model, recordings: list[Recording]) -> float:
     """Compute the large model's accuracy on every window of the device, had each been sent."""
     contract = device.manifest.input
-    history, task = contract.history, build_task(teacher.manifest)
+    history, task = contract.history, teacher.task()
     right = total = 0
     for i, recording in enumerate(recordings):
         windows = cut_recording(contract, str(i), 0.0, recording.values)
@@ -336,7 +335,7 @@ def teacher_accuracy(teacher: Model, device: Model, recordings: list[Recording])
             continue
         tensors = np.stack([with_context(window, history) for window in windows])
         (answers, *_) = teacher.engine.run(arrange(tensors, teacher.variant))
-        found = task.read_reply(answers, len(windows), "probabilities")
+        found = task.read_reply(task.offer(answers), len(windows), "probabilities")
         right += sum(one.label == recording.label for one in found)
         total += len(windows)
     return right / max(1, total)

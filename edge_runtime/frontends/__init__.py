@@ -43,7 +43,7 @@ class Frontend(Protocol):
         """Make the rows of some cuts.
 
         Args:
-            cuts: (batch, n_cuts, samples, *row): for each key of the batch, its next cuts, oldest first.
+            cuts: (batch, n_cuts, samples, *row): for each key of the batch, its next cuts, oldest first; one at least.
             states: one array for each of `states`, (batch, *shape); not written to.
 
         Returns:

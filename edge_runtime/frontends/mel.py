@@ -36,13 +36,13 @@ class MelRows:
     def __init__(self, spec: Mel, cut_shape: tuple[int, ...]) -> None:
         samples = one_channel("mel", cut_shape)
         self._spec = spec
-        self._pad = spec.fft // 2 if spec.centred else 0
-        if spec.centred and spec.padding == "reflect" and samples <= self._pad:
+        self._pads = _pads(spec, samples)
+        if spec.padding == "reflect" and samples <= self._pads[0]:
             raise ManifestError(
-                f"mel: a cut of {samples} samples is too short to be reflected by {self._pad}; cut more samples"
+                f"mel: a cut of {samples} samples is too short to be reflected by {self._pads[0]}; cut more samples"
             )
         self._skip = (spec.span - spec.frame) // 2
-        self.rows = frames_in("mel", samples + 2 * self._pad, spec.span, spec.hop)
+        self.rows = frames_in("mel", samples + sum(self._pads), spec.span, spec.hop)
         self.shape: tuple[int, ...] = (spec.coefficients or spec.bands,)
         self._window = taper(_window_name(spec), spec.frame)
         self._bank = Triangles(mel_weights(spec))
@@ -52,22 +52,25 @@ class MelRows:
 
     def __call__(self, cuts: Float32, states: Sequence[Array], /) -> tuple[Float32, Sequence[Array]]:
         batch, n_cuts = cuts.shape[:2]
-        if not batch * n_cuts:
-            return np.empty((batch, n_cuts * self.rows, *self.shape), np.float32), list(states)
         flat = cuts.reshape(batch * n_cuts, -1)
         mel = np.empty((batch * n_cuts, self.rows, self._spec.bands))
+        power = np.empty(mel.shape[:2]) if self._spec.energy else None
         for some in blocks(batch * n_cuts, max(1, BLOCK // self.rows)):
             samples = self._prepared(flat[some].astype(np.float64))
             frames = framed(samples, self._spec.frame, self._spec.hop, self._skip)
             for rows in blocks(self.rows, BLOCK):
                 spectra = self._spectra(frames[:, rows])
-                mel[some, rows] = self._bank(spectra).reshape(some.stop - some.start, -1, self._spec.bands)
+                mel[some, rows] = self._bank(spectra).reshape(len(samples), -1, self._spec.bands)
+                if power is not None:
+                    power[some, rows] = spectra.sum(axis=1).reshape(len(samples), -1) / self._spec.fft
         if self._pcen is not None:
             made, smooth = self._pcen(mel.reshape(batch, n_cuts * self.rows, -1), states[0])
             return to_float32(made), [smooth]
         made = self._logarithm(mel)
         if self._cosines is not None:
             made = np.einsum("nrb,cb->nrc", made, self._cosines)
+        if power is not None:
+            made[:, :, 0] = self._logarithm(power[:, :, None])[:, :, 0]
         return to_float32(made.reshape(batch, n_cuts * self.rows, *self.shape)), []
 
     def _prepared(self, samples: Float64) -> Float64:
@@ -80,8 +83,8 @@ class MelRows:
             samples /= np.where(largest > 0, largest, 1.0)
         if spec.preemphasis and spec.definition != "kaldi":
             samples[:, 1:] -= spec.preemphasis * samples[:, :-1]
-        if self._pad:
-            samples = np.pad(samples, ((0, 0), (self._pad, self._pad)), mode=spec.padding or "constant")
+        if any(self._pads):
+            samples = np.pad(samples, ((0, 0), self._pads), mode=spec.padding or "constant")
         return samples
 
     def _spectra(self, frames: Float64) -> Float64:
@@ -121,6 +124,16 @@ def _window_name(spec: Mel) -> str:
     # TensorFlow's periodic windows of odd lengths are the symmetric ones (_raised_cosine_window in window_ops.py).
     odd = spec.definition == "tensorflow" and spec.frame % 2 and spec.window in ("hann", "hamming")
     return f"{spec.window}-symmetric" if odd else spec.window
+
+
+def _pads(spec: Mel, samples: int) -> tuple[int, int]:
+    """Return the samples that are put before and after those of a cut."""
+    if spec.centred:
+        return spec.fft // 2, spec.fft // 2
+    if spec.definition == "python_speech_features" and not spec.stream:
+        steps = -(-max(samples - spec.frame, 0) // spec.hop)
+        return 0, max(0, steps * spec.hop + spec.frame - samples)
+    return 0, 0
 
 
 def _units_per_db(spec: Mel) -> float:

@@ -1,7 +1,8 @@
 """Mel filter banks as the libraries define them, and cosine transforms.
 
 Sources: librosa 0.11 `filters.mel`; TensorFlow 2.21 `signal.linear_to_mel_weight_matrix`; torchaudio 2.11
-`functional.melscale_fbanks` and `compliance.kaldi.get_mel_banks`. Computed in float64; the libraries round to float32.
+`functional.melscale_fbanks` and `compliance.kaldi.get_mel_banks`; python_speech_features 0.6 `get_filterbanks`.
+Computed in float64; librosa, torchaudio and TensorFlow round to float32.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ def mel_weights(spec: Mel) -> Float64:
     """Return the weights of a filter bank, (bands, fft // 2 + 1).
 
     The libraries differ in the slopes of a triangle: librosa and torchaudio draw it over hertz, TensorFlow and Kaldi
-    over mel. TensorFlow leaves out the bin at 0 Hz, Kaldi the one at half the rate.
+    over mel, python_speech_features over whole bins. TensorFlow leaves out the bin at 0 Hz, Kaldi the one at half the
+    rate.
     """
+    if spec.definition == "python_speech_features":
+        return _over_bins(spec)
     bins_hz = np.arange(spec.fft // 2 + 1, dtype=np.float64) * (spec.rate_hz / spec.fft)
     ends = to_mel(np.array([spec.low_hz, spec.high_hz]), spec.mel)
     corners_mel = np.linspace(ends[0], ends[1], spec.bands + 2, dtype=np.float64)
@@ -60,6 +64,17 @@ def mel_weights(spec: Mel) -> Float64:
     return np.asarray(weights)
 
 
+def _over_bins(spec: Mel) -> Float64:
+    ends = to_mel(np.array([spec.low_hz, spec.high_hz]), spec.mel)
+    corners_hz = to_hz(np.linspace(ends[0], ends[1], spec.bands + 2, dtype=np.float64), spec.mel)
+    corners = np.floor((spec.fft + 1) * corners_hz / spec.rate_hz).astype(int)
+    weights = np.zeros((spec.bands, spec.fft // 2 + 1))
+    for row, low, peak, high in zip(weights, corners, corners[1:], corners[2:], strict=False):
+        row[low:peak] = (np.arange(low, peak) - low) / max(peak - low, 1)
+        row[peak:high] = (high - np.arange(peak, high)) / max(high - peak, 1)
+    return weights / spec.fft  # powers are shares of the transform's length
+
+
 def cosines(spec: Mel) -> Float64:
     """Return the cosine transform (DCT-II) of log-mel rows, (coefficients, bands).
 
@@ -69,6 +84,8 @@ def cosines(spec: Mel) -> Float64:
     table = np.sqrt(2.0 / spec.bands) * np.cos(np.pi / spec.bands * (np.arange(spec.bands) + 0.5) * k)
     if spec.definition != "tensorflow":
         table[0] *= np.sqrt(0.5)
+    if spec.lifter:
+        table *= 1 + spec.lifter / 2 * np.sin(np.pi * k / spec.lifter)
     return np.asarray(table)
 
 

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Final
 
 from edge_runtime.media.pcm import PcmError, compressed, read_header
-from edge_runtime.media.picture import kind_of
+from edge_runtime.media.picture import READ, kind_of
 
 _RATES: Final = (8_000, 11_025, 16_000, 22_050, 32_000, 44_100, 48_000)
 """Usual rates of microphones."""
@@ -30,7 +30,7 @@ def describe_bytes(payload: bytes, sizes: Sequence[int], messages_per_s: float) 
     if payload[:4] == b"RIFF" and payload[8:12] == b"WAVE":
         return _wav(payload)
     if kind := kind_of(payload):
-        known = kind in ("jpeg", "png")
+        known = kind in READ
         return f"pictures, {kind.upper() if known else kind}; " + (
             'write type = "frame" under [source.codec]' if known else "let the sender write JPEG"
         )

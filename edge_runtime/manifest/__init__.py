@@ -176,7 +176,8 @@ class Variant:
     layout: Literal["NCW", "NWC"] = "NCW"
     """Input axes: batch, channels, samples, or batch, samples, channels. A chain takes the second."""
     tensors: dict[str, str] = field(default_factory=dict)
-    """In a chain: names in this file, by the names that its stage uses; those that are the same are left out."""
+    """In a chain: names in this file, by the names that its stage uses; those that are the same are left out. Empty: a
+    state that this file does not have."""
     batch: int = 0
     """In a chain: keys in one call; 1 where rows of one call touch each other, 0 for any number."""
     others: tuple[StageFile, ...] = ()

@@ -99,24 +99,27 @@ Measure = Literal["mean", "std", "rms", "mad", "min", "max", "peak", "kurtosis",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistic(RowStage):
-    """Statistics of each channel over a cut, one row of channels * `what` numbers, those of the first channel first."""
+class CutStage(RowStage):
+    """Stage that makes one row of a cut of any length."""
 
-    type: Literal["statistic"] = "statistic"
-    name: str = "statistic"
     rows: int = 0
-    """Samples of a cut; 0 takes all that a step brings."""
+    """Samples of a cut; 0 takes a window as it is, and windows may overlap."""
     hop: int = 0
     """Samples from one cut to the next; 0 means `rows`."""
-    what: tuple[Measure, ...]
-    """``std``: over n, not n - 1. ``mad``: median of the distances from the median. ``peak``: largest absolute value.
-    ``kurtosis``: Fisher's, 0 for a normal distribution. ``crest``: peak over rms. The last two are 0 where a channel
-    does not move."""
 
-    def __post_init__(self) -> None:
-        _check_cut("statistic", self.rows, self.hop)
-        if not self.what or len(set(self.what)) != len(self.what):
-            raise ValueError("statistic: what needs one name or more, all different, for example ['mean', 'std']")
+    def check_cut(self) -> None:
+        """Check the lengths.
+
+        Raises:
+            ValueError: they make no sense.
+        """
+        if not 0 <= self.hop <= self.rows <= 1_000_000:
+            raise ValueError(f"{self.name}: rows must be 0 to 1,000,000 samples, and hop 0 to rows")
+
+    @property
+    def goes_on(self) -> bool:
+        """See `RowStage`."""
+        return self.rows > 0
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -125,18 +128,31 @@ class Statistic(RowStage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bands(RowStage):
+class Statistic(CutStage):
+    """Statistics of each channel over a cut, one row of channels * `what` numbers, those of the first channel first."""
+
+    type: Literal["statistic"] = "statistic"
+    name: str = "statistic"
+    what: tuple[Measure, ...]
+    """``std``: over n, not n - 1. ``mad``: median of the distances from the median. ``peak``: largest absolute value.
+    ``kurtosis``: Fisher's, 0 for a normal distribution, and where a channel does not move. ``crest``: peak over rms, 0
+    where both are 0."""
+
+    def __post_init__(self) -> None:
+        self.check_cut()
+        if not self.what or len(set(self.what)) != len(self.what):
+            raise ValueError("statistic: what needs one name or more, all different, for example ['mean', 'std']")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands(CutStage):
     """Power of each channel in frequency bands over a cut, one row of channels * bands, those of the first first.
 
-    The powers are parts of the variance: with bands from 0 Hz to half the rate they add up to it, whatever the window.
+    The powers are parts of the variance: bands from 0 Hz to half the rate add up to it, if the signal is steady.
     """
 
     type: Literal["bands"] = "bands"
     name: str = "bands"
-    rows: int = 0
-    """Samples of a cut; 0 takes all that a step brings."""
-    hop: int = 0
-    """Samples from one cut to the next; 0 means `rows`."""
     rate_hz: float
     edges_hz: tuple[float, ...]
     """Rising; n + 1 edges make n bands, each with its lower edge and without its upper one, but for the last."""
@@ -146,7 +162,7 @@ class Bands(RowStage):
     """``db``: 10 log10, not below -100 dB of the channel's unit squared."""
 
     def __post_init__(self) -> None:
-        _check_cut("bands", self.rows, self.hop)
+        self.check_cut()
         half = self.rate_hz / 2
         edges = self.edges_hz
         if not 0 < self.rate_hz < math.inf:
@@ -160,16 +176,6 @@ class Bands(RowStage):
     def made_for_hz(self) -> float:
         """See `RowStage`."""
         return self.rate_hz
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """Cuts of the tracks in `takes`."""
-        return ((self.rows, self.hop, 0),)
-
-
-def _check_cut(stage: str, rows: int, hop: int) -> None:
-    if not 0 <= hop <= rows <= 1_000_000:
-        raise ValueError(f"{stage}: rows must be 0 to 1,000,000 samples, and hop 0 to rows")
 
 
 FRONTENDS: Final = {

@@ -8,6 +8,7 @@ keeps it when a library changes its mind.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -47,10 +48,11 @@ class Mel(RowStage):
 
     type: Literal["mel"] = "mel"
     name: str = "mel"
-    definition: Literal["librosa", "tensorflow", "torchaudio", "kaldi"] = "librosa"
+    definition: Literal["librosa", "tensorflow", "torchaudio", "kaldi", "python_speech_features"] = "librosa"
     """Library whose arithmetic it is. ``librosa``: `feature.melspectrogram`, `power_to_db` and `feature.mfcc`.
     ``tensorflow``: `signal.stft`, `linear_to_mel_weight_matrix`, `mfccs_from_log_mel_spectrograms`. ``torchaudio``:
-    `MelSpectrogram`, `AmplitudeToDB` and `MFCC`. ``kaldi``: `torchaudio.compliance.kaldi.fbank` without dither."""
+    `MelSpectrogram`, `AmplitudeToDB` and `MFCC`. ``kaldi``: `torchaudio.compliance.kaldi.fbank` without dither.
+    ``python_speech_features``: `logfbank` and `mfcc`, which fill the last frame of a clip with zeros."""
     rate_hz: float = 16000.0
     frame: int = 0
     """Samples under the window function (n_fft or win_length, frame_length)."""
@@ -71,6 +73,10 @@ class Mel(RowStage):
     """1: magnitudes, 2: their squares."""
     log: Literal["", "ln", "db", "log10", "none"] = ""
     """``db``: 10 log10 of squares, 20 log10 of magnitudes."""
+    lifter: float = LEFT_OUT
+    """Of MFCC: raises the later coefficients; 0: none. python_speech_features' ceplifter, whose default is 22."""
+    energy: bool | None = None
+    """Of MFCC: the first coefficient is the logarithm of the frame's power (appendEnergy)."""
     floor: float = 0.0
     """Least value before the logarithm, in the unit of the mel rows."""
     floor_by: Literal["", "clip", "add"] = ""
@@ -117,12 +123,17 @@ class Mel(RowStage):
         return self.stream or self.pcen is not None
 
     @property
+    def whole_fft(self) -> bool:
+        """True where a frame has as many samples as the transform; elsewhere zeros follow it."""
+        return self.definition in ("librosa", "torchaudio")
+
+    @property
     def span(self) -> int:
         """Samples that one row is computed from.
 
         librosa and torchaudio count frames of `fft` samples, with a shorter window in their middle.
         """
-        return self.frame if self.definition in ("tensorflow", "kaldi") else self.fft
+        return self.fft if self.whole_fft else self.frame
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -130,6 +141,7 @@ class Mel(RowStage):
         return ((self.span, self.hop, 0),) if self.stream else ((0, 0, 0),)
 
 
+_BY_TIME: Final = ("kaldi", "python_speech_features")
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "librosa": {
         "frame": 2048, "hop": 512, "bands": 128, "low_hz": 0.0, "mel": "slaney", "norm": "slaney", "power": 2,
@@ -150,6 +162,10 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
         "bands": 23, "low_hz": 20.0, "mel": "htk", "norm": "none", "power": 2, "log": "ln", "floor": 2.0**-23,
         "floor_by": "clip", "centred": False, "padding": "constant", "window": "povey", "preemphasis": 0.97,
     },
+    "python_speech_features": {
+        "bands": 26, "low_hz": 0.0, "mel": "htk", "norm": "none", "power": 2, "log": "ln", "floor": 2.0**-52,
+        "floor_by": "clip", "centred": False, "padding": "constant", "window": "none", "preemphasis": 0.97,
+    },
 }  # fmt: skip
 
 
@@ -158,6 +174,8 @@ def _library_defaults(mel: Mel) -> dict[str, Any]:
     if mel.high_hz == 0:
         object.__setattr__(mel, "high_hz", mel.rate_hz / 2)
     found = {"high_hz": mel.rate_hz / 2, **_DEFAULTS[mel.definition], **_default_frames(mel)}
+    speech = mel.definition == "python_speech_features" and mel.coefficients > 0
+    found |= {"lifter": 22.0 if speech else 0.0, "energy": speech}
     if mel.pcen is not None:
         found["log"] = "none"
     if mel.definition == "librosa" and mel.power == 1:
@@ -171,14 +189,14 @@ def _library_defaults(mel: Mel) -> dict[str, Any]:
 
 
 def _default_frames(mel: Mel) -> dict[str, int]:
-    if mel.definition == "kaldi":  # 25 ms every 10 ms
+    if mel.definition in _BY_TIME:  # 25 ms every 10 ms
         found = {"frame": int(0.025 * mel.rate_hz), "hop": int(0.01 * mel.rate_hz)}
     elif mel.definition == "tensorflow":
         found = {"frame": 0}
     else:  # n_fft is also the window's length where only it is given
         found = {"frame": mel.fft or _DEFAULTS[mel.definition]["frame"]}
     frame = mel.frame or found["frame"]
-    if mel.definition in ("tensorflow", "kaldi"):
+    if not mel.whole_fft:
         return found | {"fft": 1 << max(frame - 1, 0).bit_length()}
     return found | {"fft": frame} | ({"hop": frame // 2} if mel.definition == "torchaudio" else {})
 
@@ -198,21 +216,31 @@ def _check_mel(mel: Mel) -> None:
         raise ValueError("mel: floor must be above 0, and top_db 0 or more")
     if not 0 <= mel.preemphasis <= 1 or not 0 < mel.scale < math.inf:
         raise ValueError("mel: preemphasis must be 0 to 1, and scale above 0")
-    if (problem := _contradiction(mel)) is not None:
-        raise ValueError(f"mel: {problem}")
+    if found := [*_contradictions(mel), *_bad_logarithm(mel)]:
+        raise ValueError(f"mel: {found[0]}")
 
 
-def _contradiction(mel: Mel) -> str | None:
-    if mel.definition in ("tensorflow", "kaldi") and (mel.centred or mel.norm == "slaney" or mel.mel == "slaney"):
-        return f"{mel.definition} has no centred, no slaney; leave them out, or write definition = 'librosa'"
-    if mel.stream and (mel.centred or mel.top_db or mel.reference == "max" or mel.normalise == "max"):
-        return "a stream has no centred frames, top_db, reference or normalise; leave them out, or write stream = false"
+def _contradictions(mel: Mel) -> Iterator[str]:
+    """Yield what to write instead, for fields that do not go together."""
+    speech = mel.definition == "python_speech_features"
+    if not mel.whole_fft and (mel.centred or "slaney" in (mel.norm, mel.mel)):
+        yield f"{mel.definition} has no centred, no slaney; leave them out, or write definition = 'librosa'"
+    if (mel.lifter or mel.energy) and not (speech and mel.coefficients):
+        yield "lifter and energy are for MFCC of definition = 'python_speech_features'; leave them out"
+    if speech and mel.power != 2:
+        yield "python_speech_features takes powers; write power = 2, or leave it out"
     if mel.definition == "kaldi" and mel.coefficients:
-        return "kaldi's MFCC are not known here; write coefficients = 0"
+        yield "kaldi's MFCC are not known here; write coefficients = 0"
+
+
+def _bad_logarithm(mel: Mel) -> Iterator[str]:
+    """Yield what to write instead, for fields about the logarithm and the whole cut."""
+    of_the_cut = mel.reference == "max" or mel.top_db > 0
+    if mel.stream and (mel.centred or of_the_cut or mel.normalise == "max"):
+        yield "a stream has no centred frames, top_db, reference or normalise; leave them out, or write stream = false"
     if mel.pcen is not None and mel.log != "none":
-        return "pcen takes the place of the logarithm; leave log out"
+        yield "pcen takes the place of the logarithm; leave log out"
     if mel.coefficients and mel.log == "none":
-        return "coefficients need a logarithm; write log = 'ln', 'db' or 'log10'"
-    if mel.log == "none" and (mel.reference == "max" or mel.top_db):
-        return "reference and top_db need a logarithm; leave them out"
-    return None
+        yield "coefficients need a logarithm; write log = 'ln', 'db' or 'log10'"
+    if mel.log == "none" and of_the_cut:
+        yield "reference and top_db need a logarithm; leave them out"

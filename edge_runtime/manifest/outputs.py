@@ -340,6 +340,15 @@ def _rows(rows: int, numbers: int) -> tuple[int, ...]:
     return (numbers,) if rows == 1 else (rows, numbers)
 
 
+def meaning(output: AnyOutput) -> tuple[object, ...]:
+    """Return what users of the answers rely on: kind, labels, quantities with their units; no threshold or interval."""
+    if isinstance(output, RegressionOutput):
+        return output.kind, *((one.name, one.unit, one.kind) for one in output.quantities)
+    if isinstance(output, VectorOutput):
+        return output.kind, output.shape, output.unit, output.names, output.publish, output.rate_hz
+    return output.kind, output.labels
+
+
 def files_of(output: AnyOutput) -> dict[str, str]:
     """Return the files of the bundle that an output needs, by the field that names them."""
     named = {field: getattr(output, field, "") for field in ("normal", "examples", "priors")}

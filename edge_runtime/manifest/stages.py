@@ -1,8 +1,9 @@
 """Stages of a chain: what is computed of a window, one after another, and which rows each takes.
 
-A *track* is a sequence of rows. The window is a track, and so is what a stage gives: a fixed number of rows a step. A
-stage takes cuts of a track, `rows` rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as
-a state. `edge_runtime.chain` computes it.
+A *track* is a sequence of rows. ``window`` is one, and so is what a stage gives: a fixed number of rows a step. Where
+windows overlap, ``stream`` is the window without what the steps before brought. A stage takes cuts of a track, `rows`
+rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as a state. `edge_runtime.chain`
+computes it.
 """
 
 from __future__ import annotations
@@ -40,12 +41,16 @@ class Port:
     """Taken from the values; one number, or one a column."""
     scale: float | tuple[float, ...] = 1.0
     """Factor after that."""
+    within: bool = False
+    """Rows that a step leaves over are dropped: each step is a clip of its own, from which the model takes cuts."""
 
     def __post_init__(self) -> None:
+        if self.within and self.lead:
+            raise ValueError(f"input {self.name!r}: lead is for streams; leave it out, or write within = false")
         if self.rows < 0 or self.hop < 0 or self.lead < 0:
             raise ValueError(f"input {self.name!r}: rows, hop and lead must be 0 or more")
-        if self.hop > self.rows or (self.rows and self.lead > self.rows - (self.hop or self.rows)):
-            raise ValueError(f"input {self.name!r}: hop must be at most rows, and lead at most rows - hop")
+        if self.hop > self.rows or (self.rows and self.lead >= self.rows):
+            raise ValueError(f"input {self.name!r}: hop must be at most rows, and lead less than rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +141,10 @@ class ModelStage:
     """None: it runs in every step. A model that rests forgets its states."""
 
     def __post_init__(self) -> None:
-        if self.when is not None and len(self.outputs) != 1:
-            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output")
+        if self.when is not None and (len(self.outputs) != 1 or self.warmup_steps):
+            raise ValueError(f"stage {self.name!r}: a stage with `when` has one output, and no warmup_steps")
+        if self.warmup_steps < 0:
+            raise ValueError(f"stage {self.name!r}: warmup_steps must be 0 or more")
         if not self.inputs or not self.outputs:
             raise ValueError(f"stage {self.name!r} needs an input that is fed by rows, and an output")
         names = [port.name for port in self.inputs] + [one.name for one in self.constants]
@@ -164,16 +171,35 @@ class Smooth(RowStage):
     type: Literal["smooth"] = "smooth"
     name: str = "smooth"
     rows: int
+    hop: int = 1
+    """Rows from one mean to the next one: as many as a step brings for one mean a step."""
     how: Literal["mean", "median", "max"] = "mean"
 
     def __post_init__(self) -> None:
-        if self.rows < 2:
-            raise ValueError(f"stage {self.name!r}: rows must be 2 or more")
+        if self.rows < 2 or not 1 <= self.hop <= self.rows:
+            raise ValueError(f"stage {self.name!r}: rows must be 2 or more, and hop 1 to rows")
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`."""
-        return ((self.rows, 1, 0),)
+        return ((self.rows, self.hop, 0),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation(RowStage):
+    """Probabilities of a model's scores, where its file ends before them."""
+
+    type: Literal["activation"] = "activation"
+    name: str = "probabilities"
+    how: Literal["softmax", "sigmoid", "none"]
+    temperature: float = 1.0
+    """Scores are divided by it first."""
+    pair: bool = False
+    """Make two numbers of one, 1 - p and p: the model answers with the probability of the second of two labels."""
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"stage {self.name!r}: temperature must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +265,12 @@ class Combine:
 
 
 if TYPE_CHECKING:
-    Stage = ModelStage | Smooth | Difference | Combine | FrontendSpec
+    Stage = ModelStage | Smooth | Activation | Difference | Combine | FrontendSpec
 else:
     Stage = schema.OneOf(
         model=f"{__name__}:ModelStage",
         smooth=f"{__name__}:Smooth",
+        activation=f"{__name__}:Activation",
         difference=f"{__name__}:Difference",
         combine=f"{__name__}:Combine",
         **FRONTENDS,
@@ -260,7 +287,8 @@ class StageFile:
     size: int
     sha256: str
     tensors: dict[str, str]
-    """Names in this file, by the names that the stage uses; those that are the same are left out."""
+    """Names in this file, by the names that the stage uses; those that are the same are left out. Empty: a state that
+    this file does not have."""
     batch: int = 0
     """Keys in one call: 1 where rows of one call touch each other, 0 for any number."""
 
@@ -271,7 +299,7 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...], *, rate_hz:
     Raises:
         ValueError: says which.
     """
-    made = ["window"]
+    made = ["window", "stream"]
     for stage in stages:
         if unknown := [track for track in stage.takes if track and track not in made]:
             raise ValueError(
@@ -296,7 +324,7 @@ def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int,
             if stage.goes_on and hop != window:
                 raise ValueError(
                     f"stage {stage.name!r} goes on from window to window, and these overlap: write hop = window "
-                    f"({window}), or stream = false where the stage has it"
+                    f"({window}), or let it take whole windows (stream = false, rows = 0) if it can"
                 )
             if (stage.of or before) == "window" and stage.made_for_hz not in (0, rate_hz):
                 raise ValueError(

@@ -106,6 +106,18 @@ def of_model(samples: Float32, columns: tuple[int, ...] | None) -> Float32:
     return np.ascontiguousarray(samples[:, list(columns)])
 
 
+def looks_like_floats(data: bytes | memoryview) -> bool:
+    """Return whether bytes can hardly be 16-bit PCM, but are sound as float32: 16 numbers or more, none beyond 4.
+
+    Every second number of such PCM would have to lie within 13,000 to 16,700, up to its sign.
+    """
+    if len(data) % 4 or len(data) < 64:
+        return False
+    numbers: npt.NDArray[np.float32] = np.abs(np.frombuffer(data, "<f4"))
+    with np.errstate(invalid="ignore"):
+        return bool((numbers <= 4).all() and np.count_nonzero(numbers > 1e-7) > 0.9 * len(numbers))
+
+
 def compressed(data: bytes | memoryview) -> str:
     """Name the coding that bytes begin with; empty where they may be PCM."""
     start = bytes(data[:8])

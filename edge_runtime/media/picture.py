@@ -1,7 +1,8 @@
-"""Pictures out of JPEG, PNG and bare pixels, as bytes of red, green and blue.
+"""Pictures out of JPEG, PNG, BMP and bare pixels, as bytes of red, green and blue.
 
-JPEG needs the extra ``pictures`` (simplejpeg, 0.4 MB), or Pillow; PNG needs Pillow (`docs/decisions/0019-jpeg.md`).
-Both decode JPEG by libjpeg-turbo and give the same pixels. Before anything is decoded, the header's size is looked at,
+JPEG needs the extra ``pictures`` (simplejpeg, 0.4 MB), or Pillow (`docs/decisions/0019-jpeg.md`); both decode it by
+libjpeg-turbo and give the same pixels. PNG is decoded by Pillow where it is installed, else by our own code up to
+`edge_runtime.media.png.MAX_PIXELS`; BMP by our own. Before anything is decoded, the header's size is looked at,
 and the number of scans: a few kilobytes may state a picture of gigabytes, or hide thousands of passes over one.
 """
 
@@ -17,9 +18,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.media.bmp import decode_bmp, read_bmp_size
+from edge_runtime.media.png import MAX_PIXELS, decode_png, read_png_header
 from edge_runtime.media.resize import Bytes
 
 Raw = Literal["rgb", "bgr", "grey", "rgb565"]
+
+READ: Final = ("jpeg", "png", "bmp")
+"""Formats that are decoded."""
 
 MOST_SCANS: Final = 100
 """Passes of a progressive JPEG; encoders write about ten."""
@@ -36,7 +42,7 @@ _DAMAGED: Final = (OSError, ValueError, SyntaxError, EOFError, LookupError, Type
 """Errors that Pillow's readers raise for damaged bytes."""
 
 _OTHERS: Final = (
-    (b"GIF8", "GIF"), (b"BM", "BMP"), (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"\0\0\0\x0cjP", "JPEG 2000"),
+    (b"GIF8", "GIF"), (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"\0\0\0\x0cjP", "JPEG 2000"),
     (b"\0\0\0\x01", "H.264 video"),
 )  # fmt: skip
 
@@ -50,11 +56,13 @@ class TooLargeError(PictureError):
 
 
 def kind_of(data: bytes) -> str:
-    """Name the format that bytes begin with: ``jpeg``, ``png``, another format's name, or nothing."""
+    """Name the format that bytes begin with: ``jpeg``, ``png``, ``bmp``, another format's name, or nothing."""
     if data.startswith(_JPEG):
         return "jpeg"
     if data.startswith(_PNG):
         return "png"
+    if data.startswith(b"BM") and int.from_bytes(data[2:6], "little") == len(data):
+        return "bmp"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
     if data[4:8] == b"ftyp":
@@ -63,7 +71,7 @@ def kind_of(data: bytes) -> str:
 
 
 class Decoder:
-    """Decodes JPEG and PNG by the libraries that are there.
+    """Decodes JPEG, PNG and BMP by the libraries that are there.
 
     Args:
         max_pixels: a picture of more is refused before it is decoded.
@@ -87,14 +95,14 @@ class Decoder:
             PictureError: it is damaged, or of another format.
         """
         kind = kind_of(data)
-        if kind not in ("jpeg", "png"):
+        if kind not in READ:
             raise PictureError(f"{kind} is not read; send JPEG" if kind else "neither JPEG nor PNG")
+        if kind == "bmp" or (kind == "png" and self._pillow is None):
+            return self._by_hand(kind, data)
         if kind == "jpeg" and data.count(b"\xff\xda") > MOST_SCANS:
             raise PictureError(f"a JPEG of more than {MOST_SCANS} scans")
         if kind == "jpeg" and self._simplejpeg is not None:
             return self._by_simplejpeg(self._simplejpeg, data)
-        if self._pillow is None:
-            raise PictureError("PNG needs Pillow; run: pip install pillow, or send JPEG")
         return self._by_pillow(self._pillow, kind, data)
 
     def _by_simplejpeg(self, library: Any, data: bytes) -> Bytes:
@@ -106,6 +114,19 @@ class Decoder:
         except ValueError as error:
             raise PictureError(f"a damaged JPEG: {_short(error)}") from None
         return decoded
+
+    def _by_hand(self, kind: str, data: bytes) -> Bytes:
+        try:
+            if kind == "bmp":
+                self._check(*read_bmp_size(data))
+                return decode_bmp(data)
+            header = read_png_header(data)
+            self._check(header.height, header.width)
+            if header.height * header.width > MAX_PIXELS:
+                raise TooLargeError(f"a PNG of more than {MAX_PIXELS} pixels needs Pillow; run: pip install pillow")
+            return decode_png(data)
+        except ValueError as error:
+            raise PictureError(f"a {kind.upper()} that is not read: {_short(error)}") from None
 
     def _by_pillow(self, library: Any, kind: str, data: bytes) -> Bytes:
         try:
@@ -156,8 +177,8 @@ def in_colours(picture: Bytes, colours: str) -> Bytes:
         return picture[..., ::-1]
     grey = np.full(picture.shape[:2], 0x8000, np.uint32)
     for colour, weight in enumerate((19595, 38470, 7471)):
-        grey += picture[..., colour] * np.uint32(weight)
-    return np.asarray(grey >> np.uint32(16), np.uint8)[..., None]
+        grey += picture[..., colour].astype(np.uint32) * weight  # numpy 1 would multiply 8 bits by 16
+    return (grey >> 16).astype(np.uint8)[..., None]
 
 
 def _find(name: str) -> Any:

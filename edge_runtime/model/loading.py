@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +23,8 @@ from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.states import Gathered, StateStore, rounds
+from edge_runtime.tasks import Task
+from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Float32
 from edge_runtime.windowing.batch import Batch
 from edge_runtime.windowing.window import Window
@@ -79,13 +81,14 @@ class Predictor(Protocol):
         ...
 
 
-def calls(model: Predictor, windows: list[Window]) -> Iterator[list[Window]]:
+def calls(model: Predictor, windows: list[Window]) -> Sequence[list[Window]]:
     """Cut windows into calls; where the model has states, over all keys, since a call holds a key once."""
     most = model.max_batch
-    if model.states is None:
-        yield from (windows[at : at + most] for at in range(0, len(windows), most))
-    else:
-        yield from ([windows[position] for position in one] for one in rounds(windows, most))
+    if model.states is not None:
+        return [[windows[position] for position in one] for one in rounds(windows, most)]
+    if len(windows) <= most:
+        return (windows,)
+    return [windows[at : at + most] for at in range(0, len(windows), most)]
 
 
 def play(model: Predictor, windows: list[Window]) -> None:
@@ -205,6 +208,14 @@ class Model(LoadedVariant):
         super().__init__(bundle.manifest, variant, engine, max_batch)
         self.bundle = bundle
         self.tuning = tuning
+
+    def task(self, threshold: float | None = None) -> Task:
+        """Build what makes answers of its numbers.
+
+        Args:
+            threshold: replaces that of the bundle's gate.
+        """
+        return build_task(self.manifest, threshold=threshold, files=self.bundle.array)
 
     def __enter__(self) -> Model:
         return self

@@ -144,6 +144,9 @@ class StateStore:
 
         Args:
             windows: of different keys.
+
+        Returns:
+            The states are valid until the next call.
         """
         self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
         rows = [self._row(window.key) for window in windows]

@@ -1,4 +1,4 @@
-"""Recordings of pictures: a folder of JPEG and PNG files, or one file. See `edge_runtime.recordings.reader`."""
+"""Recordings of pictures: a folder of JPEG, PNG and BMP files, or one file. See `edge_runtime.recordings.reader`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_runtime.types import Reading
 if TYPE_CHECKING:
     from edge_runtime.recordings.layout import Labelled, RecordingLayout, Refused
 
-SUFFIXES: Final = (".jpg", ".jpeg", ".png")
+SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".bmp")
 
 FOLDER: Final = "folder"
 """Name of the one column that pictures have: the folder that a picture lies in."""

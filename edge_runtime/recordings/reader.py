@@ -35,6 +35,7 @@ _SUFFIXES: dict[str, Format] = {
     ".jpg": "pictures",
     ".jpeg": "pictures",
     ".png": "pictures",
+    ".bmp": "pictures",
 }
 
 

@@ -7,15 +7,15 @@ compares two models, and reads what the cloud answers. No other room takes the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.types import Correction, Float32, Prediction
 from edge_runtime.windowing.window import Window
 
 ReplyValues = Literal["probabilities", "logits"]
-"""Kind of numbers that the cloud's model answers with."""
+"""Kind of numbers that the cloud's model answers with, where they are probabilities of labels."""
 
 Author = tuple[str, str]
 """Bundle (``name/version``) and variant that answered."""
@@ -24,8 +24,8 @@ Author = tuple[str, str]
 class Decision(NamedTuple):
     """Decision about a batch: lists with one entry for each window."""
 
-    best: list[int]
-    """Index of the most probable label."""
+    best: list[Any]
+    """What `Task.predictions` makes the answer of; of a classification the index of the most probable label."""
     trust: list[float]
     """The gate's score, 0 to 1."""
     hard: list[bool]
@@ -38,13 +38,17 @@ class Finding(NamedTuple):
     label: str
     confidence: float
     scores: list[float]
+    own: Mapping[str, Any] = {}
+    """Fields of the task's own (`edge_runtime.tasks.answers`)."""
 
 
 class Task(Protocol):
     """Meaning of a model's answers. Without state: the same numbers mean the same at any time."""
 
-    output: TensorSpec
-    """Answer of a server that offers such a model, first axis the windows."""
+    outputs: tuple[TensorSpec, ...]
+    """Answer of a server that offers such a model, first axis the windows; the first one is the answer itself."""
+    asked: bool
+    """The cloud can be asked about an answer."""
 
     def decide(self, answers: Float32, /) -> Decision:
         """Decide for each window, (windows, ...), which ones are hard; one with NaN is."""
@@ -68,16 +72,30 @@ class Task(Protocol):
         """Compare two models' answers to the same windows: would a user be told the same?"""
         ...
 
-    def read_reply(self, reply: Array | None, n: int, values: ReplyValues) -> list[Finding]:
+    def offer(self, answers: Float32) -> dict[str, Array]:
+        """Make the tensors of `outputs` of a model's answers, for a server that offers it."""
+        ...
+
+    def read_reply(self, reply: Mapping[str, Array], n: int, values: ReplyValues, /) -> list[Finding]:
         """Read what the cloud answered to n cases.
 
         Args:
-            reply: the output that holds the answer; None if the cloud left it out.
+            reply: what it answered, by the names of `outputs`; it may have left some out.
             n: cases that were asked.
             values: what its numbers are.
 
         Raises:
             CloudRejected: the answer makes no sense.
+        """
+        ...
+
+    def correction(self, found: Finding, own: Mapping[str, Any], common: Mapping[str, Any], /) -> Correction:
+        """Make the correction of a case.
+
+        Args:
+            found: what the cloud answered.
+            own: what the device answered, the fields of the task's own (`edge_runtime.tasks.answers.own_fields`).
+            common: the fields that `found` does not have.
         """
         ...
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.tasks import Author, Decision, Finding, ReplyValues
 from edge_runtime.types import Correction, Float32, Prediction
 from edge_runtime.windowing.window import Window
+
+PROBABILITIES = "probabilities"
 
 
 class Gate:
@@ -81,7 +84,8 @@ class Classification:
     def __init__(self, manifest: Manifest, *, threshold: float | None = None, labels: Sequence[str] = ()) -> None:
         self._labels = labels or manifest.output.labels
         self._length_s = manifest.input.window / manifest.input.rate_hz
-        self.output = TensorSpec("probabilities", "FP32", (-1, len(self._labels)))
+        self.outputs: tuple[TensorSpec, ...] = (TensorSpec(PROBABILITIES, "FP32", (-1, len(self._labels))),)
+        self.asked = True
         self.decide = Gate(manifest.gate, threshold).decide
 
     def predictions(
@@ -117,9 +121,13 @@ class Classification:
         same: list[bool] = (one.argmax(axis=1) == other.argmax(axis=1)).tolist()
         return same
 
-    def read_reply(self, reply: Array | None, n: int, values: ReplyValues) -> list[Finding]:
+    def offer(self, answers: Float32) -> dict[str, Array]:
         """See `Task`."""
-        rows = self._probabilities(reply, n, values)
+        return {PROBABILITIES: answers}
+
+    def read_reply(self, reply: Mapping[str, Array], n: int, values: ReplyValues, /) -> list[Finding]:
+        """See `Task`."""
+        rows = self._probabilities(reply.get(PROBABILITIES), n, values)
         scores = np.round(rows.astype(np.float64), 7).tolist()
         best = rows.argmax(axis=1).tolist()
         return [Finding(self._labels[i], row[i], row) for i, row in zip(best, scores, strict=True)]
@@ -136,6 +144,10 @@ class Classification:
         if not np.isfinite(rows).all() or rows.min() < -1e-3 or np.abs(rows.sum(axis=1) - 1).max() > 0.02:
             raise CloudRejected("the cloud answered numbers that are no probabilities; is output_kind right?", None)
         return rows
+
+    def correction(self, found: Finding, _own: Mapping[str, Any], common: Mapping[str, Any], /) -> Correction:
+        """See `Task`."""
+        return Correction(label=found.label, confidence=found.confidence, scores=found.scores, **common)
 
     def upheld(self, correction: Correction) -> bool:
         """Return whether the cloud gave the device's label."""

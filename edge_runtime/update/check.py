@@ -12,6 +12,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import BundleError, IntegrityError, ManifestError, SignatureError, UpdateRefused
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import InputContract, Manifest
+from edge_runtime.manifest.outputs import meaning
 from edge_runtime.update.announcement import Announcement
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.state import Installed, State
@@ -115,7 +116,7 @@ def difference(old: Manifest, new: Manifest) -> str:
         return "channels"
     if old.input.rate_hz != new.input.rate_hz:
         return "rate"
-    if old.output != new.output:
+    if meaning(old.output) != meaning(new.output):
         return "labels"
     return "" if _windows(old.input) == _windows(new.input) else "windows"
 

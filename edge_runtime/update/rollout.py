@@ -18,10 +18,9 @@ from typing import Literal
 from edge_runtime.clock import Clock
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import Predictor
+from edge_runtime.model.loading import Model, Predictor
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.barrier import Scheduler
-from edge_runtime.tasks.build import build_task
 from edge_runtime.update import acceptance as rules_of
 from edge_runtime.update import check
 from edge_runtime.update import state as states
@@ -188,12 +187,12 @@ class Rollout:
             self._swap(new, candidate)
             return
         pair = self._pair(old, new, new_leads=False)
-        self._replace(pair, old.model.manifest)
+        self._replace(pair, old.model)
         self._begin("shadow", candidate, new, pair, self._config.shadow_s, self._config.shadow_windows)
 
     def _pair(self, old: Served, new: Served, *, new_leads: bool) -> Pair:
         return Pair(
-            old.predictor, new.tried, agree=build_task(new.model.manifest).agree, new_leads=new_leads,
+            old.predictor, new.tried, agree=new.model.task().agree, new_leads=new_leads,
             clock=self._clock, share=self._config.compare_share,
         )  # fmt: skip
 
@@ -256,7 +255,7 @@ class Rollout:
         pair: Pair | Alone = Alone(new.tried, self._clock)
         if old is not None and not check.difference(old.model.manifest, manifest):
             pair = self._pair(old, new, new_leads=True)
-        self._replace(pair, manifest, cut_anew=not resumed and _windows_differ(old, new))
+        self._replace(pair, new.model, cut_anew=not resumed and _windows_differ(old, new))
         self._host.serves(new.model, None)
         self._metrics.counts["updates_swapped_total"] += not resumed
         self._begin("trial", candidate, new, pair, self._config.trial_s, self._config.trial_windows)
@@ -286,9 +285,7 @@ class Rollout:
         if old is None:  # it could not be loaded beside the candidate when this process started
             self.go_back(lambda now: states.rolled_back(now, why))
             return
-        self._replace(
-            old.predictor, old.model.manifest, cut_anew=self.stage == "trial" and _windows_differ(old, run.new)
-        )
+        self._replace(old.predictor, old.model, cut_anew=self.stage == "trial" and _windows_differ(old, run.new))
         self._host.serves(old.model, old.fallback_chain)
         self.on_trial = None
         run.new.close()
@@ -344,18 +341,18 @@ class Rollout:
         """Serve it for good."""
         self.served = served
         self._attend()
-        self._replace(served.predictor, served.model.manifest, cut_anew=cut_anew)
+        self._replace(served.predictor, served.model, cut_anew=cut_anew)
         self._host.serves(served.model, served.fallback_chain)
 
     def _attend(self) -> None:
         if self.served is not None and self.served.fallback_chain is not None:
             self._host.attend(self.served.fallback_chain)
 
-    def _replace(self, predictor: Predictor, manifest: Manifest, *, cut_anew: bool = False) -> None:
+    def _replace(self, predictor: Predictor, model: Model, *, cut_anew: bool = False) -> None:
         windower = None
         if cut_anew:
-            windower = windower_of(manifest.input, self._window, self._metrics)
-        self._pipeline.replace(predictor, build_task(manifest, threshold=self._threshold), windower)
+            windower = windower_of(model.manifest.input, self._window, self._metrics)
+        self._pipeline.replace(predictor, model.task(self._threshold), windower)
 
     def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:
         """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""

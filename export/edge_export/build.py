@@ -10,19 +10,18 @@
    groups.
 5. *evaluate* (`edge_export.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
    these metrics.
-6. *pack* (`edge_export.package.bundles`): a bundle per architecture, the teacher's bundle, the test recordings, and all
-   metrics.
+6. *pack* (`edge_export.package.bundles`): a bundle per architecture, and its streaming form where the recipe names a
+   hop; the teacher's bundle, the test recordings, and all metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import onnx
 import orjson
 
 from edge_export.data.references import measure_references, rates_of
@@ -33,7 +32,7 @@ from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
-from edge_export.package.sign import SigningKey
+from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
 from edge_export.selection.choice import choose_files
@@ -41,9 +40,11 @@ from edge_export.selection.timing import answers
 from edge_export.splits import Splits, read_splits, with_validation
 from edge_export.stages import Models, make_models, refit_models
 from edge_export.step_cache import Say, StepCache, code_digest
+from edge_export.streaming.bundle import stream_bundle
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
+from edge_runtime.errors import ConfigError
 from edge_runtime.intake import words
 from edge_runtime.manifest import Reference
 from edge_runtime.tuning.timing import this_machine
@@ -120,7 +121,7 @@ def build(
         "gate": gate.metrics(),
         "test": tested,
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
-        "streaming": _stream(recipe, models, splits, out),
+        "streaming": _stream(recipe, models, splits),
         "machine": this_machine().label,
         "versions": versions,
     }
@@ -137,6 +138,7 @@ def build(
         references=_references(recipe, splits, say),
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
+    _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
     write_evaluation(out, splits.recordings.test, splits.test, recipe.window.contract())
     say(f"build: finished in {clock.monotonic() - began:.0f} s")
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
@@ -168,12 +170,25 @@ def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _stream(recipe: Recipe, models: Models, splits: Splits, out: Path) -> dict[str, Any] | None:
-    """Write the stateful student; return its metrics, None where the recipe asks for none."""
+def _stream(recipe: Recipe, models: Models, splits: Splits) -> dict[str, Any] | None:
+    """Return metrics of the stateful student; None where the recipe asks for none."""
     if not recipe.stream_hop:
         return None
-    streaming, figures = stream_student(
+    return stream_student(
         models.student, recipe.stream_hop, recipe.window.contract(), splits.recordings.validation, seed=recipe.seed
     )
-    onnx.save(streaming.model, str(out / f"{recipe.name}-streaming.onnx"))
-    return figures
+
+
+def _stream_bundles(recipe: Recipe, shipped: Sequence[Path], signer: SigningKey | None, say: Say) -> None:
+    """Write a streaming bundle beside each device's bundle, where the recipe asks for it and a file converts."""
+    for path in shipped if recipe.stream_hop else ():
+        out = path.with_name(f"{path.stem}-streaming.edge")
+        try:
+            made = stream_bundle(path, out, hop=recipe.stream_hop)
+        except ConfigError as error:
+            say(f"streaming: {error}")
+            continue
+        if signer is not None:
+            sign_bundle(out, signer)
+        names = ", ".join(variant.name for variant in made.manifest.variants)
+        say(f"streaming: {out.name}: {names}, answers differ by up to {max(made.differences.values()):.2g}")

@@ -44,6 +44,7 @@ CASES = [
     Case("mel-one-frame", Mel(frame=512, hop=512, bands=40, centred=False, top_db=0), (512,), 1, (40,)),
     Case("mel-pcen", Mel(frame=256, hop=128, bands=20, centred=False, power=1, pcen=Pcen()), (512, 1), 3, (20,)),
     Case("mel-reflected", Mel(definition="torchaudio", coefficients=13, reference="max"), (1000, 1), 6, (13,)),
+    Case("mel-speech", Mel(definition="python_speech_features", coefficients=13), (900, 1), 5, (13,)),
     Case("mel-tensorflow", TENSORFLOW, (4000, 1), 12, (10,)),
     Case("micro-frontend", MicroFrontend(bands=20), (800, 1), 3, (20,)),
     Case("micro-frontend-one-frame", MicroFrontend(), (480, 1), 1, (40,)),

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
+from edge_runtime.manifest import (
+    AnyOutput,
+    Channel,
+    File,
+    GateSpec,
+    InputContract,
+    Manifest,
+    OutputContract,
+    Variant,
+    needed_schema,
+)
 
 DIGEST = "0" * 64
 
 
-def manifest(layout: str = "NCW", **gate: Any) -> Manifest:
+LABELS = OutputContract(labels=("low", "high"))
+
+
+def manifest(layout: str = "NCW", output: AnyOutput = LABELS, **gate: Any) -> Manifest:
+    contract = InputContract(
+        channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")), rate_hz=10, window=4, hop=2, context=8
+    )
     return Manifest(
-        schema_version=1,
+        schema_version=needed_schema(contract, output=output),
         name="bench",
         version=3,
-        input=InputContract(
-            channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")),
-            rate_hz=10,
-            window=4,
-            hop=2,
-            context=8,
-        ),
-        output=OutputContract(labels=("low", "high")),
+        input=contract,
+        output=output,
         gate=GateSpec(**({"threshold": 0.8} | gate)),
         variants=(
             Variant(

@@ -269,7 +269,11 @@ def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
         ),
         ((STAGE,), ("other",), "answer names the track 'other'"),
         ((Smooth(rows=3),), (), "stages hold no model"),
-        ((MicroFrontend(), STAGE), (), r"'micro-frontend' goes on .* write hop = window \(128\), or stream = false"),
+        (
+            (MicroFrontend(), STAGE),
+            (),
+            r"'micro-frontend' goes on .* write hop = window \(128\), or let it take whole windows",
+        ),
         ((Mel(), STAGE), (), "stage 'mel' is for 16000 samples a second, the input has 50"),
         ((Mel(pcen=Pcen()), STAGE), (), "'mel' goes on from window to window, and these overlap"),
     ],

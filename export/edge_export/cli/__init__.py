@@ -14,7 +14,20 @@ from collections.abc import Sequence
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 
-COMMANDS = ("build", "auto", "teacher", "pack", "quantize", "measure", "events", "report", "keys", "sign", "announce")
+COMMANDS = (
+    "build",
+    "auto",
+    "teacher",
+    "pack",
+    "stream",
+    "quantize",
+    "measure",
+    "events",
+    "report",
+    "keys",
+    "sign",
+    "announce",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.chain.load import join_variant
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, InputError
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import (
     AnyOutput,
     File,
@@ -100,6 +101,7 @@ def pack(
     answer: Sequence[str] = (),
     gate: GateSpec | None = None,
     references: Sequence[Reference] = (),
+    events: Sequence[EventRule] = (),
     description: str = "",
     created: str = "",
     expires: str = "",
@@ -124,6 +126,7 @@ def pack(
         answer: tracks that make the answer; empty takes the last stage's.
         gate: when a window is hard.
         references: range of the channels over the training data.
+        events: rules tuned with the model.
         description: one line for people.
         created: ISO 8601 date, from the recipe.
         expires: ISO 8601 date after which devices refuse the bundle.
@@ -150,7 +153,9 @@ def pack(
     for source in variants:
         golden = f"golden/{source.name}.npy"
         entry = _variant(source, golden)
-        answers, state_bytes = _answers(source, entry, inputs, output, stages, answer, options or EngineOptions())
+        answers, state_bytes = _answers(
+            source, entry, inputs, (input, output), stages, answer, options or EngineOptions()
+        )
         contents[golden] = npy.dump(answers)
         if state_bytes:
             entry = replace(entry, cost=entry.cost | {"state_bytes": float(state_bytes)})
@@ -159,7 +164,7 @@ def pack(
         entries.append(entry)
     try:
         result = Manifest(
-            schema_version=manifest.needed_schema(input, references, output=output, stages=stages),
+            schema_version=manifest.needed_schema(input, references, events, output=output, stages=stages),
             name=name,
             version=version,
             description=description,
@@ -171,6 +176,7 @@ def pack(
             stages=tuple(stages),
             answer=tuple(answer),
             references=tuple(references),
+            events=tuple(events),
             variants=tuple(entries),
             golden_inputs=GOLDEN_INPUTS,
             files=tuple(
@@ -260,7 +266,7 @@ def _answers(
     source: VariantSource,
     variant: Variant,
     inputs: Floats,
-    output: AnyOutput,
+    contracts: tuple[InputContract, AnyOutput],
     stages: Sequence[Stage],
     answer: Sequence[str],
     options: EngineOptions,
@@ -270,13 +276,13 @@ def _answers(
     Returns:
         The answers, and the bytes that the states of a key take.
     """
+    contract, output = contracts
     if isinstance(output, OutputContract) and not stages:
         return golden_outputs(source, inputs, output, options), 0
     data = source.model
     if stages:
         models = [*(other.model for other in source.others), source.model]
-        window = (inputs.shape[2], inputs.shape[1])
-        data = join_variant(stages, answer, window, variant, models)
+        data = join_variant(stages, answer, contract, variant, models)
     engine = engines.load(engine_for(variant), data, options)
     try:
         windows = arrange(inputs, variant)

@@ -374,8 +374,8 @@ class Recipe:
     """None leaves the student as it was trained."""
     quantise: QuantiseRecipe = field(default_factory=QuantiseRecipe)
     stream_hop: int = 0
-    """Samples that an update of a stateful graph brings (see `edge_export.streaming`), which is then made and timed
-    beside the windowed one; 0 makes none."""
+    """Samples from one window to the next of the streaming bundles (see `edge_export.streaming.bundle`), which are then
+    made and timed beside the windowed ones; 0 makes none."""
     variants: Literal["best", "all"] = "best"
     """What a bundle holds: the best file of each format, or all that nothing else beats."""
     limits: Limits = field(default_factory=Limits)

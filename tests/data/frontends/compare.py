@@ -1,4 +1,4 @@
-"""Rows of mel stages with random settings beside a library's: ``python compare.py librosa|tensorflow|torchaudio``.
+"""Rows of mel stages with random settings beside a library's: ``python compare.py librosa|psf|tensorflow|torchaudio``.
 
 Prints the number of settings, and the largest difference as a share of the largest value of its rows. Run it at the
 root of the repository with ``PYTHONPATH=.``, in the environments that ``make.py`` names.
@@ -58,6 +58,30 @@ def with_librosa(rng: random.Random) -> Iterator[Pair]:
         if spec["coefficients"]:
             rows = scipy.fft.dct(rows, axis=-2, norm="ortho")[: spec["coefficients"]]
         yield "librosa", spec, rows.T
+
+
+def with_psf(rng: random.Random) -> Iterator[Pair]:
+    """200 settings of python_speech_features."""
+    import python_speech_features as psf  # noqa: PLC0415
+
+    for _ in range(200):
+        rate, fft, coefficients = rng.choice([8000, 16000, 22050]), rng.choice([1024, 2048]), rng.choice([0, 13])
+        spec: dict[str, Any] = {
+            "definition": "python_speech_features", "rate_hz": rate, "frame": rng.randint(100, 1000), "fft": fft,
+            "hop": rng.randint(50, 600), "bands": rng.choice([13, 26, 40, 80]), "low_hz": rng.choice([0, 50, 300]),
+            "preemphasis": rng.choice([0, 0.97]), "coefficients": coefficients, "scale": 100,
+        }  # fmt: skip
+        settings = {
+            "samplerate": rate, "winlen": spec["frame"] / rate, "winstep": spec["hop"] / rate, "nfilt": spec["bands"],
+            "nfft": fft, "lowfreq": spec["low_hz"], "preemph": spec["preemphasis"],
+        }  # fmt: skip
+        y = NOISE.astype(np.float64) * 100
+        if not coefficients:
+            yield "python_speech_features", spec, psf.logfbank(y, **settings)
+            continue
+        spec |= {"lifter": rng.choice([0, 22]), "energy": rng.random() < 0.5}
+        rows = psf.mfcc(y, numcep=coefficients, ceplifter=spec["lifter"], appendEnergy=spec["energy"], **settings)
+        yield "python_speech_features", spec, rows
 
 
 def with_tensorflow(rng: random.Random) -> Iterator[Pair]:
@@ -120,7 +144,8 @@ def with_torchaudio(rng: random.Random) -> Iterator[Pair]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    pairs = {"librosa": with_librosa, "tensorflow": with_tensorflow, "torchaudio": with_torchaudio}[sys.argv[1]]
+    libraries = {"librosa": with_librosa, "psf": with_psf, "tensorflow": with_tensorflow, "torchaudio": with_torchaudio}
+    pairs = libraries[sys.argv[1]]
     found: dict[str, list[float]] = {}
     for name, spec, expected in pairs(random.Random(5)):
         rows, _ = build(Mel(**spec), (len(NOISE), 1))(NOISE[None, None, :, None], [])

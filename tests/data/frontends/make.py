@@ -1,9 +1,10 @@
-"""Rows that the libraries compute of one made sound: ``python make.py librosa|tensorflow|torchaudio``.
+"""Rows that the libraries compute of one made sound: ``python make.py librosa|psf|tensorflow|torchaudio``.
 
 Each writes ``LIBRARY.npz`` beside this file: ``sound`` (4,000 samples of 16 bits at 16 kHz), ``versions``, and an array
 for each case of tests/edge_runtime/frontends/test_references.py. Run it in a throw-away environment with
 
-    librosa 0.11.0 (scipy 1.17.1) | tensorflow-cpu 2.21.0 | torch 2.13.0 and torchaudio 2.11.0
+    librosa 0.11.0 (scipy 1.17.1) | python_speech_features 0.6 | tensorflow-cpu 2.21.0
+    torch 2.13.0 and torchaudio 2.11.0
 
 Only torchaudio's Python code is used: where its compiled extension does not load, delete the extension.
 """
@@ -118,13 +119,26 @@ def of_torchaudio(x: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+def of_psf(x: np.ndarray) -> dict[str, np.ndarray]:
+    """python_speech_features, with its defaults and as a tutorial for wake words calls it."""
+    import python_speech_features as psf  # noqa: PLC0415
+
+    y = x.astype(np.float64) * 32768
+    tutorial = psf.mfcc(
+        y, samplerate=8000, winlen=0.1, winstep=0.05, numcep=16, nfilt=26, nfft=2048, preemph=0.0, ceplifter=0,
+        appendEnergy=False, winfunc=np.hanning,
+    )  # fmt: skip
+    return {"defaults": psf.logfbank(y), "mfcc": psf.mfcc(y), "tutorial": tutorial}
+
+
 def main() -> None:
     library = sys.argv[1]
     sound = made_sound()
     x = sound.astype(np.float32) / 32768
-    rows = {"librosa": of_librosa, "tensorflow": of_tensorflow, "torchaudio": of_torchaudio}[library](x)
+    rows = {"librosa": of_librosa, "psf": of_psf, "tensorflow": of_tensorflow, "torchaudio": of_torchaudio}[library](x)
     packages = {
         "librosa": ("librosa", "scipy"),
+        "psf": ("python_speech_features", "scipy"),
         "tensorflow": ("tensorflow-cpu",),
         "torchaudio": ("torch", "torchaudio"),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from edge_runtime.manifest.frames import Frame, frame_names
 from edge_runtime.media import picture as pictures
 from edge_runtime.media.resize import Bytes, resize
 from edge_runtime.types import Reading
-from tests.edge_runtime.media.pictures import jpeg, picture, png
+from tests.edge_runtime.media.pictures import bmp, jpeg, picture, png
 
 NOW = 1_700_000_000.0
 FRAME = Frame(height=12, width=16)
@@ -89,10 +90,50 @@ def test_base64_is_unpacked(prefix: bytes) -> None:
     assert reading.values.tolist() == decode(codec_of(), payload).values.tolist()
 
 
-@pillow
-def test_a_png_is_read_exactly() -> None:
+@pytest.mark.parametrize("made", [png, bmp], ids=["png", "bmp"])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_png_and_bmp_are_read_exactly(
+    made: Callable[[Bytes], bytes], by_hand: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jpeg(picture(1, 1))
+    if by_hand:
+        without_pillow(monkeypatch)
     pixels = picture(12, 16)
-    assert decode(codec_of(), png(pixels)).values.tolist() == pixels.reshape(-1, 3).tolist()
+    assert decode(codec_of(), made(pixels)).values.tolist() == pixels.reshape(-1, 3).tolist()
+
+
+def without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pictures._find
+    monkeypatch.setattr(pictures, "_find", lambda name: None if name == "PIL.Image" else found(name))
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        (png(picture(9, 9))[:60], "a PNG that is not read: a chunk is damaged"),
+        (png(picture(9, 9)).replace(b"IDAT", b"IDAX"), "a chunk is damaged"),
+        (png(picture(9, 9))[:20], "it has no header"),
+        (png(picture(9, 9))[:24] + b"\x10" + png(picture(9, 9))[25:], "of more than 8 bits"),
+        (bmp(picture(9, 9))[:28] + b"\x10" + bmp(picture(9, 9))[29:], "a BMP that is not read: 16 bits a pixel"),
+        (bmp(picture(9, 9))[:18] + bytes(8) + bmp(picture(9, 9))[26:], "its header makes no sense"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_damaged_png_or_bmp_is_named(payload: bytes, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jpeg(picture(1, 1))
+    without_pillow(monkeypatch)
+    error = refused(codec_of(), payload)
+    assert error.reason == "malformed"
+    assert told in str(error)
+
+
+def test_a_large_png_needs_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    jpeg(picture(1, 1))
+    without_pillow(monkeypatch)
+    whole = png(picture(9, 9))
+    error = refused(codec_of(), whole[:16] + struct.pack(">II", 2000, 1000) + whole[24:])
+    assert error.reason == "too_large"
+    assert "run: pip install pillow" in str(error)
 
 
 @pillow
@@ -193,9 +234,12 @@ def test_empty_large_and_nameless_messages_are_refused() -> None:
     assert caught.value.reason == "no_key"
 
 
-@given(st.binary(max_size=300), st.integers(0, 600))
-def test_noise_behind_a_good_start_gives_a_picture_or_a_reason(noise: bytes, at: int) -> None:
-    codec, good = codec_of(), jpeg(picture(12, 16))
+@given(st.binary(max_size=300), st.integers(0, 600), st.sampled_from([jpeg, png, bmp]))
+def test_noise_behind_a_good_start_gives_a_picture_or_a_reason(
+    noise: bytes, at: int, made: Callable[[Bytes], bytes]
+) -> None:
+    jpeg(picture(1, 1))
+    codec, good = codec_of(), made(picture(12, 16))
     try:
         reading = decode(codec, good[:at] + noise + good[at + len(noise) :])
     except InputError as error:

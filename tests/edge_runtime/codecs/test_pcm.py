@@ -272,3 +272,45 @@ def test_keys_are_bounded() -> None:
     for i in range(KEYS + 5):
         codec.decode(str(i), b"\0\0", NOW)
     assert len(codec._keys) == KEYS  # type: ignore[attr-defined]
+
+
+# -- senders that are not what the settings say ------------------------------------------------------------------------
+
+
+def told_of(rate_hz: float, *, pause_s: float = 0.0, seconds: float = 12.0) -> list[tuple[str, str]]:
+    """What the user is told of a sender at a rate, where 16 kHz are stated."""
+    told: list[tuple[str, str]] = []
+    codec = load_codec(PcmConfig(), SOUND, rate_hz=RATE, notice=lambda name, text: told.append((name, text)))
+    received = NOW
+    for i in range(int(seconds * 50)):
+        received += 0.02 + (pause_s if i % 40 == 39 else 0.0)
+        codec.decode("mic", bytes(2 * round(rate_hz / 50)), received)
+    return told
+
+
+@pytest.mark.parametrize(("rate_hz", "measured"), [(44_100, "44100"), (8000, "8000")])
+def test_a_sender_of_another_rate_is_told_of_with_what_to_write(rate_hz: float, measured: str) -> None:
+    ((name, text),) = told_of(rate_hz)
+    assert name == "sound_rate"
+    assert f"key mic sends {measured} samples a second, and 16000 are stated: set rate_hz" in text
+
+
+def test_senders_of_the_rate_and_those_that_pause_are_not_told_of() -> None:
+    assert told_of(16_000) == []
+    assert told_of(15_000) == []
+    assert told_of(16_000, pause_s=1.5, seconds=30.0) == []
+
+
+def test_floats_are_refused_by_name_and_loud_pcm_is_not() -> None:
+    sound = np.sin(np.arange(400) / 7).astype("<f4") * np.float32(0.4)
+    error = refused(codec_of(), sound.tobytes())
+    assert error.reason == "malformed"
+    assert 'the numbers are float32; write type = "raw"' in str(error)
+    assert decode(codec_of(), (sound * 80_000).astype("<i2").tobytes())
+    assert decode(codec_of(), bytes(800))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 32767))
+def test_noise_is_never_taken_for_floats(seed: int, loudness: int) -> None:
+    noise = np.random.default_rng(seed).integers(-loudness, loudness + 1, 320).astype("<i2")
+    assert decode(codec_of(), noise.tobytes())

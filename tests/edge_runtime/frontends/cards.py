@@ -39,3 +39,8 @@ KALDI_64: dict[str, Any] = {
     "type": "mel", "definition": "kaldi", "scale": 32768, "bands": 64, "window": "hann-symmetric", "low_hz": 60,
     "high_hz": 7600,
 }  # fmt: skip
+
+TUTORIAL: dict[str, Any] = {
+    "rate_hz": 8000, "frame": 800, "hop": 400, "fft": 2048, "coefficients": 16, "preemphasis": 0, "lifter": 0,
+    "energy": False, "window": "hann-symmetric",
+}  # fmt: skip

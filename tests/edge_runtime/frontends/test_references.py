@@ -35,6 +35,7 @@ class Case:
         return f"{self.library}-{self.rows}"
 
 
+PSF: dict[str, Any] = {"definition": "python_speech_features", "scale": 32768}
 CASES = [
     Case("librosa", "defaults", {}),
     Case("librosa", "energies", {"frame": 400, "hop": 200, "bands": 32, "window": "hamming", "log": "none"}),
@@ -44,6 +45,9 @@ CASES = [
     Case("librosa", "pcen", {"frame": 512, "hop": 160, "bands": 40, "power": 1, "scale": 2**31, "pcen": {}}),
     Case("librosa", "toycar", cards.TOYCAR),
     Case("librosa", "yamnet", cards.YAMNET),
+    Case("psf", "defaults", PSF),
+    Case("psf", "mfcc", PSF | {"coefficients": 13}),
+    Case("psf", "tutorial", PSF | cards.TUTORIAL),
     Case("tensorflow", "defaults", {"frame": 512, "hop": 160}),
     Case("tensorflow", "keyword", cards.KEYWORD),
     Case("torchaudio", "defaults", {}),

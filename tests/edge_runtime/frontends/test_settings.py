@@ -47,6 +47,8 @@ def load(table: dict[str, Any]) -> FrontendSpec:
         ({"definition": "tensorflow", "frame": 480, "hop": 320}, {"fft": 512, "low_hz": 125, "high_hz": 3800}),
         ({"definition": "kaldi", "rate_hz": 8000}, {"frame": 200, "fft": 256, "hop": 80, "high_hz": 4000}),
         ({"definition": "kaldi", "preemphasis": 0, "low_hz": 0}, {"preemphasis": 0, "low_hz": 0}),
+        ({"definition": "python_speech_features"}, {"frame": 400, "hop": 160, "fft": 512, "bands": 26, "lifter": 0}),
+        ({"definition": "python_speech_features", "coefficients": 13}, {"lifter": 22, "energy": True}),
         ({"top_db": 0, "high_hz": 0}, {"top_db": 0, "high_hz": 8000}),
     ],
 )
@@ -69,6 +71,9 @@ def test_fields_left_out_have_the_librarys_default(given: dict[str, Any], expect
         ({"type": "mel", "scale": 0}, "scale above 0"),
         ({"type": "mel", "definition": "kaldi", "centred": True}, "write definition = 'librosa'"),
         ({"type": "mel", "definition": "kaldi", "coefficients": 13}, "write coefficients = 0"),
+        ({"type": "mel", "coefficients": 13, "lifter": 22}, "lifter and energy are for MFCC of"),
+        ({"type": "mel", "definition": "python_speech_features", "power": 1}, "write power = 2"),
+        ({"type": "mel", "stream": True, "reference": "max"}, "write stream = false"),
         ({"type": "mel", "pcen": {}, "log": "ln"}, "leave log out"),
         ({"type": "mel", "pcen": {"gain": -1}}, "gain, bias and power"),
         ({"type": "mel", "pcen": {"time_constant_s": 0}}, "eps and time_constant_s"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import GateSpec
-from edge_runtime.tasks.classification import Classification, Gate
+from edge_runtime.tasks.classification import PROBABILITIES, Classification, Gate
 from tests.edge_runtime.manifests import manifest
 
 
@@ -45,13 +45,15 @@ def test_a_window_gets_the_same_verdict_alone_and_among_others(p: list[list[floa
 
 
 def test_logits_of_the_cloud_become_probabilities() -> None:
-    (found,) = Classification(manifest()).read_reply(np.array([[0.0, np.log(3)]], "f4"), 1, "logits")
+    (found,) = Classification(manifest()).read_reply({PROBABILITIES: np.array([[0.0, np.log(3)]], "f4")}, 1, "logits")
     assert found.label == "high"
     assert found.confidence == pytest.approx(0.75)
 
 
 def test_the_cloud_may_know_other_labels() -> None:
-    (found,) = Classification(manifest(), labels=("a", "b", "c")).read_reply(rows([0.1, 0.2, 0.7]), 1, "probabilities")
+    (found,) = Classification(manifest(), labels=("a", "b", "c")).read_reply(
+        {PROBABILITIES: rows([0.1, 0.2, 0.7])}, 1, "probabilities"
+    )
     assert found.label == "c"
     assert found.scores == pytest.approx([0.1, 0.2, 0.7])
 
@@ -59,7 +61,7 @@ def test_the_cloud_may_know_other_labels() -> None:
 @pytest.mark.parametrize("values", [[2.0, -1.0], [0.5, 0.4], [0.9, 0.2]])
 def test_numbers_that_are_no_probabilities_are_refused_with_the_setting_to_look_at(values: list[float]) -> None:
     with pytest.raises(CloudRejected, match="output_kind"):
-        Classification(manifest()).read_reply(rows(values), 1, "probabilities")
+        Classification(manifest()).read_reply({PROBABILITIES: rows(values)}, 1, "probabilities")
 
 
 @given(st.lists(st.floats(-80, 80, width=32), min_size=2, max_size=2))

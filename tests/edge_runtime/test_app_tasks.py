@@ -1,0 +1,154 @@
+"""Whole applications with other tasks than classification: answers, cloud, corrections, events, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from edge_runtime.app import App
+from edge_runtime.config import parse
+from edge_runtime.embedding import open_model
+from edge_runtime.errors import ConfigError
+from edge_runtime.server.bundle_model import served_model
+from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sources import Deliver
+from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer, Correction, Done, Event, Prediction, Reading
+from tests.task_bundles import CHANNELS, FILES, OUTPUTS, RATE_HZ, expected, samples, task_bundle
+
+APP = """
+[model]
+bundle = "task.edge"
+unsigned = "allow"
+failover = "off"
+[gate]
+threshold = 1.1
+max_calls_per_day = 100000
+"""
+CLOUD = """
+[cloud]
+url = "{url}"
+model = "linear"
+[outbox]
+path = "outbox.db"
+"""
+N = 12
+
+
+class Fed:
+    """A source that gives all windows at once and never ends."""
+
+    finished = False
+    name = "fed"
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        rows = samples(N).transpose(0, 2, 1).reshape(-1, CHANNELS)
+        stamps = 1000 + np.arange(len(rows)) / RATE_HZ
+        loop.call_soon(lambda: deliver([Reading("k", stamps, rows)], loop.clock.monotonic(), None))
+
+    def pause(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Until(MemorySink):
+    """Stops the application when it has so many answers of a class."""
+
+    def __init__(self, kind: type[Any], number: int) -> None:
+        super().__init__()
+        self.kind, self.number = kind, number
+        self.app: App | None = None
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [answer for answer in self.answers if isinstance(answer, kind)]
+
+    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+        super().send(answers, done)
+        if self.app is not None and len(self.of(self.kind)) >= self.number:
+            self.app.stop()
+
+
+def run(folder: Path, sink: Until, more: str = "") -> App:
+    app = App(parse(APP + more, folder / "app.toml"), sources=[Fed()], sinks=[sink])
+    sink.app = app
+    assert app.run()
+    return app
+
+
+def bundle(folder: Path, kind: str, **more: Any) -> Path:
+    return task_bundle(folder / "task.edge", OUTPUTS[kind], files=FILES.get(kind), **more)
+
+
+@pytest.mark.parametrize("kind", sorted(OUTPUTS))
+def test_an_application_publishes_answers_of_the_task(tmp_path: Path, kind: str) -> None:
+    path = bundle(tmp_path, kind)
+    sink = Until(Prediction, N)
+    app = run(tmp_path, sink)
+    made = sink.of(Prediction)
+    with open_model(path) as model:
+        decision = model.task().decide(expected(samples(N), OUTPUTS[kind].shape))
+    assert [one.task for one in made] == [kind] * N
+    assert [one.label for one in made] == [found.label for found in decision.best]
+    np.testing.assert_allclose([one.scores for one in made], [found.scores for found in decision.best], atol=1e-5)
+    assert app.metrics.counts["hard_total"] == N
+    for one in made:
+        assert orjson.loads(one.to_json())["task"] == kind
+
+
+@pytest.mark.parametrize("kind", sorted(OUTPUTS.keys() - {"vector"}))
+def test_a_bundle_is_the_cloud_of_another_of_its_kind(tmp_path: Path, kind: str) -> None:
+    path = bundle(tmp_path, kind)
+    sink = Until(Correction, N)
+    with (
+        open_model(path) as model,
+        Server({"linear": served_model(model, 8)}, ServeConfig(port=0, drain_s=0.5)) as server,
+    ):
+        app = run(tmp_path, sink, CLOUD.format(url=server.url))
+    told = {one.id: one for one in sink.of(Prediction)}
+    assert app.metrics.counts["corrections_total"] == N
+    for one in sink.of(Correction):
+        assert one.task == kind
+        assert one.upheld, "the same model cannot be of another opinion"
+        assert one.supersedes == told[one.id].label == one.label
+        if kind != "embedding":  # whose cloud answers with a label alone
+            assert one.scores == pytest.approx(told[one.id].scores, abs=1e-5)
+
+
+def test_vectors_are_not_asked_about_which_is_said_before_anything_starts(tmp_path: Path) -> None:
+    bundle(tmp_path, "vector")
+    config = parse(APP + CLOUD.format(url="http://127.0.0.1:1"), tmp_path / "app.toml")
+    with pytest.raises(ConfigError, match=r"the cloud cannot be asked about answers of kind 'vector'; take \[cloud\]"):
+        App(config, sources=[Fed()], sinks=[MemorySink()])
+
+
+@pytest.mark.parametrize(("kind", "label"), [("anomaly", "anomalous"), ("multi-label", "rain")])
+def test_events_follow_a_label_of_the_task(tmp_path: Path, kind: str, label: str) -> None:
+    bundle(tmp_path, kind)
+    sink = Until(Prediction, N)
+    run(tmp_path, sink, f'[[events]]\nname = "seen"\nlabel = "{label}"\non = 0.5\n')
+    columns = {"anomaly": 0, "multi-label": 1}
+    high = [one.scores[columns[kind]] >= 0.5 for one in sink.of(Prediction)]
+    begins = sum(now and not before for before, now in zip([False, *high], high, strict=False))
+    assert sum(event.kind == "start" for event in sink.of(Event)) == begins > 0
+
+
+def test_an_event_of_values_is_refused_in_one_line(tmp_path: Path) -> None:
+    bundle(tmp_path, "regression")
+    config = parse(APP + '[[events]]\nname = "hot"\nlabel = "t"\n', tmp_path / "app.toml")
+    with pytest.raises(ConfigError, match="event 'hot': the model's answers have no labels; take the event out"):
+        App(config, sources=[Fed()], sinks=[MemorySink()])
+
+
+def test_numbers_that_a_task_needs_are_checked_when_the_application_is_built(tmp_path: Path) -> None:
+    task_bundle(tmp_path / "task.edge", OUTPUTS["anomaly"], files={"normal.npy": np.ones((2, 2), np.float32)})
+    config = parse(APP, tmp_path / "app.toml")
+    with pytest.raises(Exception, match=r"normal.npy: has the shape \(2, 2\), the manifest's output calls for \(-1,\)"):
+        App(config, sources=[Fed()], sinks=[MemorySink()])

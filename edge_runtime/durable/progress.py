@@ -62,7 +62,7 @@ class ModelStates(Protocol):
         ...
 
     def release(self, windows: Sequence[Window]) -> None:
-        """Let go of the states before these windows."""
+        """Keep the states before these windows no longer."""
         ...
 
     def save(self, *, whole: bool) -> bytes:
@@ -132,7 +132,7 @@ class Progress:
 
     @property
     def stateful(self) -> bool:
-        """Whether the model has states."""
+        """The model has states."""
         return self._model is not None
 
     def _release(self, windows: Sequence[Window]) -> None:

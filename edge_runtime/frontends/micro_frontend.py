@@ -57,7 +57,7 @@ _WORD = 0xFFFFFFFF
 _FRAMES = 192
 """Frames of one FFT, whose arrays take 1.8 MB: more gains nothing, fewer pay more for each operation."""
 _TOGETHER = 480
-"""Frames of keys that are computed together; each array of all bands takes 150 kB. With 64 keys of 300 ms at once it took
+"""Frames of keys that are computed together; each array of all bands takes 150 kB. Of 64 keys of 300 ms it was
 600 kB: no cache holds the ten of them, malloc maps and unmaps each, and a frame cost 7.4 us in place of 5.1."""
 _BLOCK = 10
 """Bands of one matrix product: neighbours share bins, and small products stay on one thread."""

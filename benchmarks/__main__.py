@@ -39,6 +39,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "answer-cache": answer_cache,
 }
 SCRIPTS = {
+    "quantize": "quantize",
     "mqtt-receive": "bench_mqtt_receive",
     "outbox": "bench_outbox",
     "codecs": "bench_codecs",

@@ -55,7 +55,7 @@ class MultiLabel(WindowTask):
 
     def read_reply(self, reply: Mapping[str, Array], n: int, values: ReplyValues, /) -> list[Finding]:
         """See `Task`."""
-        p = self._numbers(reply, self.outputs[0], n)
+        p = self._read_numbers(reply, self.outputs[0], n)
         if values == "logits":
             p = sigmoid(p)
         if p.min() < -1e-3 or p.max() > 1 + 1e-3:

@@ -73,7 +73,9 @@ def clips(title: str, shown: Sequence[Clip], columns: int) -> str:
             text(left + side / 2, top + 77, f"{100 * clip.confidence:.0f} %", anchor="middle", class_="s"),
         ]
         if not right:
-            parts.append(text(left + side / 2, top + 94, f"is {clip.truth.replace('_', ' ')}", anchor="middle", class_="s"))
+            parts.append(
+                text(left + side / 2, top + 94, f"truth: {clip.truth.replace('_', ' ')}", anchor="middle", class_="s")
+            )
     return _svg(title, 40 + high * -(-len(shown) // columns), parts)
 
 
@@ -134,9 +136,9 @@ def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, 
     """
     values = np.concatenate([np.asarray(each, float) for each in scores.values()])
     low, high = float(np.quantile(values, 0.001)) / 1.1, float(np.quantile(values, 0.999)) * 1.1
-    x = Scale(low=low, high=high, begin=16, end=_WIDTH - 16, logarithmic=True)
+    x = Scale(low=low, high=high, begin=16, end=_WIDTH - 16, logarithmic=high > 4 * low)
     bottom = 60 + 66.0 * len(scores)
-    edges = np.geomspace(low, high, 61)
+    edges = (np.geomspace if x.logarithmic else np.linspace)(low, high, 61)
     parts = []
     for value in _round_ticks(x):
         parts.append(line(x(value), bottom, x(value), 52, "g"))
@@ -148,7 +150,9 @@ def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, 
             if count:
                 tall = 32 * count / counts.max()
                 begin, end = x(float(edges[i])), x(float(edges[i + 1]))
-                parts.append(box(begin, base - tall, end - begin - 1, tall, "n" if edges[i] >= threshold else "m", name, rx=0))
+                parts.append(
+                    box(begin, base - tall, end - begin - 1, tall, "n" if edges[i] >= threshold else "m", name, rx=0)
+                )
         above = float(np.mean(np.asarray(group) > threshold))
         parts.append(text(x.begin, base - 44, f"{name}: {100 * above:.0f} % above", class_="h"))
     parts = [
@@ -161,7 +165,7 @@ def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, 
 
 
 def boxes(title: str, grey: Float32, found: Sequence[Box]) -> str:
-    """Draw the found objects over the edges of the picture, coarse enough to show no face.
+    """Draw the found objects over the edges of the picture, five pixels to a cell.
 
     Args:
         title: above it.
@@ -207,7 +211,7 @@ def _waveform(sound: Float32, x: Scale, middle: float, tall: float) -> Markup:
 
 
 def _round_ticks(x: Scale) -> list[float]:
-    """Return the ticks of a logarithmic axis that leave each other room."""
+    """Return the ticks of an axis that leave each other room."""
     kept: list[float] = []
     for value in x.ticks():
         if not kept or x(value) - x(kept[-1]) >= 56:

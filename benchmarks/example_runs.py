@@ -1,7 +1,7 @@
 """Examples with models that people have: the commands of their pages, run on the real files, with results and pictures.
 
-Command: ``python -m benchmarks example-pictures [NAME ...]`` writes ``examples/NAME/picture.svg`` and prints the results. Models and
-recordings lie in the folder that ``EDGE_SHARED`` names.
+Command: ``python -m benchmarks.example_runs [NAME ...]`` writes ``examples/NAME/picture.svg`` and prints the results.
+Models and recordings lie in the folder that ``EDGE_SHARED`` names.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import orjson
 
 from benchmarks import example_pictures as pictures
 from benchmarks.anomaly import auc
+from edge_runtime.media.png import decode_png
 from edge_runtime.recordings.wav import read_sound
 from edge_runtime.types import Float32
 
@@ -39,7 +40,7 @@ _SHOWN_WORDS: Final = ("yes", "no", "up", "down", "left", "right", "on", "off", 
 
 
 class Result(NamedTuple):
-    """What an example came to.
+    """Outcome of an example.
 
     Attributes:
         words: statements with figures, each of which stands on the example's page.
@@ -196,7 +197,8 @@ def _decode(shared: Path, folder: Path) -> None:
 
 def _sound_event(folder: Path) -> Result:
     clips = {path.stem: path for path in (folder / "esc10").glob("*/*.wav")}
-    right, shown = [], {}
+    right: list[bool] = []
+    shown: dict[str, pictures.Clip] = {}
     for answer in sorted(_answers(folder), key=lambda one: str(one["key"])):
         path = clips[answer["key"].rsplit("/")[-1]]
         truth = path.parent.name
@@ -233,7 +235,9 @@ def _windows(shared: Path, folder: Path) -> None:
 
 def _vibration(folder: Path) -> Result:
     answers = _answers(folder)
-    scores = {name: [one["score"] for one in answers if one["key"].rsplit("-", 1)[0] == file] for name, file in _FAN.items()}
+    scores = {
+        name: [one["score"] for one in answers if one["key"].rsplit("-", 1)[0] == file] for name, file in _FAN.items()
+    }
     threshold = answers[0]["threshold"]
     normal, *others = scores.values()
     words = [f"{100 * np.mean(np.asarray(each) > threshold):.0f} %" for each in scores.values()]
@@ -246,7 +250,7 @@ def _vibration(folder: Path) -> Result:
 
 
 def _features(shared: Path, folder: Path) -> None:
-    """Write the features of the one sound as a recording, and pack the model to take them: the sound itself is not there."""
+    """Write the features of the one sound as a recording, and pack the model to take them; the sound is not there."""
     rows = np.fromfile(shared / "data/anomaly-scores-toycar/normal_id_01_00000000_hist_librosa.bin", "<f4")
     recording = "normal_id_01_00000000.npz"
     np.savez(folder / recording, x=rows.reshape(-1, 128), rate=31.25)
@@ -268,6 +272,21 @@ def _anomaly(folder: Path) -> Result:
     words.append(f"{auc(np.asarray([score for _, score in rows]), np.asarray([bad for bad, _ in rows])):.3f}")
     title = "Toy car 1, one score for each sound of 10 s"
     return Result(words, pictures.groups(title, scores, answer["threshold"], "score: mean squared error"))
+
+
+def _detection(folder: Path) -> Result:
+    (answer,) = _answers(folder)
+    picture = decode_png((folder / "grace_hopper.png").read_bytes())
+    height, width = picture.shape[:2]
+    words, found = [f"{len(answer['boxes'])} face"], []
+    for one in answer["boxes"]:
+        left, top, right, bottom = one["box"]
+        said = f"{one['label']} {100 * one['score']:.0f} %"
+        words.append(", ".join(f"{edge:.2f}" for edge in one["box"]))
+        sides = (right - left) * width, (bottom - top) * height
+        found.append(pictures.Box(left * width, top * height, *sides, said))
+    grey = picture.astype(np.float32).mean(axis=2)
+    return Result(words, pictures.boxes("A portrait, of which only edges are shown", grey, found))
 
 
 EXAMPLES: Final[dict[str, Example]] = {
@@ -309,6 +328,13 @@ EXAMPLES: Final[dict[str, Example]] = {
         _features,
         {"toycar.edge normal_id_01_00000000.wav": "features.edge normal_id_01_00000000.npz"},
     ),
+    "detection": Example(
+        {
+            "version-slim-320_simplified.onnx": "models/ultra-light-face/version-slim-320_simplified.onnx",
+            "grace_hopper.png": "data/images-coral/grace_hopper.png",
+        },
+        _detection,
+    ),
     "vibration": Example(
         {"fan_low_model-moving.tflite": "models/fan-autoencoder/fan_low_model-moving.tflite"}, _vibration, _windows
     ),
@@ -317,7 +343,7 @@ EXAMPLES: Final[dict[str, Example]] = {
 
 def main() -> int:
     """Run some examples and write their pictures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks example-pictures", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.example_runs", description=main.__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *EXAMPLES], metavar="NAME", help=", ".join(EXAMPLES))
     names = parser.parse_args().names or list(EXAMPLES)
     shared = Path(os.environ.get("EDGE_SHARED", CHECKOUT.parent / "shared"))

@@ -1,4 +1,4 @@
-"""Examples with models that people have: their pages' commands, figures and pictures, on the real models and recordings."""
+"""Examples with models that people have: their pages' commands, figures and pictures, on real models and recordings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from benchmarks import example_pictures, example_runs
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-NEEDS = {"sound-event": "soundfile"}
-"""Packages, of no locked environment, that read an example's recordings."""
+NEEDS = {"detection": "simplejpeg", "sound-event": "soundfile"}
+"""Packages that read an example's recordings."""
 
 
 @pytest.mark.slow
@@ -19,7 +19,7 @@ NEEDS = {"sound-event": "soundfile"}
 def test_the_commands_of_the_page_give_its_figures_and_its_picture(name: str, shared: Path, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     if name in NEEDS:
-        pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} reads the clips: pip install {NEEDS[name]}")
+        pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} reads the recordings: pip install {NEEDS[name]}")
     words, picture = example_runs.play(name, shared, tmp_path)
     page = " ".join((EXAMPLES / name / "README.md").read_text("utf-8").split())
     assert [figure for figure in words if figure not in page] == []

@@ -125,6 +125,23 @@ def timeline(
     return _svg(title, 360, parts)
 
 
+def waves(title: str, sounds: Mapping[str, Float32]) -> str:
+    """Draw sounds below each other, all as loud as they are beside each other.
+
+    Args:
+        title: above them.
+        sounds: (n,) samples in -1..1, by what they are.
+    """
+    loudest = max(float(np.abs(sound).max()) for sound in sounds.values())
+    parts = []
+    for row, (name, sound) in enumerate(sounds.items()):
+        x = Scale(low=0, high=len(sound), begin=12, end=_WIDTH - 12)
+        top = 40 + 118.0 * row
+        tall = 44 * float(np.abs(sound).max()) / loudest
+        parts += [text(x.begin, top + 10, name), _waveform(sound, x, top + 66, tall)]
+    return _svg(title, 46 + 118.0 * len(sounds), parts)
+
+
 def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, axis: str) -> str:
     """Draw scores in a row for each group, and the threshold; bars are as high as their share of the row.
 

@@ -7,6 +7,7 @@ Models and recordings lie in the folder that ``EDGE_SHARED`` names.
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
 import os
 import re
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import wave
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -289,6 +291,40 @@ def _detection(folder: Path) -> Result:
     return Result(words, pictures.boxes("A portrait, of which only edges are shown", grey, found))
 
 
+def _noise(shared: Path, folder: Path) -> None:
+    """Write 12 s of speech, and the same with pink noise 5 dB below it."""
+    speech = _sound(shared / "data/wake-word-wavs/silero-vad-speech/test.wav")[: 12 * _RATE]
+    spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(len(speech)))
+    noise = np.fft.irfft(spectrum / np.sqrt(np.maximum(np.arange(len(spectrum)), 1)), len(speech))
+    noise *= np.sqrt(np.mean(speech**2) / np.mean(noise**2)) / 10 ** (5 / 20)
+    for name, sound in (("clean", speech), ("noisy", speech + noise)):
+        with wave.open(str(folder / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, _RATE, 0, "NONE", ""))
+            file.writeframes(np.round(np.clip(32768 * sound, -32768, 32767)).astype("<i2").tobytes())
+
+
+def _noise_suppression(folder: Path) -> Result:
+    rows = b"".join(base64.b64decode(answer["rows"]) for answer in _answers(folder))
+    after = np.frombuffer(rows, "<i2").astype(np.float32) / 32768
+    noisy, clean = _sound(folder / "noisy.wav"), _sound(folder / "clean.wav")
+    late = int(np.argmax([after[delay:] @ clean[: len(clean) - delay] for delay in range(1000)]))
+    before = _ratio_db(noisy, clean)
+    then = _ratio_db(after[late:], clean[: len(clean) - late])
+    panels = {
+        f"with noise: {before:.1f} dB": noisy,
+        f"after the models: {then:.1f} dB": after[late:],
+        "without noise": clean,
+    }
+    words = [f"{before:.1f} dB above", f"{then:.1f} dB after", f"{1000 * late / _RATE:.0f} ms later"]
+    return Result(words, pictures.waves("Speech, 12 s", panels))
+
+
+def _ratio_db(sound: Float32, reference: Float32) -> float:
+    """Return the scale-invariant ratio of signal to distortion (Le Roux et al. 2019)."""
+    target = (sound @ reference) / (reference @ reference) * reference
+    return float(10 * np.log10(np.sum(target**2) / np.sum((sound - target) ** 2)))
+
+
 EXAMPLES: Final[dict[str, Example]] = {
     "keyword": Example(
         {
@@ -334,6 +370,9 @@ EXAMPLES: Final[dict[str, Example]] = {
             "grace_hopper.png": "data/images-coral/grace_hopper.png",
         },
         _detection,
+    ),
+    "noise-suppression": Example(
+        {name: f"models/dtln/{name}" for name in ("model_1.onnx", "model_2.onnx")}, _noise_suppression, _noise
     ),
     "vibration": Example(
         {"fan_low_model-moving.tflite": "models/fan-autoencoder/fan_low_model-moving.tflite"}, _vibration, _windows

@@ -305,12 +305,12 @@ def _noise(shared: Path, folder: Path) -> None:
 
 def _noise_suppression(folder: Path) -> Result:
     rows = b"".join(base64.b64decode(answer["rows"]) for answer in _answers(folder))
-    after = np.frombuffer(rows, "<i2").astype(np.float32) / 32768
+    after = np.asarray(np.frombuffer(rows, "<i2") / 32768, np.float32)
     noisy, clean = _sound(folder / "noisy.wav"), _sound(folder / "clean.wav")
     late = int(np.argmax([after[delay:] @ clean[: len(clean) - delay] for delay in range(1000)]))
     before = _ratio_db(noisy, clean)
     then = _ratio_db(after[late:], clean[: len(clean) - late])
-    panels = {
+    panels: dict[str, Float32] = {
         f"with noise: {before:.1f} dB": noisy,
         f"after the models: {then:.1f} dB": after[late:],
         "without noise": clean,

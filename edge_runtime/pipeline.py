@@ -34,6 +34,8 @@ from edge_runtime.handover import Escalation, HandOver, Join
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.cache import CachedModel, require_cacheable
+from edge_runtime.model.explain import Explainer
 from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
@@ -79,6 +81,11 @@ class Pipeline:
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
+        cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
+        explain: share of the time that may go into explaining hard cases.
+
+    Raises:
+        ConfigError: the model's answers cannot be kept in a cache, or not be explained.
     """
 
     def __init__(
@@ -96,12 +103,19 @@ class Pipeline:
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
         events: EventTracker | None = None,
+        cache: tuple[int, float] = (0, 0.0),
+        explain: float = 0.0,
     ) -> None:
         self._intake = intake
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
+        self._metrics = metrics
+        self._cache = cache
+        if cache[0]:
+            require_cacheable(model, cache[1])
+        self._explainer = Explainer(explain, model, clock, metrics) if explain and escalation else None
         self._use(model)
         if reading_log is not None:
             reading_log.keep(model.states)
@@ -110,7 +124,6 @@ class Pipeline:
         self._budget = budget
         self._out = HandOver(sinks, escalation, metrics, clock)
         self._escalation = escalation
-        self._metrics = metrics
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
         self._every = 1
@@ -224,7 +237,9 @@ class Pipeline:
             self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
 
-    def replace(self, model: Predictor, task: Task, windower: AnyWindower | None = None) -> None:
+    def replace(
+        self, model: Predictor, task: Task, windower: AnyWindower | None = None, *, trial: bool = False
+    ) -> None:
         """Answer with another model from now on; what is ready is answered by the one before.
 
         Args:
@@ -232,6 +247,7 @@ class Pipeline:
             task: its own.
             windower: where the contract is another one. What the one before holds back for late samples is used; the
                 windows begun are not finished, and the keys that had some are counted (``window_restarts_total``).
+            trial: it is to be seen at work, so each window is asked of it, whatever the cache knows.
         """
         if windower is not None:
             self._ready += self._windower.flush(self._clock.monotonic())
@@ -244,7 +260,7 @@ class Pipeline:
                 self._reading_log.change(model.manifest.input, windower)
         if model.states is not None:
             model.states.follow(self._model.states)
-        self._use(model)
+        self._use(model, trial=trial)
         self._task = task
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
@@ -254,10 +270,13 @@ class Pipeline:
         self._metrics.counts["final_total"] += len(answers) - corrections
         self._out.send(answers, [done])
 
-    def _use(self, model: Predictor) -> None:
+    def _use(self, model: Predictor, *, trial: bool = False) -> None:
         manifest = model.manifest
-        self._model = model
+        self._explained = None if trial else model  # a trial counts what is asked
         self._steps = model.states is not None
+        windows, distance = self._cache
+        caches = windows and not trial and not self._steps
+        self._model = CachedModel(model, windows, distance, self._metrics) if caches else model
         self._manifest = manifest
         self._name = manifest.model
         self._length_s = manifest.input.window / manifest.input.rate_hz
@@ -409,4 +428,7 @@ class Pipeline:
             return
         route: Route = "local" if audit else "provisional"
         prediction.route = route
-        hard.append(Hard(prediction, np.ascontiguousarray(context.T), score, audit))
+        case = Hard(prediction, np.ascontiguousarray(context.T), score, audit)
+        if self._explainer is not None and self._explained is not None and not audit and not self._unanswering:
+            case.explanation = self._explainer.explain(self._explained, window)
+        hard.append(case)

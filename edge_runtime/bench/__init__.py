@@ -257,7 +257,8 @@ def bench(config: BenchConfig) -> BenchResult:
         stack.callback(model.close)
         if model.manifest.stages:
             raise ConfigError(
-                f"bench: {config.bundle} has stages, and the loop by hand runs one model; time it with edge-runtime time"
+                f"bench: {config.bundle} has stages, and the loop by hand runs one model; time it with: "
+                f"edge-runtime time {config.bundle}"
             )
         manifest, variant = model.manifest, model.variant
         golden, _ = model.bundle.golden(variant.name)

@@ -54,4 +54,4 @@ def test_steps_are_timed_with_their_states(
 
 def test_bench_says_what_times_a_chain(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(bundle)]) == 2
-    assert "has stages, and the loop by hand runs one model; time it with edge-runtime time" in capsys.readouterr().err
+    assert "has stages, and the loop by hand runs one model; time it with: edge-runtime time" in capsys.readouterr().err

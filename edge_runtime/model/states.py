@@ -328,6 +328,7 @@ def rounds(windows: Sequence[Window], most: int) -> Iterator[list[int]]:
     for one in found:
         if len(one) <= most:
             yield one
-        else:
-            for at in range(0, len(one), most):
-                yield one[at : at + most]
+        else:  # parts of one size: an engine has to be prepared for another one
+            size = -(-len(one) // -(-len(one) // most))
+            for at in range(0, len(one), size):
+                yield one[at : at + size]

@@ -45,6 +45,7 @@ SCRIPTS = {
     "events": "bench_events",
     "intake": "bench_intake",
     "frontends": "bench_frontends",
+    "wake-words": "bench_wake_words",
 }
 """Programs of their own, which print their own tables."""
 

@@ -10,10 +10,10 @@ import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from edge_runtime import schema
 from edge_runtime.cloud.config import CloudConfig, EscalationConfig
@@ -221,7 +221,15 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
 
 
-def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, whole: str = "") -> T:
+def parse_as(
+    cls: type[T],
+    text: str,
+    path: Path,
+    *,
+    base: Path | None = None,
+    whole: str = "",
+    expand: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> T:
     """Parse a TOML text as a dataclass, whichever it is.
 
     Args:
@@ -230,6 +238,7 @@ def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, w
         path: names it in errors.
         base: anchors relative paths; None leaves them.
         whole: what an error is about that concerns no single key; empty names no line for it.
+        expand: writes short forms out, before anything is checked; may raise `schema.SchemaError`.
 
     Raises:
         ConfigError: one line with file, line and what to do.
@@ -239,7 +248,7 @@ def parse_as(cls: type[T], text: str, path: Path, *, base: Path | None = None, w
     except toml.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     try:
-        return schema.load(cls, data, base=base)
+        return schema.load(cls, data if expand is None else expand(data), base=base)
     except schema.SchemaError as error:
         place = error.dotted() or whole
         where = f"{path}:{line_of(text, error.where)}: {place}" if place else f"{path}"

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 _STEPS = 64
 """Golden windows that are played; the first ones of a chain whose stages wait for rows give no answer."""
-_ROUNDING = 1e-5
+ROUNDING = 1e-5
 """Share of an answer's largest number: what float kernels for other numbers of rows differ by, and a good deal more."""
 _LONG_S = 1.0
 """A trial of the largest batch that would take longer is left out: such a model gains nothing by large batches."""
@@ -61,10 +61,10 @@ def keep_rows_apart(engine: Engine, bundle: Bundle, variant: str, max_batch: int
     steps = min(len(windows), _STEPS) if len(engine.inputs) > 1 else 1
     clock = clock or SystemClock()
     began = clock.monotonic()
-    most = largest_batch(engine, [windows], sizes=(), steps=steps, rounding=_ROUNDING)
+    most = largest_batch(engine, [windows], sizes=(), steps=steps, rounding=ROUNDING)
     took = clock.monotonic() - began
     if most == 0 and took * max_batch / len(LEVELS) < _LONG_S:
-        most = largest_batch(engine, [windows], sizes=tuple(sorted({2, max_batch})), steps=steps, rounding=_ROUNDING)
+        most = largest_batch(engine, [windows], sizes=tuple(sorted({2, max_batch})), steps=steps, rounding=ROUNDING)
     if most == 0:
         return engine
     log.warning(

@@ -15,12 +15,20 @@ import numpy as np
 
 from edge_runtime.chain import STEP, STREAM, WINDOW, schedule
 from edge_runtime.chain.schedule import Cut, Node, Schedule, Turn
-from edge_runtime.chain.stages import CombineStage, Computed, DifferenceStage, EngineStage, FrontendStage, SmoothStage
+from edge_runtime.chain.stages import (
+    ActivationStage,
+    CombineStage,
+    Computed,
+    DifferenceStage,
+    EngineStage,
+    FrontendStage,
+    SmoothStage,
+)
 from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of
 from edge_runtime.errors import EngineError, ManifestError
 from edge_runtime.frontends import StateSpec
-from edge_runtime.manifest.stages import Combine, Difference, ModelStage, Smooth, Stage, When
+from edge_runtime.manifest.stages import Activation, Combine, Difference, ModelStage, Smooth, Stage, When
 
 ANSWERED = "answered"
 
@@ -71,7 +79,7 @@ class ChainEngine:
         self._new = window[0] - (hop or window[0])  # first sample of a window that no step before brought
         names = sorted({model.engine.name for model in models.values()})
         self.name = ", ".join(names)
-        nodes, computed, shapes = _follow(stages, (window[0], window[1], hop or window[0]), models)
+        nodes, computed, shapes, _ = follow(stages, (window[0], window[1], hop or window[0]), models)
         try:
             self._schedule: Schedule = schedule.make(nodes, window[0], hop)
         except ValueError as error:
@@ -197,13 +205,28 @@ def _tensors(
     return (first, step, *kept), (last, answered, step, *kept)
 
 
-def _follow(
-    stages: Sequence[Stage], window: tuple[int, int, int], models: Mapping[str, Loaded]
-) -> tuple[list[Node], list[Computed], dict[str, tuple[int, ...]]]:
+class Followed(NamedTuple):
+    """Stages that were built one after another."""
+
+    nodes: list[Node]
+    """Stages as the schedule sees them."""
+    computed: list[Computed]
+    shapes: dict[str, tuple[int, ...]]
+    """Shape of a row, by track."""
+    rows: dict[str, int]
+    """Rows that a step brings once the chain is full, by track."""
+
+
+def follow(stages: Sequence[Stage], window: tuple[int, int, int], models: Mapping[str, Loaded]) -> Followed:
     """Build the stages one after another, since each has to know what rows the ones before it make.
 
-    Returns:
-        The stages as the schedule sees them, what computes them, and the shape of a row by track.
+    Args:
+        stages: of the manifest.
+        window: samples and channels of a window, and samples from one window to the next.
+        models: loaded files, by stage.
+
+    Raises:
+        EngineError: a file does not have what its stage names, or a stage does not fit the rows that it is given.
     """
     samples, channels, hop = window
     rows = {WINDOW: samples, STREAM: hop}  # of a step, once the chain is full
@@ -222,7 +245,7 @@ def _follow(
         for track, (each, row) in made.gives.items():
             rows[track] = each * max(1, rows[cuts[0].of] // cuts[0].hop)
             shapes[track] = row
-    return nodes, computed, shapes
+    return Followed(nodes, computed, shapes, rows)
 
 
 def _step(
@@ -296,7 +319,7 @@ def _run_some(
 def _cuts(stage: Stage, before: str) -> list[Cut]:
     """Return what a stage takes of which tracks; 0 where a whole step's rows are meant."""
     if isinstance(stage, ModelStage):
-        return [Cut(port.of or before, port.rows, port.hop, port.lead) for port in stage.inputs]
+        return [Cut(port.of or before, port.rows, port.hop, port.lead, port.within) for port in stage.inputs]
     return [Cut(of or before, *span) for of, span in zip(stage.takes, stage.spans, strict=True)]
 
 
@@ -317,6 +340,8 @@ def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: 
         return CombineStage(stage, cuts)
     if isinstance(stage, Smooth):
         return SmoothStage(stage, cuts[0][1])
+    if isinstance(stage, Activation):
+        return ActivationStage(stage, cuts[0][1])
     try:
         return FrontendStage(stage, cuts)
     except ManifestError as error:

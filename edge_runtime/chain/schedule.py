@@ -22,6 +22,8 @@ class Cut(NamedTuple):
     rows: int
     hop: int
     lead: int = 0
+    within: bool = False
+    """Rows that a step leaves over are dropped: each step is a clip of its own."""
 
 
 class Node(NamedTuple):
@@ -108,7 +110,7 @@ def _turn(node: Node, kept: Sequence[int], warm: int, made: dict[str, int]) -> T
     """Run one stage in one step; notes the rows that it makes in `made`."""
     have = [before + made[cut.of] for cut, before in zip(node.cuts, kept, strict=True)]
     calls = min(max(0, (n - cut.rows) // cut.hop + 1) for cut, n in zip(node.cuts, have, strict=True))
-    left = [n - calls * cut.hop for cut, n in zip(node.cuts, have, strict=True)]
+    left = [0 if cut.within else n - calls * cut.hop for cut, n in zip(node.cuts, have, strict=True)]
     skipped = [max(0, (n - cut.rows) // cut.hop + 1) * cut.hop for cut, n in zip(node.cuts, left, strict=True)]
     unused = min(warm, calls)
     made |= {track: (calls - unused) * each for track, each in node.gives.items()}

@@ -14,7 +14,7 @@ from edge_runtime.errors import EngineError
 from edge_runtime.frontends import Frontend, StateSpec
 from edge_runtime.frontends.build import build
 from edge_runtime.manifest.frontends import FrontendSpec
-from edge_runtime.manifest.stages import Combine, Constant, Difference, ModelStage, Output, Port, Smooth
+from edge_runtime.manifest.stages import Activation, Combine, Constant, Difference, ModelStage, Output, Port, Smooth
 from edge_runtime.manifest.stages import State as ModelState
 
 Gives = tuple[int, tuple[int, ...]]
@@ -81,6 +81,37 @@ class SmoothStage:
     def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
         """See `Computed`."""
         return [np.asarray(self._reduce(cuts[0], axis=2), np.float32)], states
+
+
+class ActivationStage:
+    """See `edge_runtime.manifest.stages.Activation`.
+
+    Raises:
+        EngineError: a pair is asked for, and the row holds other than one number.
+    """
+
+    states: tuple[StateSpec, ...] = ()
+
+    def __init__(self, spec: Activation, row: tuple[int, ...]) -> None:
+        self._spec = spec
+        if spec.pair and int(np.prod(row, dtype=int)) != 1:
+            raise EngineError(f"stage {spec.name!r} makes a pair of one number, and its track has rows of shape {row}")
+        self.gives: dict[str, Gives] = {spec.name: (1, (2,) if spec.pair else row)}
+
+    def compute(self, cuts: Sequence[Array], states: Sequence[Array]) -> tuple[list[Array], Sequence[Array]]:
+        """See `Computed`."""
+        x = cuts[0][:, :, 0].astype(np.float32)
+        if self._spec.temperature != 1:
+            x = x / np.float32(self._spec.temperature)
+        if self._spec.how == "softmax":
+            x = np.exp(x - x.max(axis=-1, keepdims=True))
+            x = x / x.sum(axis=-1, keepdims=True)
+        elif self._spec.how == "sigmoid":
+            x = np.float32(0.5) * (np.float32(1) + np.tanh(np.float32(0.5) * x))  # no overflow on either side
+        if self._spec.pair:
+            x = x.reshape(*x.shape[:2], 1)
+            x = np.concatenate((1 - x, x), axis=2)
+        return [np.asarray(x, np.float32)], states
 
 
 class DifferenceStage:

@@ -41,8 +41,12 @@ class Port:
     """Taken from the values; one number, or one a column."""
     scale: float | tuple[float, ...] = 1.0
     """Factor after that."""
+    within: bool = False
+    """Rows that a step leaves over are dropped: each step is a clip of its own, from which the model takes cuts."""
 
     def __post_init__(self) -> None:
+        if self.within and self.lead:
+            raise ValueError(f"input {self.name!r}: lead is for streams; leave it out, or write within = false")
         if self.rows < 0 or self.hop < 0 or self.lead < 0:
             raise ValueError(f"input {self.name!r}: rows, hop and lead must be 0 or more")
         if self.hop > self.rows or (self.rows and self.lead >= self.rows):
@@ -167,16 +171,35 @@ class Smooth(RowStage):
     type: Literal["smooth"] = "smooth"
     name: str = "smooth"
     rows: int
+    hop: int = 1
+    """Rows from one mean to the next one: as many as a step brings for one mean a step."""
     how: Literal["mean", "median", "max"] = "mean"
 
     def __post_init__(self) -> None:
-        if self.rows < 2:
-            raise ValueError(f"stage {self.name!r}: rows must be 2 or more")
+        if self.rows < 2 or not 1 <= self.hop <= self.rows:
+            raise ValueError(f"stage {self.name!r}: rows must be 2 or more, and hop 1 to rows")
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """Cuts of the tracks in `takes`."""
-        return ((self.rows, 1, 0),)
+        return ((self.rows, self.hop, 0),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation(RowStage):
+    """Probabilities of a model's scores, where its file ends before them."""
+
+    type: Literal["activation"] = "activation"
+    name: str = "probabilities"
+    how: Literal["softmax", "sigmoid", "none"]
+    temperature: float = 1.0
+    """Scores are divided by it first."""
+    pair: bool = False
+    """Make two numbers of one, 1 - p and p: the model answers with the probability of the second of two labels."""
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"stage {self.name!r}: temperature must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,11 +265,12 @@ class Combine:
 
 
 if TYPE_CHECKING:
-    Stage = ModelStage | Smooth | Difference | Combine | FrontendSpec
+    Stage = ModelStage | Smooth | Activation | Difference | Combine | FrontendSpec
 else:
     Stage = schema.OneOf(
         model=f"{__name__}:ModelStage",
         smooth=f"{__name__}:Smooth",
+        activation=f"{__name__}:Activation",
         difference=f"{__name__}:Difference",
         combine=f"{__name__}:Combine",
         **FRONTENDS,

@@ -23,7 +23,7 @@ CONTINUOUS = (
     "a window holds measured values, as float32, float16, float64, int8, uint8 or int16; if the model means such "
     "values, put a cast in front of it, and if it means indices or text, a bundle cannot feed it"
 )
-_QUANTISED = ("QuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
+QUANTISED = ("QuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ def _refuse_nan(graph: ir.Graph, file: str) -> None:
 
 
 def _precision(graph: ir.Graph) -> str:
-    if any(node.op_type in _QUANTISED for node in graph):
+    if any(node.op_type in QUANTISED for node in graph):
         return "int8"
     stored = graph.initializers.values()
     halves = any(value.dtype == ir.DataType.FLOAT16 and len(value.shape or ()) > 1 for value in stored)

@@ -178,7 +178,7 @@ class Card:
 
 
 def load(path: Path) -> Card:
-    """Read and check a card.
+    """Read and check a card with ``[input]`` and ``[output]``.
 
     Raises:
         ConfigError: one line with file, line and what to do.

@@ -262,6 +262,25 @@ def _back(graph: _Graph, card: Card, answer: int, file: str) -> Iterator[str]:
     graph.graph.outputs = [flow]
 
 
+def precision_of(data: bytes, file: str) -> str:
+    """Return the precision of a file's numbers, as `Variant.precision`.
+
+    Raises:
+        ConfigError: it is no TensorFlow Lite file, or a damaged one.
+    """
+    return _precision(_Graph(editing.unpack(data, file)))
+
+
+def custom_operators(data: bytes, file: str) -> list[str]:
+    """Return the names of operators that are no part of the format: custom ones, and TensorFlow's own (Flex).
+
+    Raises:
+        ConfigError: it is no TensorFlow Lite file, or a damaged one.
+    """
+    codes = editing.unpack(data, file).operatorCodes
+    return sorted(editing.text(code.customCode) for code in codes if code.customCode)
+
+
 def _precision(graph: _Graph) -> str:
     """By what flows between operators: integers all the way, floats all the way, or both."""
     fixed = {i for i, tensor in enumerate(graph.graph.tensors) if graph.model.buffers[tensor.buffer].data is not None}

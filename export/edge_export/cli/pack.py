@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_export.card.any_spec import AnyCard
 
 
 def add(commands: Any) -> None:
@@ -17,15 +21,23 @@ def add(commands: Any) -> None:
         "pack",
         help="make a bundle of a model that someone else trained",
         description=(
-            "Put axes, scaling and softmax into a copy of a model file as its card says, let it answer golden windows "
-            "on the engines installed here, and write a bundle. Several files of the same model become variants of one "
-            "bundle, if their answers agree."
+            "Hold a model file against its card, let it answer golden steps on the engines installed here, and write a "
+            "bundle. Several files of the same model become variants of one bundle, if their answers agree. "
+            "edge-export card MODEL drafts the card."
         ),
         epilog="example: edge-export pack model.onnx --card card.toml --recording day1.csv -o model.edge",
     )
-    parser.add_argument("models", type=existing_file, nargs="+", metavar="MODEL", help="an .onnx or .tflite file")
+    parser.add_argument("models", type=model_path, nargs="*", metavar="MODEL", help="an .onnx or .tflite file")
     parser.add_argument(
-        "--card", type=existing_file, required=True, metavar="CARD.toml", help="what it eats and answers"
+        "--card", type=existing_file, required=True, metavar="CARD.toml", help="what goes in and what comes out"
+    )
+    parser.add_argument(
+        "--stage",
+        type=stage_file,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="file of a stage of the card; may be repeated, and twice for one stage makes two variants",
     )
     parser.add_argument("-o", "--out", type=output_file, required=True, metavar="OUT.edge", help="the bundle to write")
     parser.add_argument(
@@ -35,6 +47,14 @@ def add(commands: Any) -> None:
         default=[],
         metavar="FILE",
         help="recording for golden windows; without any, windows are made within the card's ranges",
+    )
+    parser.add_argument(
+        "--normal",
+        type=recording,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="recording of normal data, whose scores set the threshold of an anomaly; may be repeated",
     )
     add_layout(parser)
     parser.add_argument(
@@ -55,10 +75,15 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
-        from edge_export.card import load, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415
+        from edge_export.card import load_card, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415
+        from edge_export.card.any_spec import AnyCard  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
-    card = load(options.card)
+    card = load_card(options.card)
+    if isinstance(card, AnyCard):
+        return _any(options, card)
+    if not options.models or options.stage:
+        raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
     if options.recording:
         files = [path for path, _ in expand(options.recording)]
         golden = recorded_windows(card, files, layout(options))
@@ -81,4 +106,58 @@ def run(options: argparse.Namespace) -> int:
         print(f"{each.name} on {each.engine}: differs by up to {each.worst:.2g}, {each.flips} of {len(golden)} labels")
     kind = "recorded" if options.recording else "made within the card's ranges"
     print(f"{options.out}: {len(packed.manifest.variants)} variants, {len(golden)} golden windows {kind}")
+    return 0
+
+
+def model_path(text: str) -> Path:
+    """Parse the path of a model: a file, or a folder of a kind that is refused with the command that converts it."""
+    path = Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"no such file: {text}")
+    return path
+
+
+def stage_file(text: str) -> tuple[str, Path]:
+    """Parse ``NAME=FILE``."""
+    name, equals, file = text.partition("=")
+    if not equals or not name or not file:
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=FILE, for example mask=model_1.onnx")
+    return name, model_path(file)
+
+
+def _any(options: argparse.Namespace, card: AnyCard) -> int:
+    """Pack any model, and say what was chosen."""
+    from edge_export.card.any_packing import assigned, pack_any  # noqa: PLC0415 - needs onnx
+    from edge_export.card.steps import Data  # noqa: PLC0415
+    from edge_runtime.recordings.reader import expand  # noqa: PLC0415
+
+    if options.tflite:
+        raise ConfigError("--tflite is for cards with [input]; convert the file itself, and give both")
+    packed = pack_any(
+        options.out,
+        assigned(card, options.card.parent, options.models, options.stage),
+        card,
+        folder=options.card.parent,
+        data=Data(
+            recordings=[path for path, _ in expand(options.recording)],
+            normal=[path for path, _ in expand(options.normal)],
+            layout=layout(options),
+        ),
+        max_difference=options.max_difference,
+        signer=signing_key(options),
+    )
+    for note in packed.notes:
+        print(note)
+    if packed.unused:
+        print(f"outputs that nothing takes: {', '.join(packed.unused)}")
+    for each in packed.compared[1:]:
+        flips = "" if each.flips is None else f", {each.flips} of {packed.answered} labels"
+        print(f"{each.name} on {each.engine}: differs by up to {each.worst:.2g}{flips}")
+    contract = packed.manifest.input
+    step = f"a step of {contract.window} samples ({contract.window / contract.rate_hz:g} s)"
+    hop = "" if contract.hop == contract.window else f" every {contract.hop}"
+    print(f"{step}{hop}; state: {packed.state_bytes} bytes a key")
+    kind = "recorded" if options.recording else "made within the card's ranges; --recording FILE proves more"
+    count = len(packed.manifest.variants)
+    print(f"{options.out}: {count} variant{'s' if count > 1 else ''}, {packed.steps} golden steps {kind}")
     return 0

@@ -1,0 +1,351 @@
+"""From the files of any model and their card to a bundle: fitted, run step by step in a child, compared, packed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edge_export.card import answer, steps, task_files, trials
+from edge_export.card.any_spec import AnyCard
+from edge_export.card.fitting import Fitted, fit
+from edge_export.card.model_file import ModelFile, open_file
+from edge_export.card.packing import DIFFERENCE
+from edge_export.card.tensors import matched
+from edge_export.data.dataset import Float32
+from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
+from edge_runtime.chain.engine import Loaded, follow
+from edge_runtime.chain.schedule import make
+from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.manifest import InputContract, Manifest, OutputContract
+from edge_runtime.windowing.batch import with_context
+
+if TYPE_CHECKING:
+    from edge_export.package.sign import SigningKey
+
+_MADE = 2.5
+"""Two files of one model may differ by this much more on steps that were made up: integers leave their range there."""
+_COARSEST = ("int8", "mixed", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Answers of one variant beside those of the first.
+
+    Attributes:
+        name: of the variant.
+        engine: that answered.
+        worst: largest difference of a number.
+        flips: steps whose label differs; None where the answer has no labels.
+    """
+
+    name: str
+    engine: str
+    worst: float
+    flips: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedAny:
+    """Result of packing.
+
+    Attributes:
+        manifest: of the bundle.
+        notes: what was chosen and not written in the card.
+        unused: outputs of the files that nobody takes.
+        compared: every variant.
+        steps: golden steps.
+        answered: of them, those with an answer.
+        state_bytes: that a key leaves for its next step.
+    """
+
+    manifest: Manifest
+    notes: tuple[str, ...]
+    unused: tuple[str, ...]
+    compared: tuple[Compared, ...]
+    steps: int
+    answered: int
+    state_bytes: int
+
+
+def pack_any(
+    path: Path,
+    variants: Sequence[Mapping[str, Path]],
+    card: AnyCard,
+    *,
+    folder: Path = Path(),
+    data: steps.Data | None = None,
+    max_difference: float | None = None,
+    signer: SigningKey | None = None,
+) -> PackedAny:
+    """Write a bundle of any model.
+
+    Args:
+        path: the ``.edge`` file.
+        variants: for each variant its files by the name of their stage, in order of preference.
+        card: signal, stages, task.
+        folder: of the card, beside which the files lie that its task names.
+        data: recordings; None: golden steps are made within the channels' ranges.
+        max_difference: largest difference of two variants' answers; None: by precision, and by the size of the answers.
+        signer: signs the bundle; None leaves it unsigned.
+
+    Raises:
+        ConfigError: a file does not fit the card, an answer is not what the task says, or two variants are not the same
+            model; one line that says what to change.
+        IncompatibleError: no engine for a file is installed.
+    """
+    data = data or steps.Data()
+    with ExitStack() as opened:
+        files = [{name: _open(opened, file) for name, file in own.items()} for own in variants]
+        fitted = fit(card, files[0])
+        task = answer.complete(card, fitted)
+        contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
+        tensors = [matched(fitted.stages, files[0], own) for own in files]
+        try:
+            warm_up, stream, state_bytes = _schedule(task, contract, files[0])
+        except (EngineError, ValueError) as error:
+            raise ConfigError(f"the chain does not fit together: {error}") from error
+        count = steps.needed(warm_up, contract)
+        if data.recordings:
+            golden = steps.recorded(card, contract, data, count, stream=stream)
+        else:
+            golden = steps.made(card, contract, count)
+        stored = in_halves(golden) if golden.nbytes > steps.MOST_BYTES // 4 else golden
+        golden = np.asarray(stored, np.float32)
+        sources: list[VariantSource] = []
+        for own, names in zip(files, tensors, strict=True):
+            sources.append(_source(card, own, names, [source.name for source in sources]))
+        trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
+        sources = [trial.of(source) for source in sources]
+        extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
+    result = pack(
+        path,
+        name=card.name,
+        version=card.version,
+        description=card.description,
+        created=card.created,
+        expires=card.expires,
+        input=contract,
+        output=task_files.renamed(task.output),
+        stages=task.stages,
+        answer=task.answer,
+        gate=card.gate,
+        events=card.events,
+        variants=sources,
+        golden_inputs=stored,
+        card=_text(card, contract, fitted),
+        files=extra,
+        provenance={
+            "origin": asdict(card.origin),
+            "files": {file.path.name: _sha256(file.path) for own in files for file in own.values()},
+            "notes": list(fitted.notes),
+        },
+        signer=signer,
+    )
+    return PackedAny(
+        manifest=result,
+        notes=fitted.notes,
+        unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
+        compared=tuple(trial.compared),
+        steps=len(golden),
+        answered=trial.answered,
+        state_bytes=state_bytes,
+    )
+
+
+def assigned(
+    card: AnyCard, folder: Path, models: Sequence[Path], named: Sequence[tuple[str, Path]]
+) -> list[dict[str, Path]]:
+    """Assign files to stages.
+
+    1. ``--stage NAME=FILE`` names it; the n-th of a stage belongs to the n-th variant.
+    2. The other stages take `models` in turn, variant by variant.
+    3. A stage without either takes the card's `file`, beside the card, in each variant.
+
+    Raises:
+        ConfigError: a stage has no file, or files are left over.
+    """
+    stages = [stage.name for stage in card.models]
+    if unknown := [name for name, _ in named if name not in stages]:
+        raise ConfigError(f"--stage {unknown[0]}: the card has no such model; it has {', '.join(stages)}")
+    by_name = {stage: [path for name, path in named if name == stage] for stage in stages}  # rule 1
+    free = [stage for stage in stages if not by_name[stage]]
+    if models:
+        if not free or len(models) % len(free):
+            raise ConfigError(
+                f"{len(models)} files for the stages {', '.join(free) or 'none'}; give one for each stage, in this "
+                "order, or a multiple for several variants"
+            )
+        for position, stage in enumerate(free):  # rule 2
+            by_name[stage] = list(models[position :: len(free)])
+    for model in card.models:
+        if not by_name[model.name]:
+            if not model.file:
+                raise ConfigError(f"stage {model.name!r} has no file; name it after pack, or write file in the card")
+            by_name[model.name] = [folder / model.file]  # rule 3
+    count = max(map(len, by_name.values()))
+    if short := [stage for stage, own in by_name.items() if len(own) not in (1, count)]:
+        raise ConfigError(
+            f"stage {short[0]!r} has {len(by_name[short[0]])} files, and another one {count}; give as many"
+        )
+    return [{stage: own[min(k, len(own) - 1)] for stage, own in by_name.items()} for k in range(count)]
+
+
+def _open(opened: ExitStack, file: Path) -> ModelFile:
+    model = open_file(file)
+    opened.callback(model.close)
+    return model
+
+
+def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, ModelFile]) -> tuple[int, bool, int]:
+    """Return the steps before the first answer, whether steps depend on each other, and the bytes of a key's state."""
+    loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
+    followed = follow(task.stages, (contract.window, len(contract.channels), contract.hop), loaded)
+    schedule = make(followed.nodes, contract.window, contract.hop)
+    wanted = task.answer or (next(iter(followed.computed[-1].gives)),)
+    full = {track: max(rows[track] for rows in schedule.rows) for track in wanted}
+    whole = [all(rows[track] == full[track] for track in wanted) for rows in schedule.rows]
+    if not any(full.values()):
+        raise EngineError("a stage takes more rows than ever come; correct its rows")
+    rings = [
+        4 * schedule.most_kept(position, k) * int(np.prod(followed.shapes[cut.of]))
+        for position, node in enumerate(followed.nodes)
+        for k, cut in enumerate(node.cuts)
+    ]
+    own = [spec.dtype.itemsize * int(np.prod(spec.shape)) for computed in followed.computed for spec in computed.states]
+    return whole.index(True), bool(sum(rings) + sum(own)) or not all(whole), sum(rings) + sum(own)
+
+
+class _Trial:
+    """Golden answers of the variants, one after another; the first one's are what the others are held against."""
+
+    def __init__(
+        self,
+        card: AnyCard,
+        task: answer.Task,
+        contract: InputContract,
+        golden: Float32,
+        max_difference: float | None,
+        *,
+        recorded: bool,
+    ) -> None:
+        self._card = card
+        self._task = task
+        self._contract = contract
+        self._golden = golden
+        self._max = max_difference
+        self._room = 1.0 if recorded else _MADE
+        self._first: tuple[VariantSource, Float32] | None = None
+        self.compared: list[Compared] = []
+        self.answered = 0
+
+    def of(self, source: VariantSource) -> VariantSource:
+        """Try a variant; returns it with its tolerance and batch.
+
+        Raises:
+            ConfigError: it fails, its answers are not what the task says, or they differ from the first one's.
+        """
+        engine = trials.open_chain(source, self._task, self._contract)
+        try:
+            found = trials.golden_answers(engine, self._golden, source.name)
+        finally:
+            engine.close()
+        answer.check(found, self._task.output, integers=source.precision in ("int8", "mixed"), name=source.name)
+        self._compare(source, found, engine.name.partition(",")[0])
+        size = max(1.0, float(np.abs(found).max()))
+        tolerance = self._card.tolerance if self._card.tolerance is not None else TOLERANCE[source.precision] * size
+        return trials.with_batch(replace(source, tolerance=tolerance), self._task, self._contract, self._golden)
+
+    def _compare(self, source: VariantSource, found: Float32, engine: str) -> None:
+        if self._first is None:
+            self._first, self.answered = (source, found), len(found)
+        first, reference = self._first
+        if found.shape != reference.shape:
+            raise ConfigError(
+                f"{source.name}: answers with shape {found.shape[1:]}, {first.name} {reference.shape[1:]}"
+            )
+        worst = float(np.abs(found - reference).max())
+        flips = None
+        if isinstance(self._task.output, OutputContract):
+            flips = int((found.argmax(axis=-1) != reference.argmax(axis=-1)).sum())
+        size = max(1.0, float(np.abs(reference).max()))
+        allowed = self._max or max(DIFFERENCE[source.precision], DIFFERENCE[first.precision]) * size * self._room
+        if not worst <= allowed:
+            raise ConfigError(
+                f"{source.name} and {first.name} differ by up to {worst:.3g} over the golden steps, and {allowed:.3g} "
+                "is allowed; they are not the same model, or the steps are none that it knows: give --recording, or "
+                "--max-difference if that is how they are"
+            )
+        self.compared.append(Compared(name=source.name, engine=engine, worst=worst, flips=flips))
+
+    def scores(self, source: VariantSource, data: steps.Data) -> Float32:
+        """Return the rising scores of recordings of normal data."""
+        engine = trials.open_chain(source, self._task, self._contract)
+        found: list[Float32] = []
+        try:
+            for file in data.normal:
+                windows = steps.windows_of(self._contract, file, data.layout)
+                found += trials.answers(engine, (with_context(one, self._contract.window).T for one in windows))
+        except (EngineError, InputError) as error:
+            raise ConfigError(f"{source.name}: {error}") from error
+        finally:
+            engine.close()
+        if not found:
+            raise ConfigError("--normal: not one step of these recordings has an answer; give longer ones")
+        return np.sort(np.concatenate([one.reshape(-1) for one in found])).astype(np.float32)
+
+
+def _source(
+    card: AnyCard, files: Mapping[str, ModelFile], names: Mapping[str, dict[str, str]], taken: Sequence[str]
+) -> VariantSource:
+    stages = [stage.name for stage in card.models]
+    last = files[stages[-1]]
+    precision = min((file.precision for file in files.values()), key=_COARSEST.index)
+    name = f"{last.format}-{precision}"
+    if name in taken:
+        stem = "".join(letter if letter.isalnum() else "-" for letter in last.path.stem.lower())
+        name = f"{name}-{stem}"
+    if name in taken:
+        raise ConfigError(f"{last.path}: stands twice among the files; leave one out")
+    return VariantSource(
+        name=name,
+        model=last.data,
+        format=last.format,
+        precision=precision,
+        layout="NWC",
+        tensors=names[stages[-1]],
+        batch=1,
+        others=tuple(
+            StageSource(stage=stage, model=files[stage].data, format=files[stage].format, tensors=names[stage], batch=1)
+            for stage in stages[:-1]
+        ),
+    )
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _text(card: AnyCard, contract: InputContract, fitted: Fitted) -> str:
+    """Write the model card of the bundle, for people."""
+    origin = card.origin
+    lines = [
+        f"# {card.name}",
+        "",
+        *([card.description, ""] if card.description else []),
+        f"- From: {origin.name}, {origin.source}",
+        f"- Licence: {origin.licence}",
+        *([f"- To cite: {origin.cite}"] if origin.cite else []),
+        f"- A step: {contract.window} samples at {contract.rate_hz:g} Hz of "
+        + ", ".join(f"{each.name} ({each.unit})" for each in contract.channels[:12]),
+        f"- Stages: {', '.join(stage.name for stage in fitted.stages)}",
+        f"- Answers: {card.task.output.kind}"
+        + (f" of {', '.join(card.task.output.labels[:20])}" if card.task.output.labels else ""),
+        *(f"- {note}" for note in fitted.notes),
+    ]
+    return "\n".join(lines) + "\n"

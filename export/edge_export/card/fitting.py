@@ -1,0 +1,362 @@
+"""A card held against its files: the stages of the manifest, with what the files tell filled in.
+
+Shapes in files may be wrong, so nothing is taken from them that a real step does not confirm: each stage is run on
+zeros and on noise, twice, with its own states put back in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardState
+from edge_export.card.model_file import ModelFile
+from edge_export.card.step import Step, before, choose, fed, rows_in
+from edge_runtime.chain import STREAM, WINDOW
+from edge_runtime.chain.engine import Followed, Loaded, follow
+from edge_runtime.engines.base import TensorSpec
+from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.manifest.stages import Constant, Layout, ModelStage, Output, Port, Stage, State
+
+_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A card that fits its files.
+
+    Attributes:
+        stages: of the manifest, without those that the task adds.
+        step: samples of a step.
+        followed: rows and shapes of all tracks.
+        notes: what was chosen and not written in the card, a line each.
+        unused: outputs that nobody takes, by stage.
+    """
+
+    stages: tuple[Stage, ...]
+    step: Step
+    followed: Followed
+    notes: tuple[str, ...]
+    unused: Mapping[str, tuple[str, ...]]
+
+
+def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
+    """Fill in what the files tell, and run each stage.
+
+    Args:
+        card: the card.
+        files: by the name of their model stage.
+
+    Raises:
+        ConfigError: card and file do not fit; says what to change.
+    """
+    step = choose(card, files)
+    window = (step.window, len(card.signal.channels), step.hop)
+    loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
+    stages: list[Stage] = []
+    notes = [f"{file.path.name}: {note}" for file in files.values() for note in file.notes]
+    unused: dict[str, tuple[str, ...]] = {}
+    row = (window[1],)
+    followed = Followed([], [], {WINDOW: row, STREAM: row}, {WINDOW: window[0], STREAM: window[2]})
+    for position, stage in enumerate(card.stages):
+        if isinstance(stage, CardModel):
+            file = files[stage.name]
+            fitting = _Fitting(stage, file, followed, before(card.stages, position), step)
+            made: Stage = fitting.stage()
+            unused[stage.name] = tuple(fitting.outputs)
+            notes += fitting.notes
+            blame = str(file.path)
+        else:
+            made, blame = cast("Stage", stage), f"stage {stage.name!r}"
+        stages.append(made)
+        try:
+            followed = follow(stages, window, loaded)
+            _exercise(made, followed)
+        except (EngineError, InputError) as error:
+            raise ConfigError(f"{blame}: {error}") from error
+    kept = any(computed.states for computed in followed.computed)
+    if kept and step.hop < step.window and not any(STREAM in stage.takes for stage in stages):
+        raise ConfigError('a model with states takes each sample once; leave hop out, or let it take of = "stream"')
+    return Fitted(stages=tuple(stages), step=step, followed=followed, notes=tuple(notes), unused=unused)
+
+
+def _exercise(stage: Stage, followed: Followed) -> None:
+    """Run the last stage on noise, twice, with its own states; refuse what is not finite."""
+    node, computed = followed.nodes[-1], followed.computed[-1]
+    random = np.random.default_rng(0)
+    states = [np.full((1, *spec.shape), spec.initial, spec.dtype) for spec in computed.states]
+    for _ in range(_STEPS):
+        cuts = [
+            random.uniform(-1, 1, (1, 1, cut.rows, *followed.shapes[cut.of])).astype(np.float32) for cut in node.cuts
+        ]
+        made, new = computed.compute(cuts, states)
+        for before_, after in zip(states, new, strict=True):
+            if before_.shape != after.shape or before_.dtype != after.dtype:
+                raise EngineError(f"stage {stage.name!r}: a state changes its shape from step to step")
+        if isinstance(stage, ModelStage) and not all(np.isfinite(rows).all() for rows in made):
+            raise EngineError(f"stage {stage.name!r} answers noise with NaN or infinity; the file is damaged")
+        states = [np.array(one) for one in new]
+
+
+class _Fitting:
+    """One model stage of a card, held against its file."""
+
+    def __init__(self, card: CardModel, file: ModelFile, followed: Followed, default: str, step: Step) -> None:
+        self._card = card
+        self._file = file
+        self._followed = followed
+        self._default = default
+        self._step = step
+        self.inputs = dict(file.inputs)
+        """Those that nothing feeds yet."""
+        self.outputs = dict(file.outputs)
+        """Those that nothing takes yet."""
+        self.notes: list[str] = []
+
+    def stage(self) -> ModelStage:
+        """Return the stage as the manifest has it."""
+        self._check_inside()
+        constants = [self._constant(port) for port in self._card.inputs if port.value is not None]
+        for output in self._card.outputs:
+            if output.name:
+                self._take(self.outputs, output.name, "output")
+        states = [self._state(state) for state in self._card.states]
+        ports = [self._port(port) for port in fed(self._card)]
+        if self.inputs:
+            raise ConfigError(
+                f"{self._file.path}: nothing feeds {', '.join(self.inputs)}; name each under inputs (rows of the "
+                "signal, or a value) or under states"
+            )
+        try:
+            return ModelStage(
+                name=self._card.name,
+                inputs=tuple(ports),
+                constants=tuple(constants),
+                states=(*states, *self._file.taken),
+                outputs=tuple(self._outputs()),
+                warmup_steps=self._card.warmup_steps,
+                when=self._card.when,
+            )
+        except ValueError as error:
+            raise ConfigError(f"{self._file.path}: {error}") from error
+
+    def _take(self, left: dict[str, TensorSpec], name: str, kind: str) -> TensorSpec:
+        if name not in left:
+            there = ", ".join(left) or "none that is free"
+            raise ConfigError(f"{self._file.path}: has no {kind} {name!r}; it has {there}")
+        return left.pop(name)
+
+    def _check_inside(self) -> None:
+        if self._file.inside and not self._card.inside:
+            raise ConfigError(
+                f"{self._file.path}: keeps something from call to call ({self._file.inside}), and the file cannot say "
+                'whether it should; write inside = "cleared" at the stage if one call takes a whole sequence, '
+                '"kept" if it runs on from step to step'
+            )
+        if self._card.inside == "kept" and self._file.inside:
+            raise ConfigError(
+                f"{self._file.path}: its layers keep their state where nothing can take it out ({self._file.inside}); "
+                "convert the model again with states as inputs and outputs (in Keras: return_state=True)"
+            )
+        if self._card.inside and not self._file.inside:
+            self.notes.append(
+                f'{self._file.path.name} keeps nothing inside; inside = "{self._card.inside}" does nothing'
+            )
+
+    def _constant(self, port: CardPort) -> Constant:
+        spec = self._take(self.inputs, port.name, "input")
+        value = np.asarray(port.value)
+        if spec.dtype.kind in "iu" and not np.array_equal(value, np.rint(value)):
+            raise ConfigError(f"{self._file.path}: input {port.name} takes {spec.dtype}; write a whole number as value")
+        shape = tuple(max(1, size) for size in spec.shape)
+        if value.ndim and math.prod(shape) == value.size and shape != value.shape:
+            raise ConfigError(f"{self._file.path}: input {port.name} has the shape {shape}; write one number as value")
+        return Constant(name=port.name, value=cast("Any", port.value))
+
+    def _state(self, state: CardState) -> State:
+        spec = self._take(self.inputs, state.input, "input")
+        batch = self._batch_axis(state, spec)
+        shape = state.shape or tuple(size for axis, size in enumerate(spec.shape) if axis != batch)
+        if any(size < 1 for size in shape):
+            raise ConfigError(
+                f"{self._file.path}: state {state.input} has open sizes {_written(spec.shape)}; write its shape, "
+                "without the batch"
+            )
+        output = state.output or self._partner(state, spec)
+        self._take(self.outputs, output, "output")
+        if not state.output:
+            self.notes.append(f"state {state.input} goes on as {output}")
+        return State(input=state.input, output=output, shape=shape, batch=batch, initial=state.initial)
+
+    def _batch_axis(self, state: CardState, spec: TensorSpec) -> int:
+        if state.batch is not None:
+            if not -1 <= state.batch < len(spec.shape):
+                raise ConfigError(
+                    f"{self._file.path}: state {state.input} has {len(spec.shape)} axes; write batch = 0 to "
+                    f"{len(spec.shape) - 1}, or -1 where none is the batch"
+                )
+            if state.batch >= 0 and spec.shape[state.batch] > 1:
+                raise ConfigError(
+                    f"{self._file.path}: axis {state.batch} of state {state.input} {_written(spec.shape)} is no batch; "
+                    "correct batch, or write -1 where there is none"
+                )
+            return state.batch
+        if state.shape and len(state.shape) == len(spec.shape):
+            return -1
+        open_axes = [axis for axis, size in enumerate(spec.shape) if size < 0]
+        if len(open_axes) == 1:
+            return open_axes[0]
+        return 0 if spec.shape and spec.shape[0] in (-1, 1) else -1
+
+    def _partner(self, state: CardState, spec: TensorSpec) -> str:
+        """Return the only output that may be a state's next value."""
+        taken = {other.output for other in self._card.states if other.output}
+        fitting = [
+            name for name, other in self.outputs.items()
+            if name not in taken and other.dtype == spec.dtype and len(other.shape) == len(spec.shape)
+            and all(a == b or -1 in (a, b) for a, b in zip(other.shape, spec.shape, strict=True))
+        ]  # fmt: skip
+        exact = [name for name in fitting if self.outputs[name].shape == spec.shape]
+        named = [name for name in fitting if _alike(name, state.input)]
+        for chosen in (fitting, exact, named):
+            if len(chosen) == 1:
+                return chosen[0]
+        if not fitting:
+            raise ConfigError(
+                f"{self._file.path}: no output has the shape of state {state.input} {_written(spec.shape)}; it has "
+                f"{', '.join(f'{name} {_written(each.shape)}' for name, each in self.outputs.items())}"
+            )
+        raise ConfigError(
+            f"{self._file.path}: state {state.input} may go on as {' or '.join(fitting)}; write its output under states"
+        )
+
+    def _port(self, port: CardPort) -> Port:
+        name = port.name
+        if not name and len(self.inputs) == 1:
+            name = next(iter(self.inputs))  # may be empty, too
+        elif not name:
+            raise ConfigError(
+                f"{self._file.path}: which input takes the rows? it has {', '.join(self.inputs)}; write its name under "
+                "inputs, and name the others under states or with a value"
+                if self.inputs else f"{self._file.path}: no input is left for the rows; correct inputs and states"
+            )  # fmt: skip
+        spec = self._take(self.inputs, name, "input")
+        track = port.of or self._default
+        if track not in self._followed.shapes:
+            raise ConfigError(
+                f"stage {self._card.name!r}: takes the track {track!r}, which no stage before it makes; known here: "
+                f"{', '.join(self._followed.shapes)}"
+            )
+        width = math.prod(self._followed.shapes[track])
+        where = f"{self._file.path}: input {name}"
+        rows = rows_in(port, width, spec.shape, where)
+        layout, shape = _arranged(port, rows, width, spec.shape, where)
+        whole = self._followed.rows[track] == rows and self._step.clips
+        try:
+            return Port(
+                name=name, of=port.of, rows=0 if whole else rows, hop=0 if whole else port.hop,
+                lead=port.lead, layout=layout, shape=shape, offset=port.offset, scale=port.scale,
+                within=(port.within or self._step.clips) and not whole,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(f"{self._file.path}: {error}") from error
+
+    def _outputs(self) -> list[Output]:
+        declared = list(self._card.outputs) or [CardOutput()]
+        return [self._output(output) for output in declared]
+
+    def _output(self, output: CardOutput) -> Output:
+        name = output.name
+        if not name:
+            if len(self.outputs) != 1:
+                raise ConfigError(
+                    f"{self._file.path}: which output is the answer? it has {', '.join(self.outputs)}; write outputs = "
+                    f'[{{ name = "{next(iter(self.outputs))}" }}] at the stage'
+                    if self.outputs else f"{self._file.path}: all its outputs are states; correct states"
+                )  # fmt: skip
+            name, _ = self.outputs.popitem()
+        try:
+            return Output(
+                name=name, track=output.track, rows=output.rows,
+                layout="NCW" if output.layout == "channels-first" else "NWC",
+                trim=output.trim, offset=output.offset, scale=output.scale,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(f"{self._file.path}: {error}") from error
+
+
+def _alike(output: str, input_: str) -> bool:
+    """Names such as state and stateN, h and hn, input_state and output_state."""
+    a, b = output.lower(), input_.lower()
+    swapped = [b.replace("input", "output"), b.replace("in", "out"), b.replace("prev", "next"), f"{b}n", f"{b}_n"]
+    return a.startswith(b) or a in (*swapped, f"{b}_out", f"{b}_next", f"new_{b}", f"next_{b}")
+
+
+def _arranged(
+    port: CardPort, rows: int, width: int, shape: Sequence[int], where: str
+) -> tuple[Layout, tuple[int, ...]]:
+    """Find the order of a tensor's axes, and its sizes without the batch where the rows alone do not say them.
+
+    Raises:
+        ConfigError: the sizes do not fit, or two orders do.
+    """
+    sizes = [int(size) for size in shape[1:]]
+    if not sizes:
+        raise ConfigError(f"{where}: has no axis for a batch and one for rows, but {_written(shape)}")
+    total = rows * width
+    both: dict[Layout, tuple[int, int]] = {"NWC": (rows, width), "NCW": (width, rows)}
+    orders = [order for order, wanted in both.items() if _merges(sizes, wanted)]
+    if port.layout != "auto":
+        stated: Layout = "NCW" if port.layout == "channels-first" else "NWC"
+        orders = [order for order in orders if order == stated]
+    if not orders:
+        said = "" if port.layout == "auto" else f", {port.layout}"
+        raise ConfigError(f"{where}: {rows} rows of {width} numbers{said} do not fit the file's {_written(shape)}")
+    if len(orders) > 1 and 1 not in (rows, width):
+        raise ConfigError(
+            f"{where}: {rows} rows of {width} numbers may stand in {_written(shape)} rows first or columns first; "
+            'write layout = "samples-first" or "channels-first" at the input'
+        )
+    natural = (rows, width) if orders[0] == "NWC" else (width, rows)
+    filled = _filled(sizes, total)
+    return orders[0], () if filled == natural and len(shape) == 3 else filled
+
+
+def _merges(sizes: Sequence[int], wanted: tuple[int, int]) -> bool:
+    """Return whether axes next to each other multiply to these two numbers; open ones may be any size."""
+    total = wanted[0] * wanted[1]
+    known = math.prod(size for size in sizes if size > 0)
+    opened = sum(size < 0 for size in sizes)
+    if (not opened and known != total) or total % known:
+        return False
+    if len([size for size in sizes if size != 1]) <= 1 or 1 in wanted:
+        return True
+    for cut in range(1, len(sizes)):
+        front, back = sizes[:cut], sizes[cut:]
+        if _may_be(front, wanted[0]) and _may_be(back, wanted[1]):
+            return True
+    return False
+
+
+def _may_be(sizes: Sequence[int], wanted: int) -> bool:
+    known = math.prod(size for size in sizes if size > 0)
+    return wanted % known == 0 if any(size < 0 for size in sizes) else known == wanted
+
+
+def _filled(sizes: Sequence[int], total: int) -> tuple[int, ...]:
+    """Fill open sizes in: the last one takes what is left, the others are 1."""
+    known = math.prod(size for size in sizes if size > 0)
+    rest = total // known
+    filled = []
+    for size in reversed(sizes):
+        filled.append(size if size > 0 else rest)
+        rest = rest if size > 0 else 1
+    return tuple(reversed(filled))
+
+
+def _written(shape: Sequence[int]) -> str:
+    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"

@@ -1,0 +1,277 @@
+"""Any model as a bundle: card against file, golden steps, variants, batches; with a tiny model that has a state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from edge_export.card.model_file import kind_of
+from edge_export.cli import main
+from onnx import TensorProto, helper
+
+from edge_runtime.bundle.bundle import Bundle, open_bundle
+from edge_runtime.cli import main as edge_runtime
+from edge_runtime.embedding import open_model, replay
+from edge_runtime.errors import ConfigError
+from tests import stateful
+
+CARD = """
+name = "leaky"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 50, channels = [{ name = "c0", low = -3, high = 3 }, { name = "c1", low = -3, high = 3 }] }
+
+[[stages]]
+INPUTS
+states = [{ input = "h" }]
+
+[task]
+type = "classification"
+labels = ["low", "high", "other"]
+"""
+INPUTS = 'inputs = [{ name = "x", rows = 6, hop = 4 }]'
+
+
+class Pack:
+    """Runs ``edge-export pack`` in a folder."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, card: str, model: onnx.ModelProto | bytes | None = None, *more: str) -> tuple[int, str]:
+        """Return the exit code and what was said."""
+        (self.folder / "card.toml").write_text(card)
+        data = stateful.leaky() if model is None else model
+        (self.folder / "net.onnx").write_bytes(data if isinstance(data, bytes) else data.SerializeToString())
+        options = ["--card", str(self.folder / "card.toml"), "-o", str(self.folder / "net.edge")]
+        code = main(["pack", str(self.folder / "net.onnx"), *more, *options])
+        said = self._capsys.readouterr()
+        return code, said.err if code else said.out
+
+    def bundle(self) -> Bundle:
+        return open_bundle(self.folder / "net.edge")
+
+
+@pytest.fixture
+def pack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pack:
+    return Pack(tmp_path, capsys)
+
+
+def leaky_card(inputs: str = INPUTS, card: str = CARD) -> str:
+    return card.replace("INPUTS", inputs)
+
+
+def test_a_model_with_a_state_answers_a_stream_as_its_own_code_does(pack: Pack, tmp_path: Path) -> None:
+    code, said = pack(leaky_card())
+    assert code == 0, said
+    assert "state h goes on as h_next" in said
+    assert "a step of 4 samples (0.08 s)" in said
+    samples = stateful.stream(12)
+    rows = [f"{i / 50},{x},{y}" for i, (x, y) in enumerate(samples.tolist())]
+    (tmp_path / "day.csv").write_text("t,c0,c1\n" + "\n".join(rows) + "\n")
+    with open_model(tmp_path / "net.edge") as model:
+        answers = list(replay(model, tmp_path / "day.csv"))
+    wanted = stateful.expected(samples)
+    assert len(answers) == len(wanted)
+    np.testing.assert_allclose([answer.scores for answer in answers], wanted, atol=1e-6)
+
+
+def test_the_trial_says_how_many_keys_may_share_a_call(pack: Pack) -> None:
+    card = leaky_card().replace('["low", "high", "other"]', "2")
+    alone = onnx.load_model_from_string(stateful.leaky())
+    alone.graph.node[0].op_type = "ReduceMax"  # sums and products of matrices are rounded otherwise for many rows
+    del alone.graph.node[3]
+    alone.graph.node[3].input[0] = "h_next"
+    alone.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2]))
+    assert pack(card, alone)[0] == 0
+    with pack.bundle() as bundle:
+        assert bundle.manifest.variants[0].batch == 0
+    mixing = onnx.ModelProto()
+    mixing.CopyFrom(alone)
+    mixing.graph.node.insert(0, helper.make_node("ReduceMax", ["x"], ["loudest"], axes=[0], keepdims=1))
+    mixing.graph.node.insert(1, helper.make_node("Sub", ["x", "loudest"], ["relative"]))
+    mixing.graph.node[2].input[0] = "relative"
+    assert pack(card, mixing)[0] == 0
+    with pack.bundle() as bundle:
+        assert bundle.manifest.variants[0].batch == 1, "it looks at the loudest value of all keys"
+
+
+def test_a_second_file_of_the_same_model_may_have_other_names(pack: Pack, tmp_path: Path) -> None:
+    other = onnx.load_model_from_string(stateful.leaky())
+    for node in other.graph.node:
+        node.input[:] = [f"my_{name}" if name in ("x", "h") else name for name in node.input]
+        node.output[:] = ["answer" if name == "y" else name for name in node.output]
+    for value in other.graph.input:
+        value.name = f"my_{value.name}"
+    other.graph.output[0].name = "answer"
+    (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+    code, said = pack(leaky_card(), None, str(tmp_path / "other.onnx"))
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        first, second = bundle.manifest.variants
+    assert (first.tensors, second.name) == ({}, "onnx-fp32-other")
+    assert second.tensors == {"x": "my_x", "h": "my_h", "y": "answer"}
+    assert "onnx-fp32-other on onnxruntime" in said
+
+
+def test_another_model_is_no_variant(pack: Pack, tmp_path: Path) -> None:
+    other = onnx.load_model_from_string(stateful.leaky())
+    other.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(-stateful.WEIGHTS, "weights"))
+    (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+    code, said = pack(leaky_card(), None, str(tmp_path / "other.onnx"))
+    assert code == 2
+    assert "not the same model" in said
+
+
+def test_the_licence_reaches_the_manifest_and_who_inspects_it(
+    pack: Pack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(leaky_card())[0] == 0
+    with pack.bundle() as bundle:
+        assert bundle.manifest.provenance["origin"]["licence"] == "CC0"
+    assert edge_runtime(["inspect", str(tmp_path / "net.edge")]) == 0
+    assert "licence: CC0" in capsys.readouterr().out
+
+
+def test_the_same_arguments_give_the_same_bytes(pack: Pack, tmp_path: Path) -> None:
+    assert pack(leaky_card())[0] == 0
+    first = (tmp_path / "net.edge").read_bytes()
+    assert pack(leaky_card())[0] == 0
+    assert (tmp_path / "net.edge").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ((INPUTS, 'inputs = [{ name = "z", rows = 6 }]'), "has no input 'z'; it has x"),
+        ((INPUTS, "inputs = [{ rows = 5 }]"), "5 rows of 2 numbers do not fit the file's (any, 6, 2)"),
+        (('states = [{ input = "h" }]', ""), "which input takes the rows?|nothing feeds h"),
+        (('input = "h"', 'input = "hidden"'), "has no input 'hidden'"),
+        (('input = "h"', 'input = "h", output = "y"'), "goes in as"),
+        (('input = "h"', 'input = "h", batch = 1'), "is no batch"),
+        (('input = "h"', 'input = "h", shape = [3]'), "h"),
+        (('"low", "high", "other"', '"low", "high"'), "the answer has 3 numbers, and [task] calls for 2"),
+        (('[task]\ntype = "classification"', '[task]\nof = "nothing"\ntype = "classification"'), "known here: window"),
+        (('"classification"', '"multi-label"\nsmooth = { steps = 1 }'), "steps must be 2 or more"),
+        (('type = "classification"\nlabels = ["low", "high", "other"]', 'type = "anomaly"\nthreshold = 1'),
+         "an anomaly score is one; if the model imitates its input"),
+        (('type = "classification"\nlabels = ["low", "high", "other"]',
+          'type = "regression"\nquantities = [{ name = "a" }]'), "names 1 quantities; name each"),
+        (("low = -3, high = 3 }, {", "low = -3 }, {"), "give --recording FILE, or low and high of channel 'c0'"),
+    ],
+)  # fmt: skip
+def test_a_card_that_does_not_fit_its_file_is_refused_in_one_line(
+    pack: Pack, changed: tuple[str, str], message: str
+) -> None:
+    card = leaky_card()
+    assert changed[0] in card
+    code, said = pack(card.replace(*changed))
+    assert code == 2, said
+    (line,) = [line for line in said.splitlines() if line.startswith("edge-export:")]
+    assert any(part in line for part in message.split("|")), line
+
+
+def scores(row: int, values: str, model: onnx.ModelProto | None = None) -> str:
+    del model
+    return (
+        leaky_card()
+        .replace('labels = ["low", "high", "other"]', f"labels = {row}\n{values}")
+        .replace('states = [{ input = "h" }]', 'states = [{ input = "h" }]\noutputs = [{ name = "logits" }]')
+    )
+
+
+def ends_in(name: str, size: int) -> onnx.ModelProto:
+    """Make `stateful.leaky` answer with its scores before the softmax, too."""
+    model = onnx.load_model_from_string(stateful.leaky())
+    model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]))
+    return model
+
+
+def test_an_embedding_packed_as_a_classifier_is_refused(pack: Pack) -> None:
+    code, said = pack(scores(3, ""), ends_in("logits", 3))
+    assert code == 2
+    assert 'write values = "logits" under [task]; an embedding' in said
+
+
+def test_scores_before_the_softmax_become_probabilities(pack: Pack) -> None:
+    code, said = pack(scores(3, 'values = "logits"'), ends_in("logits", 3))
+    assert code == 0, said
+    assert "outputs that nothing takes: model.y" in said
+    with pack.bundle() as bundle:
+        _, answers = bundle.golden("onnx-fp32")
+    answered = answers[answers.sum(axis=1) > 0]
+    np.testing.assert_allclose(answered.sum(axis=1), 1, atol=1e-6)
+
+
+def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    flat = helper.make_graph(
+        nodes, "flat",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 12])],
+    )  # fmt: skip
+    model = helper.make_model(flat, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = leaky_card("inputs = [{ rows = 6 }]").replace('states = [{ input = "h" }]', "")
+    card = card.replace('["low", "high", "other"]', "12")
+    code, said = pack(card, model)
+    assert code == 2
+    assert 'write layout = "samples-first" or "channels-first"' in said
+    code, said = pack(card.replace("rows = 6", 'layout = "channels-first"'), model)
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        inputs, answers = bundle.golden("onnx-fp32")
+        assert bundle.manifest.input.window == 6
+    shown = np.exp(inputs.reshape(len(inputs), 12))
+    np.testing.assert_allclose(answers, shown / shown.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("net.h5", "tf.lite.TFLiteConverter.from_keras_model"),
+        ("net.jit", "torch.onnx.export(torch.jit.load('net.jit')"),
+        ("net.keras", "from_keras_model"),
+        ("net.pt", "torch.onnx.export(model"),
+        ("net.txt", "neither .onnx nor .tflite"),
+        ("saved", "from_saved_model('saved')"),
+    ],
+)
+def test_other_kinds_of_files_are_refused_with_what_converts_them(tmp_path: Path, name: str, command: str) -> None:
+    path = tmp_path / name
+    if "." in name:
+        path.write_bytes(b"x")
+    else:
+        path.mkdir()
+        (path / "saved_model.pb").write_bytes(b"x")
+    with pytest.raises(ConfigError) as refused:
+        kind_of(path)
+    assert command in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_card_of_two_models_takes_a_file_for_each(pack: Pack, tmp_path: Path) -> None:
+    card: Any = leaky_card().replace("[[stages]]\n", '[[stages]]\nname = "first"\n')
+    card = card.replace("[task]", '[[stages]]\nname = "second"\ninputs = [{ rows = 1 }]\n\n[task]')
+    nodes = [helper.make_node("Softmax", ["score"], ["out"], axis=-1)]
+    head = helper.make_graph(
+        nodes, "head",
+        [helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 3])],
+    )  # fmt: skip
+    model = helper.make_model(head, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (tmp_path / "head.onnx").write_bytes(model.SerializeToString())
+    code, said = pack(card)
+    assert code == 2
+    assert "1 files for the stages first, second" in said
+    code, said = pack(card, None, str(tmp_path / "head.onnx"))
+    assert code == 0, said
+    code, said = pack(card, None, "--stage", f"second={tmp_path / 'head.onnx'}")
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (variant,) = bundle.manifest.variants
+        assert [other.stage for other in variant.others] == ["first"]
+    code, said = pack(card, None, "--stage", f"third={tmp_path / 'head.onnx'}")
+    assert "has no such model; it has first, second" in said

@@ -39,6 +39,7 @@ from edge_runtime.model.states import rounds
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.answers import suspected
+from edge_runtime.tasks.key_thresholds import KeyThresholds
 from edge_runtime.types import (
     Correction,
     Done,
@@ -80,6 +81,7 @@ class Pipeline:
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
+        thresholds: those of keys, where the bundle's task learns them; None begins with none.
     """
 
     def __init__(
@@ -97,12 +99,14 @@ class Pipeline:
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
         events: EventTracker | None = None,
+        thresholds: KeyThresholds | None = None,
     ) -> None:
         self._intake = intake
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
+        self._thresholds = thresholds or KeyThresholds(metrics=metrics)
         self._use(model)
         self._windower = windower
         self._task = task
@@ -260,6 +264,8 @@ class Pipeline:
         if self._intake is not None:
             self._intake.follow(manifest)
         self._events.use(manifest)
+        self._thresholds.use(manifest)
+        self._adapts = self._thresholds.active
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -295,6 +301,8 @@ class Pipeline:
     ) -> None:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
+        if self._adapts:
+            numbers = self._thresholds.follow(windows, numbers, self._suspects)
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.

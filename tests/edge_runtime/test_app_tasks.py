@@ -164,6 +164,6 @@ def test_thresholds_of_keys_outlive_the_application(tmp_path: Path) -> None:
     more = '[reading_log]\npath = "log.db"\n'
     first = run(tmp_path, Until(Prediction, N), more)
     assert (tmp_path / "log.thresholds").stat().st_size > 0
-    second = run(tmp_path, Until(Prediction, N), more, start=2000.0)
+    second = run(tmp_path, Until(Prediction, N), more, start=1008.0)
     assert b'"k":[12,' in first.thresholds.save()
     assert b'"k":[24,' in second.thresholds.save()

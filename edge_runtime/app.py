@@ -150,6 +150,8 @@ class App:
                 intake=Intake(config.intake, config.window.max_keys, self.metrics, self.clock),
                 events=self.events,
                 thresholds=self.thresholds,
+                cache=(config.model.cache_windows, config.model.cache_distance),
+                explain=config.escalation.explain if config.escalation is not None else 0.0,
             )
             self.learnt = self._learnt(stack)
             self.governor = self._governor(stack)

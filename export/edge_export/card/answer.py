@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -126,15 +127,7 @@ def _filled(card: AnyCard, answer: tuple[int, ...], step: Step) -> AnyOutput:
     output, given = card.task.output, card.task.given
     numbers, rows = answer[-1], math.prod(answer[:-1])
     if isinstance(output, VectorOutput):
-        shape = output.shape if "shape" in given else answer
-        if output.names and "shape" not in given and answer[-1] != len(output.names):
-            raise ConfigError(
-                f"[task] names {len(output.names)} numbers, and a row of the answer has {answer[-1]}; correct names, "
-                "or rows of the model's output"
-            )
-        per_step = shape[0] if len(shape) > 1 else 1
-        rate_hz = output.rate_hz if "rate_hz" in given else per_step * card.signal.rate_hz / step.hop
-        return replace(output, shape=shape, rate_hz=rate_hz)
+        return _filled_vector(output, given, answer, card.signal.rate_hz / step.hop)
     if isinstance(output, EmbeddingOutput):
         size = output.size if "size" in given else numbers
         return replace(output, size=size, rows=output.rows if "rows" in given else rows * numbers // size)
@@ -144,6 +137,17 @@ def _filled(card: AnyCard, answer: tuple[int, ...], step: Step) -> AnyOutput:
         each = output.box_numbers + (2 if output.rows == "listed" else output.columns)
         return replace(output, candidates=max(1, math.prod(answer) // each))
     return output
+
+
+def _filled_vector(output: VectorOutput, given: Sequence[str], answer: tuple[int, ...], steps_hz: float) -> AnyOutput:
+    shape = output.shape if "shape" in given else answer
+    if output.names and "shape" not in given and answer[-1] != len(output.names):
+        raise ConfigError(
+            f"[task] names {len(output.names)} numbers, and a row of the answer has {answer[-1]}; correct names, or "
+            "rows of the model's output"
+        )
+    rate_hz = output.rate_hz if "rate_hz" in given else (shape[0] if len(shape) > 1 else 1) * steps_hz
+    return replace(output, shape=shape, rate_hz=rate_hz)
 
 
 def _split(track: _Track, wanted: tuple[int, ...]) -> None:

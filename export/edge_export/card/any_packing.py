@@ -15,7 +15,7 @@ from edge_export.card import answer, steps, task_files, trials
 from edge_export.card.any_spec import AnyCard
 from edge_export.card.fitting import Fitted, fit
 from edge_export.card.model_file import ModelFile, open_file
-from edge_export.card.packing import DIFFERENCE
+from edge_export.card.packing import DIFFERENCE, model_card_head
 from edge_export.card.tensors import matched
 from edge_export.data.dataset import Float32
 from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
@@ -57,7 +57,7 @@ class PackedAny:
     Attributes:
         manifest: of the bundle.
         notes: what was chosen and not written in the card.
-        unused: outputs of the files that nobody takes.
+        unused: outputs of the files that nothing takes.
         compared: every variant.
         steps: golden steps.
         answered: of them, those with an answer.
@@ -127,11 +127,11 @@ def pack_any(
         path,
         name=card.name,
         version=card.version,
+        input=contract,
+        output=task_files.renamed(task.output),
         description=card.description,
         created=card.created,
         expires=card.expires,
-        input=contract,
-        output=task_files.renamed(task.output),
         stages=task.stages,
         answer=task.answer,
         gate=card.gate,
@@ -156,44 +156,6 @@ def pack_any(
         answered=trial.answered,
         state_bytes=state_bytes,
     )
-
-
-def assigned(
-    card: AnyCard, folder: Path, models: Sequence[Path], named: Sequence[tuple[str, Path]]
-) -> list[dict[str, Path]]:
-    """Assign files to stages.
-
-    1. ``--stage NAME=FILE`` names it; the n-th of a stage belongs to the n-th variant.
-    2. The other stages take `models` in turn, variant by variant.
-    3. A stage without either takes the card's `file`, beside the card, in each variant.
-
-    Raises:
-        ConfigError: a stage has no file, or files are left over.
-    """
-    stages = [stage.name for stage in card.models]
-    if unknown := [name for name, _ in named if name not in stages]:
-        raise ConfigError(f"--stage {unknown[0]}: the card has no such model; it has {', '.join(stages)}")
-    by_name = {stage: [path for name, path in named if name == stage] for stage in stages}  # rule 1
-    free = [stage for stage in stages if not by_name[stage]]
-    if models:
-        if not free or len(models) % len(free):
-            raise ConfigError(
-                f"{len(models)} files for the stages {', '.join(free) or 'none'}; give one for each stage, in this "
-                "order, or a multiple for several variants"
-            )
-        for position, stage in enumerate(free):  # rule 2
-            by_name[stage] = list(models[position :: len(free)])
-    for model in card.models:
-        if not by_name[model.name]:
-            if not model.file:
-                raise ConfigError(f"stage {model.name!r} has no file; name it after pack, or write file in the card")
-            by_name[model.name] = [folder / model.file]  # rule 3
-    count = max(map(len, by_name.values()))
-    if short := [stage for stage, own in by_name.items() if len(own) not in (1, count)]:
-        raise ConfigError(
-            f"stage {short[0]!r} has {len(by_name[short[0]])} files, and another one {count}; give as many"
-        )
-    return [{stage: own[min(k, len(own) - 1)] for stage, own in by_name.items()} for k in range(count)]
 
 
 def _open(opened: ExitStack, file: Path) -> ModelFile:
@@ -333,14 +295,8 @@ def _sha256(file: Path) -> str:
 
 def _text(card: AnyCard, contract: InputContract, fitted: Fitted) -> str:
     """Write the model card of the bundle, for people."""
-    origin = card.origin
     lines = [
-        f"# {card.name}",
-        "",
-        *([card.description, ""] if card.description else []),
-        f"- From: {origin.name}, {origin.source}",
-        f"- Licence: {origin.licence}",
-        *([f"- To cite: {origin.cite}"] if origin.cite else []),
+        *model_card_head(card.name, card.description, card.origin),
         f"- A step: {contract.window} samples at {contract.rate_hz:g} Hz of "
         + ", ".join(f"{each.name} ({each.unit})" for each in contract.channels[:12]),
         f"- Stages: {', '.join(stage.name for stage in fitted.stages)}",

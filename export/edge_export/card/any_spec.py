@@ -31,7 +31,7 @@ Order = Literal["auto", "samples-first", "channels-first"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSignal:
-    """What the sensor delivers.
+    """Signal that the sensor delivers.
 
     Attributes:
         rate_hz: samples a second; of pictures, pictures a second times pixels.
@@ -191,7 +191,7 @@ class CardSmooth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardTask:
-    """What the answer means.
+    """Meaning of the answer.
 
     Attributes:
         output: the bundle's output contract; ``type`` of the card is its ``kind``, ``classification`` probabilities.

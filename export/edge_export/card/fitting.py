@@ -34,7 +34,7 @@ class Fitted:
         step: samples of a step.
         followed: rows and shapes of all tracks.
         notes: what was chosen and not written in the card, a line each.
-        unused: outputs that nobody takes, by stage.
+        unused: outputs that nothing takes, by stage.
     """
 
     stages: tuple[Stage, ...]
@@ -307,23 +307,26 @@ def _arranged(
     sizes = [int(size) for size in shape[1:]]
     if not sizes:
         raise ConfigError(f"{where}: has no axis for a batch and one for rows, but {_written(shape)}")
-    total = rows * width
+    order = _order(port, rows, width, sizes, f"{where}: {rows} rows of {width} numbers", shape)
+    natural = (rows, width) if order == "NWC" else (width, rows)
+    filled = _filled(sizes, rows * width)
+    return order, () if filled == natural and len(shape) == 3 else filled
+
+
+def _order(port: CardPort, rows: int, width: int, sizes: Sequence[int], what: str, shape: Sequence[int]) -> Layout:
     both: dict[Layout, tuple[int, int]] = {"NWC": (rows, width), "NCW": (width, rows)}
     orders = [order for order, wanted in both.items() if _merges(sizes, wanted)]
     if port.layout != "auto":
-        stated: Layout = "NCW" if port.layout == "channels-first" else "NWC"
-        orders = [order for order in orders if order == stated]
+        orders = [order for order in orders if order == ("NCW" if port.layout == "channels-first" else "NWC")]
     if not orders:
         said = "" if port.layout == "auto" else f", {port.layout}"
-        raise ConfigError(f"{where}: {rows} rows of {width} numbers{said} do not fit the file's {_written(shape)}")
+        raise ConfigError(f"{what}{said} do not fit the file's {_written(shape)}")
     if len(orders) > 1 and 1 not in (rows, width):
         raise ConfigError(
-            f"{where}: {rows} rows of {width} numbers may stand in {_written(shape)} rows first or columns first; "
-            'write layout = "samples-first" or "channels-first" at the input'
+            f"{what} may stand in {_written(shape)} rows first or columns first; write layout = "
+            '"samples-first" or "channels-first" at the input'
         )
-    natural = (rows, width) if orders[0] == "NWC" else (width, rows)
-    filled = _filled(sizes, total)
-    return orders[0], () if filled == natural and len(shape) == 3 else filled
+    return orders[0]
 
 
 def _merges(sizes: Sequence[int], wanted: tuple[int, int]) -> bool:

@@ -14,6 +14,7 @@ import onnx
 from edge_export.card.onnx_edges import Fitted, fit_onnx
 from edge_export.card.spec import NO_CLASSES, Card
 from edge_export.data.dataset import Float32
+from edge_export.data.readers import Origin
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource, pack
@@ -285,16 +286,23 @@ def _first_bad(answers_: Float32) -> int:
     return int(np.flatnonzero(~np.isfinite(answers_).all(axis=1))[0])
 
 
-def _text(card: Card, changes: dict[str, tuple[str, ...]]) -> str:
-    """Write the model card of the bundle, for people."""
-    origin, contract = card.origin, card.input.contract()
-    lines = [
-        f"# {card.name}",
+def model_card_head(name: str, description: str, origin: Origin) -> list[str]:
+    """Return the first lines of the model card of a bundle: where the model comes from, and its licence."""
+    return [
+        f"# {name}",
         "",
-        *([card.description, ""] if card.description else []),
+        *([description, ""] if description else []),
         f"- From: {origin.name}, {origin.source}",
         f"- Licence: {origin.licence}",
         *([f"- To cite: {origin.cite}"] if origin.cite else []),
+    ]
+
+
+def _text(card: Card, changes: dict[str, tuple[str, ...]]) -> str:
+    """Write the model card of the bundle, for people."""
+    contract = card.input.contract()
+    lines = [
+        *model_card_head(card.name, card.description, card.origin),
         f"- Eats: {contract.window} samples at {contract.rate_hz:g} Hz of "
         + ", ".join(f"{each.name} ({each.unit})" for each in contract.channels),
         f"- Answers: {', '.join(card.output.labels)}",

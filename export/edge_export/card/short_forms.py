@@ -149,12 +149,6 @@ def _different(labels: list[str]) -> list[str]:
 
 
 _OWN = ("of", "temperature", "smooth", "reconstructs", "error")
-_FILLED: dict[str, dict[str, Any]] = {
-    "vector": {"shape": [1]},
-    "embedding": {"size": 1},
-    "anomaly": {"normal": "normal.npy"},
-}
-"""Fields without a default that are filled in later, from the tracks or from data; here with a place holder."""
 
 
 def _divided(task: Any, signal: Any) -> Any:
@@ -174,14 +168,21 @@ def _divided(task: Any, signal: Any) -> Any:
     if isinstance(kept.get("of"), str):
         kept["of"] = [kept["of"]]
     given = {key: value for key, value in task.items() if key not in own and key != "type"}
-    filled = dict(_FILLED.get(kind, {}))
-    if kind == "anomaly" and "threshold" in given:
-        filled = {}
-    if kind == "vector":
-        filled |= {"shape": [len(given["names"])]} if isinstance(given.get("names"), list) else {}
-        filled |= {"rate_hz": signal.get("rate_hz", 0.0)} if isinstance(signal, Mapping) else {}
-    if kind == "detection" and isinstance(signal, Mapping) and isinstance(signal.get("frame"), Mapping):
-        filled = {key: signal["frame"][key] for key in ("height", "width") if key in signal["frame"]}
-        if given.get("decode", "corners") in ("corners", "centre"):
-            filled["candidates"] = 1
+    filled = _place_holders(kind, given, signal if isinstance(signal, Mapping) else {})
     return {**kept, "given": sorted(given), "output": {"kind": kind, **filled, **given}}
+
+
+def _place_holders(kind: Any, given: Mapping[str, Any], signal: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for fields without a default that are filled in later, from the tracks or from data."""
+    if kind == "vector":
+        names = given.get("names")
+        return {"shape": [len(names) if isinstance(names, list) else 1], "rate_hz": signal.get("rate_hz", 0.0)}
+    if kind == "embedding":
+        return {"size": 1}
+    if kind == "anomaly" and "threshold" not in given:
+        return {"normal": "normal.npy"}
+    frame = signal.get("frame")
+    if kind == "detection" and isinstance(frame, Mapping):
+        sizes = {key: frame[key] for key in ("height", "width") if key in frame}
+        return sizes | ({"candidates": 1} if given.get("decode", "corners") in ("corners", "centre") else {})
+    return {}

@@ -3,7 +3,7 @@
 1. A picture is one step.
 2. The card says `window`, and `hop` where steps overlap.
 3. A front end that needs a whole clip (frames centred, levels by the clip's maximum, or no ``stream = true``) before a
-   model of so many rows: as many samples as make these rows; the model's hop becomes that of the windows.
+   model: as many samples as make the rows that it takes; the model's hop becomes that of the windows.
 4. One model without memory that takes the signal as it is: its rows and its hop. Windows overlap, and each hard case
    carries the whole of what the model saw.
 5. Else the chain is a stream: a step is the least common multiple of what the stages' calls take, and rows that a call
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from edge_export.card.any_spec import AnyCard, CardModel, CardPort, CardStage
+from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardStage
 from edge_export.card.model_file import ModelFile
 from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.errors import ConfigError
@@ -178,36 +178,52 @@ def _clip(card: AnyCard, front: CardStage, files: Mapping[str, ModelFile]) -> St
     )
 
 
-def _stream(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
-    per_row: dict[str, Fraction] = {WINDOW: Fraction(1), STREAM: Fraction(1)}
-    widths: dict[str, int | None] = dict.fromkeys(per_row, len(card.signal.channels))
-    steps: list[Fraction] = []
-    for position, stage in enumerate(card.stages):
-        default = before(card.stages, position)
-        if isinstance(stage, CardModel):
-            port = fed(stage)[0]
-            of = _known(port.of or default, per_row, stage.name)
-            rows = port.hop or _rows(stage, port, files, widths[of])
-            steps.append(rows * per_row[of])
-            for output in stage.outputs or (None,):
-                track = (output.track if output else "") or stage.name
-                count = output.rows - sum(output.trim) if output else 1
-                per_row[track], widths[track] = steps[-1] / count, None
-            continue
-        taken = stage.tracks_in[0] if isinstance(stage, Combine) else stage.of or default
-        of = _known(taken, per_row, stage.name)
-        each = per_row[of]
+class _Rates:
+    """Samples of the signal per row of each track, while the stages are followed."""
+
+    def __init__(self, channels: int) -> None:
+        self.per_row: dict[str, Fraction] = {WINDOW: Fraction(1), STREAM: Fraction(1)}
+        self.widths: dict[str, int | None] = dict.fromkeys(self.per_row, channels)
+        self.steps: list[Fraction] = []
+        """Samples from one call to the next, of each stage that waits for rows."""
+
+    def model(self, stage: CardModel, default: str, files: Mapping[str, ModelFile]) -> None:
+        """Follow a model."""
+        port = fed(stage)[0]
+        of = _known(port.of or default, self.per_row, stage.name)
+        rows = port.hop or _rows(stage, port, files, self.widths[of])
+        self.steps.append(rows * self.per_row[of])
+        for output in stage.outputs or (CardOutput(),):
+            track = output.track or stage.name
+            self.per_row[track] = self.steps[-1] / (output.rows - sum(output.trim))
+            self.widths[track] = None
+
+    def row_stage(self, stage: CardStage, default: str) -> None:
+        """Follow a stage without a file."""
+        assert not isinstance(stage, CardModel)
+        of = _known(stage.tracks_in[0] if isinstance(stage, Combine) else stage.of or default, self.per_row, stage.name)
+        each = self.per_row[of]
         if isinstance(stage, OverlapAdd):
             each = each / stage.hop
         elif not isinstance(stage, Difference | Combine | Activation):
             rows, hop, _ = stage.spans[0]
             each = each * (hop or rows or 1)
-            steps.append(each)
-        per_row[stage.name], widths[stage.name] = each, width_of(stage, widths[of])
-    whole = [step for step in steps if step.denominator == 1]
-    samples = math.lcm(*(int(step) for step in whole)) if whole else math.ceil(max(steps))
-    if samples > _LONGEST:
-        samples = math.ceil(max(steps))
+            self.steps.append(each)
+        self.per_row[stage.name], self.widths[stage.name] = each, width_of(stage, self.widths[of])
+
+
+def _stream(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
+    rates = _Rates(len(card.signal.channels))
+    for position, stage in enumerate(card.stages):
+        default = before(card.stages, position)
+        if isinstance(stage, CardModel):
+            rates.model(stage, default, files)
+        else:
+            rates.row_stage(stage, default)
+    whole = [int(step) for step in rates.steps if step.denominator == 1]
+    longest = math.ceil(max(rates.steps))
+    samples = math.lcm(*whole) if whole else longest
+    samples = samples if samples <= _LONGEST else longest
     return Step(samples, samples, clips=False)
 
 

@@ -127,7 +127,8 @@ def stage_file(text: str) -> tuple[str, Path]:
 
 def _any(options: argparse.Namespace, card: AnyCard) -> int:
     """Pack any model, and say what was chosen."""
-    from edge_export.card.any_packing import assigned, pack_any  # noqa: PLC0415 - needs onnx
+    from edge_export.card.any_packing import pack_any  # noqa: PLC0415 - needs onnx
+    from edge_export.card.assignment import assigned  # noqa: PLC0415
     from edge_export.card.steps import Data  # noqa: PLC0415
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 

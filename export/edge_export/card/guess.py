@@ -253,7 +253,7 @@ def _sound(main: Tensor) -> Front | None:
 
 def _sensor(main: Tensor) -> Front:
     row = main.row
-    fill = 'rate_hz, samples a second; names and units of the channels, such as "x (g)", and what each measures'
+    fill = 'rate_hz, samples a second; channels = ["x (g)", ...], or with low and high where pack gets no recording'
     if len(row) < 2:
         numbers = row[0] if row and row[0] > 0 else 1
         single = numbers <= _MOST_CHANNELS

@@ -36,8 +36,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.cache import CachedModel, require_cacheable
 from edge_runtime.model.explain import Explainer
-from edge_runtime.model.loading import Predictor
-from edge_runtime.model.states import rounds
+from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.answers import suspected
@@ -118,6 +117,8 @@ class Pipeline:
             require_cacheable(model, cache[1])
         self._explainer = Explainer(explain, model, clock, metrics) if explain and escalation else None
         self._use(model)
+        if reading_log is not None:
+            reading_log.keep(model.states)
         self._windower = windower
         self._task = task
         self._budget = budget
@@ -127,13 +128,19 @@ class Pipeline:
         self._audit_share = audit_share if escalation is not None else 0.0
         self._every = 1
         self._ready: list[Window] = []
+        self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
 
     @property
     def idle(self) -> bool:
         """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
-        return not self._ready and self._out.idle and (self._reading_log is None or self._reading_log.drained())
+        return (
+            not self._ready
+            and not self._again
+            and self._out.idle
+            and (self._reading_log is None or self._reading_log.drained())
+        )
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """Take readings from a source (see `edge_runtime.sources.Deliver`)."""
@@ -176,10 +183,14 @@ class Pipeline:
             StoreError: the reading log's file is another program's, or its path or permissions are wrong.
         """
         if self._reading_log is not None:
-            self._answer_first(*self._reading_log.recover(contract, config, self._windower, self._answer_first))
+            self._answer_first(
+                *self._reading_log.recover(
+                    contract, config, self._windower, self._answer_first, lambda windows: play(self._model, windows)
+                )
+            )
 
     def _answer_first(self, windows: list[Window], done: Done) -> None:
-        self._ready += windows
+        self._again += windows
         self._waiting.append(done)
 
     def save(self, timeout_s: float) -> None:
@@ -214,26 +225,17 @@ class Pipeline:
             and (done := self._reading_log.flush_iteration(self._ready, self._windower)) is not None
         ):
             self._waiting.append(done)
-        if not self._ready:
+        if not self._ready and not self._again:
             return
-        windows, self._ready = self._ready, []
+        windows, self._ready, self._again = self._again + self._ready if self._again else self._ready, [], []
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
         if self._intake is not None:
             self._suspects = self._intake.look(windows)
-        for part in self._parts(windows):
+        for part in calls(self._model, windows):
             self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
-
-    def _parts(self, windows: list[Window]) -> Sequence[list[Window]]:
-        """Cut windows into calls; with states, into rounds over all of them, since a call holds a key once."""
-        most = self._model.max_batch
-        if self._steps:
-            return [[windows[position] for position in one] for one in rounds(windows, most)]
-        if len(windows) <= most:
-            return (windows,)
-        return [windows[at : at + most] for at in range(0, len(windows), most)]
 
     def replace(
         self, model: Predictor, task: Task, windower: AnyWindower | None = None, *, trial: bool = False
@@ -252,8 +254,10 @@ class Pipeline:
             self._metrics.counts["window_restarts_total"] += len(self._windower)
             self._windower = windower
         self.flush_iteration()
-        if windower is not None and self._reading_log is not None:
-            self._reading_log.change(model.manifest.input, windower)
+        if self._reading_log is not None:
+            self._reading_log.keep(model.states, self._windower if windower is None else None)
+            if windower is not None:
+                self._reading_log.change(model.manifest.input, windower)
         self._use(model, trial=trial)
         self._task = task
 

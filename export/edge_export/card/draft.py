@@ -24,7 +24,7 @@ def draft(path: Path) -> str:
         path: an ONNX or TensorFlow Lite file; it is read, not run.
 
     Returns:
-        The card. ``# guessed:`` stands at each guess, ``# fill in:`` where a person must write.
+        The card. ``# guessed:`` marks each guess, ``# fill in:`` each place where a person must write.
 
     Raises:
         ConfigError: another kind of file (names the command that converts it), a damaged one, or one without inputs.

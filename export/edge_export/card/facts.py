@@ -1,4 +1,4 @@
-"""What a model file says of itself: tensors, quantisation, last operators, variables, labels. Nothing is run."""
+"""Facts that a model file tells of itself: tensors, quantisation, last operators, variables, labels. Nothing is run."""
 
 from __future__ import annotations
 

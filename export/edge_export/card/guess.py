@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,11 +92,7 @@ def tell_apart(facts: Facts) -> Ends:
     named = [one for one in left if _remembers(one.name)]
     main = next((one for one in left if one not in named), left[0] if left else facts.inputs[0])
     for one in [one for one in left if one is not main]:
-        partners = [other for other in outputs if _fits(one, other)]
-        chosen = next((other for other in partners if alike(other.name, one.name)), None)
-        if chosen is None and partners and (one in named or len(outputs) > 1):
-            later = [other for other in partners if other is not outputs[0]]  # the answer is the first, as a rule
-            chosen = (later or partners)[0]
+        chosen = _partner(one, outputs, surely=one in named)
         if chosen is not None:
             states.append((one, chosen))
             outputs.remove(chosen)
@@ -106,6 +102,15 @@ def tell_apart(facts: Facts) -> Ends:
         main=main, states=tuple(states), constants=tuple(constants), others=others,
         answers=tuple(outputs) or facts.outputs,
     )  # fmt: skip
+
+
+def _partner(one: Tensor, outputs: Sequence[Tensor], *, surely: bool) -> Tensor | None:
+    """Return the output that may be an input's next value: the one named alike, else any but the first, the answer."""
+    partners = [other for other in outputs if _fits(one, other)]
+    named = [other for other in partners if alike(other.name, one.name)]
+    if named or not partners or not (surely or len(outputs) > 1):
+        return named[0] if named else None
+    return ([other for other in partners if other is not outputs[0]] or partners)[0]
 
 
 def _is_rate(tensor: Tensor) -> bool:
@@ -257,9 +262,9 @@ def _sensor(main: Tensor) -> Front:
     if len(row) < 2:
         numbers = row[0] if row and row[0] > 0 else 1
         single = numbers <= _MOST_CHANNELS
-        port = {"rows": 1} if single else {"rows": numbers}
         why = "one sample of each channel" if single else "samples of one channel"
-        return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill, port=port)
+        return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
+                     port={"rows": 1 if single else numbers})  # fmt: skip
     first_axis = row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
     channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
     order = {"layout": "channels-first" if first_axis else "samples-first"}

@@ -51,7 +51,7 @@ def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
     named = [{"name": answer.name}] if len(ends.answers) > 1 else []
     outputs = tuple([{**one, **_rows(answer)} for one in named] or ([_rows(answer)] if _rows(answer) else []))
     others = [f"the answer among {', '.join(one.name for one in ends.answers)}"] if named else []
-    task = _single(facts, ends, front, answer)
+    task = _single(facts, ends, answer)
     return Task(keys=task.keys, why=task.why, fill=(*others, *task.fill), outputs=outputs if task.outputs == () else ())
 
 
@@ -68,7 +68,7 @@ def labels_of(facts: Facts, count: int) -> tuple[Any, tuple[str, ...]]:
     return max(1, count), (f"names of the labels, in the order of the answer, or the path of a file of them{more}",)
 
 
-def _single(facts: Facts, ends: Ends, front: Front, answer: Tensor) -> Task:
+def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     numbers = answer.row[-1] if answer.row else 1
     if answer.row == ends.main.row and answer.row and math.prod(answer.row) > 1:
         return _like_input(facts, ends, answer)
@@ -79,14 +79,14 @@ def _single(facts: Facts, ends: Ends, front: Front, answer: Tensor) -> Task:
         labels, fill = labels_of(facts, numbers)
         one = "one number" if numbers == 1 else f"{numbers} numbers"
         return Task(keys={"type": "multi-label", "labels": labels}, why=f"{one} of a sigmoid", fill=fill)
-    if (
-        answer.end == "index"
-        or len(answer.row) > 1
-        or numbers < 0
-        or (front.frame is not None and numbers > _MOST_LABELS)
-    ):
+    if answer.end == "index" or len(answer.row) > 1 or not 0 < numbers <= _MOST_LABELS:
         return Task(keys={"type": "vector", "publish": "none"}, why="numbers of a shape of their own",
                     fill=("names of the numbers of a row, if they have any",))  # fmt: skip
+    return _bare(facts, ends, answer, numbers)
+
+
+def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
+    """Guess what a row of numbers without softmax or sigmoid means."""
     if numbers == 1:
         quantity = {"name": "value", "unit": "1"}
         return Task(keys={"type": "regression", "quantities": [quantity]}, why="one number without activation",

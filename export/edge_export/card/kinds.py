@@ -76,7 +76,7 @@ def _other(path: Path, suffix: str) -> str:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError:
-        return ""  # whoever reads it says why it cannot be read
+        return ""  # reading it as a model says why it cannot be read
     if head.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8")):
         return "a picture, not a model"
     if head.startswith(b"\x89HDF\r\n"):

@@ -176,7 +176,7 @@ def test_boxes_are_told_from_scores(tmp_path: Path, answers: list[tuple[int, ...
 )
 def test_labels_in_the_metadata_of_an_onnx_file_are_taken(tmp_path: Path, props: dict[str, str]) -> None:
     card = _card(draft(_onnx(tmp_path, (100, 6), "Softmax", [(2,)], props)), tmp_path)
-    assert card.task.output.labels == ("cat", "dog")  # type: ignore[union-attr]
+    assert card.task.output.labels == ("cat", "dog")
 
 
 def test_labels_that_are_too_few_are_not_taken(tmp_path: Path) -> None:

@@ -85,21 +85,21 @@ class Ends:
 
 def tell_apart(facts: Facts) -> Ends:
     """Tell signal, states and constants of a file with at least one input apart."""
-    left, outputs = list(facts.inputs), list(facts.outputs)
-    constants = [(one, 16000.0) for one in left if _is_rate(one)] if len(left) > 1 else []
-    left = [one for one in left if not any(one is each for each, _ in constants)]
-    states: list[tuple[Tensor, Tensor]] = []
+    rates = [one for one in facts.inputs if len(facts.inputs) > 1 and _is_rate(one)]
+    left, outputs = [one for one in facts.inputs if one not in rates] or list(facts.inputs), list(facts.outputs)
     named = [one for one in left if _remembers(one.name)]
-    main = next((one for one in left if one not in named), left[0] if left else facts.inputs[0])
-    for one in [one for one in left if one is not main]:
-        chosen = _partner(one, outputs, surely=one in named)
-        if chosen is not None:
+    main = next((one for one in left if one not in named), left[0])
+    states, others = list[tuple[Tensor, Tensor]](), list[Tensor]()
+    for one in left:
+        if one is main:
+            continue
+        if (chosen := _partner(one, outputs, surely=one in named)) is None:
+            others.append(one)
+        else:
             states.append((one, chosen))
             outputs.remove(chosen)
-    taken = [one for one, _ in states]
-    others = tuple(one for one in left if one is not main and one not in taken)
     return Ends(
-        main=main, states=tuple(states), constants=tuple(constants), others=others,
+        main=main, states=tuple(states), constants=tuple((one, 16000.0) for one in rates), others=tuple(others),
         answers=tuple(outputs) or facts.outputs,
     )  # fmt: skip
 

@@ -258,6 +258,8 @@ class Pipeline:
             self._reading_log.keep(model.states, self._windower if windower is None else None)
             if windower is not None:
                 self._reading_log.change(model.manifest.input, windower)
+        if model.states is not None:
+            model.states.follow(self._model.states)
         self._use(model, trial=trial)
         self._task = task
 

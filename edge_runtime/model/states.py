@@ -20,7 +20,8 @@ import math
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -92,6 +93,7 @@ class StateStore:
 
     def _clear(self) -> None:
         self._rows: OrderedDict[str, int] = OrderedDict()
+        self._free: list[int] = []
         self._next: list[int | None] = []
         """By row, slot of the window that goes on; None for a key that begins."""
         self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in self._specs]
@@ -103,6 +105,10 @@ class StateStore:
     def __len__(self) -> int:
         """Count the keys that have states."""
         return len(self._rows)
+
+    def keys(self) -> AbstractSet[str]:
+        """Return the keys that have states."""
+        return self._rows.keys()
 
     @property
     def bytes_per_key(self) -> int:
@@ -140,6 +146,11 @@ class StateStore:
             self._specs = specs
             self._count("replaced", len(self._rows))
             self._clear()
+
+    def follow(self, before: StateStore | None) -> None:
+        """Take over from the states of another model; keys that are not known here begin again (rule 4)."""
+        if before is not None and before is not self:
+            self._count("replaced", len(before.keys() - self._rows.keys()))
 
     def gather(self, windows: Sequence[Window], *, keep: bool = True) -> Gathered:
         """Return the states of the keys of these windows; a key whose window does not follow its last one is reset.
@@ -274,6 +285,14 @@ class StateStore:
             self._next[row] = slot
         return None if head["whole"] else _UNSAVED
 
+    def forget(self, keys: Iterable[str]) -> None:
+        """Let these keys have no states any more, uncounted: their streams have ended."""
+        for key in keys:
+            row = self._rows.pop(key, None)
+            if row is not None:
+                self._next[row] = None
+                self._free.append(row)
+
     def _row(self, key: str) -> int:
         row = self._rows.get(key)
         if row is not None:
@@ -284,6 +303,8 @@ class StateStore:
             self._lost.discard(evicted)
             self._next[row] = None
             self._count("evicted", 1)
+        elif self._free:
+            row = self._free.pop()
         else:
             row = len(self._next)
             self._next.append(None)

@@ -16,7 +16,7 @@ _KERAS = (
     "(pip install tensorflow-cpu)"
 )
 _TORCH = (
-    "onnx.save(edge_export.from_torch(model, example), '{stem}.onnx') in the code that defines the model   "
+    "edge_export.from_torch(model, example, '{stem}.onnx') in the code that defines the model   "
     '(pip install "edge-export[train]")'
 )
 _SKLEARN = "skl2onnx.to_onnx(model, example) in Python   (pip install skl2onnx)"

@@ -234,7 +234,7 @@ def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
         ("net.h5", "tf.lite.TFLiteConverter.from_keras_model"),
         ("net.jit", "torch.onnx.export(torch.jit.load('net.jit')"),
         ("net.keras", "from_keras_model"),
-        ("net.pt", "edge_export.from_torch(model, example)"),
+        ("net.pt", "edge_export.from_torch(model, example"),
         ("net.txt", "neither .onnx nor .tflite"),
         ("saved", "from_saved_model('saved')"),
     ],

@@ -43,7 +43,7 @@ class Gathered(NamedTuple):
 
     rows: npt.NDArray[np.intp] | slice
     states: list[Array]
-    """(keys, ...) each, ``step`` first; copies."""
+    """(keys, ...) each, ``step`` first; copies, or valid until the next call."""
     slots: list[int | None]
     """Slots of the windows that go on; None for a key that begins."""
 
@@ -95,6 +95,8 @@ class StateStore:
         self._next: list[int | None] = []
         """By row, slot of the window that goes on; None for a key that begins."""
         self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in self._specs]
+        self._taken: list[Array] = [table[:0] for table in self._tables]
+        """Memory of what `gather` returns: a large array of its own each time costs a page fault every 4 kB."""
         for held in self._held:
             self._held[held] = _BEGINS
 
@@ -139,14 +141,12 @@ class StateStore:
             self._count("replaced", len(self._rows))
             self._clear()
 
-    def gather(self, windows: Sequence[Window]) -> Gathered:
+    def gather(self, windows: Sequence[Window], *, keep: bool = True) -> Gathered:
         """Return the states of the keys of these windows; a key whose window does not follow its last one is reset.
 
         Args:
             windows: of different keys.
-
-        Returns:
-            The states are valid until the next call.
+            keep: return copies; else the states are valid until the next call.
         """
         self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
         rows = [self._row(window.key) for window in windows]
@@ -165,7 +165,17 @@ class StateStore:
             lone = slice(rows[0], rows[0] + 1)
             return Gathered(lone, [table[lone].copy() for table in self._tables], slots)
         index = np.array(rows, np.intp)
-        return Gathered(index, [table.take(index, axis=0) for table in self._tables], slots)
+        # What is held for a snapshot must outlive the next call.
+        return Gathered(index, self._take(index, keep=keep or bool(self._held)), slots)
+
+    def _take(self, index: npt.NDArray[np.intp], *, keep: bool) -> list[Array]:
+        if keep:
+            return [table.take(index, axis=0) for table in self._tables]
+        n = len(index)
+        if n > len(self._taken[0]):
+            self._taken = [np.empty((n, *table.shape[1:]), table.dtype) for table in self._tables]
+        # Without "clip", which changes nothing here, numpy copies twice.
+        return [np.take(t, index, 0, a[:n], "clip") for t, a in zip(self._tables, self._taken, strict=True)]
 
     def scatter(self, before: Gathered, windows: Sequence[Window], states: Sequence[Array]) -> None:
         """Write the new states of the keys that `gather` returned."""

@@ -152,6 +152,17 @@ class AppConfig:
         path = self.state_file if self.outbox is None else self.outbox.path
         return None if path is None else path.with_name(f"{path.stem}.counters")
 
+    @property
+    def thresholds_file(self) -> Path | None:
+        """File of what is learnt of each key's scores: ``outbox.thresholds`` beside the counters.
+
+        None where a source is a recording: it begins again at each start, and so does what is learnt of it.
+        """
+        path = self.counters_file
+        if path is None or any(part.type == "recording" for part in self.source):
+            return None
+        return path.with_suffix(".thresholds")
+
 
 def load_config(path: str | os.PathLike[str]) -> AppConfig:
     """Read and check a configuration file. Relative paths in it are taken from the file's own folder.

@@ -20,7 +20,8 @@ import math
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ class Gathered(NamedTuple):
 
     rows: npt.NDArray[np.intp] | slice
     states: list[Array]
-    """(keys, ...) each, ``step`` first; copies."""
+    """(keys, ...) each, ``step`` first; copies, or valid until the next call."""
     slots: list[int | None]
     """Slots of the windows that go on; None for a key that begins."""
 
@@ -92,15 +93,22 @@ class StateStore:
 
     def _clear(self) -> None:
         self._rows: OrderedDict[str, int] = OrderedDict()
+        self._free: list[int] = []
         self._next: list[int | None] = []
         """By row, slot of the window that goes on; None for a key that begins."""
         self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in self._specs]
+        self._taken: list[Array] = [table[:0] for table in self._tables]
+        """Memory of what `gather` returns: a large array of its own each time costs a page fault every 4 kB."""
         for held in self._held:
             self._held[held] = _BEGINS
 
     def __len__(self) -> int:
         """Count the keys that have states."""
         return len(self._rows)
+
+    def keys(self) -> AbstractSet[str]:
+        """Return the keys that have states."""
+        return self._rows.keys()
 
     @property
     def bytes_per_key(self) -> int:
@@ -139,14 +147,17 @@ class StateStore:
             self._count("replaced", len(self._rows))
             self._clear()
 
-    def gather(self, windows: Sequence[Window]) -> Gathered:
+    def follow(self, before: StateStore | None) -> None:
+        """Take over from the states of another model; keys that are not known here begin again (rule 4)."""
+        if before is not None and before is not self:
+            self._count("replaced", len(before.keys() - self._rows.keys()))
+
+    def gather(self, windows: Sequence[Window], *, keep: bool = True) -> Gathered:
         """Return the states of the keys of these windows; a key whose window does not follow its last one is reset.
 
         Args:
             windows: of different keys.
-
-        Returns:
-            The states are valid until the next call.
+            keep: return copies, as for windows that are held; else the states are valid until the next call.
         """
         self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
         rows = [self._row(window.key) for window in windows]
@@ -165,7 +176,17 @@ class StateStore:
             lone = slice(rows[0], rows[0] + 1)
             return Gathered(lone, [table[lone].copy() for table in self._tables], slots)
         index = np.array(rows, np.intp)
-        return Gathered(index, [table.take(index, axis=0) for table in self._tables], slots)
+        # What is held for a snapshot must outlive the next call.
+        return Gathered(index, self._take(index, keep=keep or bool(self._held)), slots)
+
+    def _take(self, index: npt.NDArray[np.intp], *, keep: bool) -> list[Array]:
+        if keep:
+            return [table.take(index, axis=0) for table in self._tables]
+        n = len(index)
+        if n > len(self._taken[0]):
+            self._taken = [np.empty((n, *table.shape[1:]), table.dtype) for table in self._tables]
+        # Without "clip", which changes nothing here, numpy copies twice.
+        return [np.take(t, index, 0, a[:n], "clip") for t, a in zip(self._tables, self._taken, strict=True)]
 
     def scatter(self, before: Gathered, windows: Sequence[Window], states: Sequence[Array]) -> None:
         """Write the new states of the keys that `gather` returned."""
@@ -264,6 +285,14 @@ class StateStore:
             self._next[row] = slot
         return None if head["whole"] else _UNSAVED
 
+    def forget(self, keys: Iterable[str]) -> None:
+        """Let these keys have no states any more, uncounted: their streams have ended."""
+        for key in keys:
+            row = self._rows.pop(key, None)
+            if row is not None:
+                self._next[row] = None
+                self._free.append(row)
+
     def _row(self, key: str) -> int:
         row = self._rows.get(key)
         if row is not None:
@@ -274,6 +303,8 @@ class StateStore:
             self._lost.discard(evicted)
             self._next[row] = None
             self._count("evicted", 1)
+        elif self._free:
+            row = self._free.pop()
         else:
             row = len(self._next)
             self._next.append(None)
@@ -319,6 +350,7 @@ def rounds(windows: Sequence[Window], most: int) -> Iterator[list[int]]:
     for one in found:
         if len(one) <= most:
             yield one
-        else:
-            for at in range(0, len(one), most):
-                yield one[at : at + most]
+        else:  # parts of one size: an engine has to be prepared for another one
+            size = -(-len(one) // -(-len(one) // most))
+            for at in range(0, len(one), size):
+                yield one[at : at + size]

@@ -225,7 +225,7 @@ class _Fitting:
             and all(a == b or -1 in (a, b) for a, b in zip(other.shape, spec.shape, strict=True))
         ]  # fmt: skip
         exact = [name for name in fitting if self.outputs[name].shape == spec.shape]
-        named = [name for name in fitting if _alike(name, state.input)]
+        named = [name for name in fitting if alike(name, state.input)]
         for chosen in (fitting, exact, named):
             if len(chosen) == 1:
                 return chosen[0]
@@ -296,8 +296,8 @@ class _Fitting:
             raise ConfigError(f"{self._file.path}: {error}") from error
 
 
-def _alike(output: str, input_: str) -> bool:
-    """Names such as state and stateN, h and hn, input_state and output_state."""
+def alike(output: str, input_: str) -> bool:
+    """Return whether two names are those of one state: state and stateN, h and hn, input_state and output_state."""
     a, b = output.lower(), input_.lower()
     swapped = [b.replace("input", "output"), b.replace("in", "out"), b.replace("prev", "next"), f"{b}n", f"{b}_n"]
     return a.startswith(b) or a in (*swapped, f"{b}_out", f"{b}_next", f"new_{b}", f"next_{b}")

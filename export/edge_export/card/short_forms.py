@@ -138,10 +138,10 @@ def _labels(given: Any, folder: Path) -> Any:
     found = [_NUMBERED.fullmatch(line) for line in lines]
     if lines and all(one is not None and int(one[1]) == position for position, one in enumerate(found)):
         lines = [one[2].strip() for one in found if one is not None]
-    return _different(lines)
+    return different(lines)
 
 
-def _different(labels: list[str]) -> list[str]:
+def different(labels: list[str]) -> list[str]:
     """Give the second and later of equal labels a number: published lists name two kinds of crane the same."""
     seen: dict[str, int] = {}
     made = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from edge_export.card.model_file import kind_of
+from edge_export.card.kinds import kind_of
 from edge_export.cli import main
 from onnx import TensorProto, helper
 
@@ -272,7 +272,7 @@ def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
         ("net.h5", "tf.lite.TFLiteConverter.from_keras_model"),
         ("net.jit", "torch.onnx.export(torch.jit.load('net.jit')"),
         ("net.keras", "from_keras_model"),
-        ("net.pt", "torch.onnx.export(model"),
+        ("net.pt", "edge_export.from_torch(model, example"),
         ("net.txt", "neither .onnx nor .tflite"),
         ("saved", "from_saved_model('saved')"),
     ],

@@ -62,7 +62,7 @@ class Example(NamedTuple):
         result: reads the working folder after the commands.
         prepare: makes further files; takes the shared and the working folder.
         instead: words of the commands, and what is run in their place where a recording may not be passed on.
-        built: folder of the checkout with what the page's ``edge-export build`` made, in minutes; lies there as ``out``.
+        built: folder of the checkout with what the page's ``edge-export build`` made; lies there as ``out``.
     """
 
     files: Mapping[str, str]

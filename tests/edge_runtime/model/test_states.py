@@ -14,11 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.engines.base import TensorSpec
-from edge_runtime.errors import ConfigError
-
-
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime.engines.base import EngineOptions, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.metrics import Metrics

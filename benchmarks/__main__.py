@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from benchmarks.answer_cache import answer_cache
 from benchmarks.footprint import footprint
 from benchmarks.install import install
 from benchmarks.keys import keys
@@ -35,8 +36,10 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "install": install,
     "streaming": lambda quick: itertools.chain(stateful(quick), through_the_runtime(quick)),
     "onnx-forms": onnx_forms,
+    "answer-cache": answer_cache,
 }
 SCRIPTS = {
+    "quantize": "quantize",
     "mqtt-receive": "bench_mqtt_receive",
     "outbox": "bench_outbox",
     "codecs": "bench_codecs",
@@ -45,6 +48,7 @@ SCRIPTS = {
     "events": "bench_events",
     "intake": "bench_intake",
     "frontends": "bench_frontends",
+    "wake-words": "bench_wake_words",
 }
 """Programs of their own, which print their own tables."""
 

@@ -80,6 +80,11 @@ def _keywords(shared: Path) -> dict[str, dict[str, Array]]:
     return {who: {"window": x[speakers == who], "labels": labels[speakers == who]} for who in np.unique(speakers)}
 
 
+def _mel_rows_tflite(shared: Path) -> dict[str, dict[str, Array]]:
+    name = _only(shared, "openwakeword-frontend/embedding_model.tflite")
+    return {key: {name: arrays["input_1"]} for key, arrays in _mel_rows(shared).items()}
+
+
 def _mel_rows(shared: Path) -> dict[str, dict[str, Array]]:
     front = onnxruntime.InferenceSession(
         str(shared / "models" / "openwakeword-frontend" / "melspectrogram.onnx"), providers=["CPUExecutionProvider"]
@@ -180,6 +185,9 @@ _NETWORKS: dict[str, tuple[str, str, dict[str, float], Callable[[Path], dict[str
     "dtln": ("noise suppression, first half (ONNX, states), by sound", "dtln/model_1.onnx", {}, _spectra),
     "silero": (
         "voice activity (ONNX, states), by sound", "silero-vad/silero_vad_16k_op15.onnx", {"sr": 16_000.0}, _steps
+    ),
+    "embedding-tflite": (
+        "the same (TFLite), by sound", "openwakeword-frontend/embedding_model.tflite", {}, _mel_rows_tflite
     ),
     "ad": ("anomaly autoencoder (TFLite), one sound by blocks", "mlperf-tiny/ad01_fp32.tflite", {}, _frames),
     "ic": ("ResNet-8 (TFLite), crops, by photograph", _RESNET, {}, _pictures(32, 32, _RESNET, 0, 1.0)),

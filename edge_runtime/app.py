@@ -146,6 +146,8 @@ class App:
                 reading_log=self._reading_log(stack),
                 intake=Intake(config.intake, config.window.max_keys, self.metrics, self.clock),
                 events=self.events,
+                cache=(config.model.cache_windows, config.model.cache_distance),
+                explain=config.escalation.explain if config.escalation is not None else 0.0,
             )
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)

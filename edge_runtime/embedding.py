@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,18 @@ from edge_runtime.intake.config import IntakeConfig
 from edge_runtime.intake.intake import Intake
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
-from edge_runtime.model.loading import Model, load_model
+from edge_runtime.model.explain import SPANS, Explanation, explain
+from edge_runtime.model.loading import Answers, LoadedVariant, Model, Predictor, load_model
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.recordings.layout import Labelled
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sources.build import brings_parts
 from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Prediction
+from edge_runtime.types import Float32, Prediction
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.join import windower_of
+from edge_runtime.windowing.window import Window
 
 AnyPath = str | os.PathLike[str]
 
@@ -99,6 +101,66 @@ def replay(
     yield from play(model, recording, window, metrics or Metrics())
 
 
+def explained(
+    model: Model,
+    recording: RecordingConfig,
+    ids: Collection[str],
+    worst: int,
+    *,
+    spans: int = SPANS,
+    lateness_s: float = 0.0,
+) -> list[tuple[Prediction, Explanation]]:
+    """Answer recorded files, and explain some of the answers (`edge_runtime.model.explain`).
+
+    Args:
+        model: from `open_model`.
+        recording: files and layout.
+        ids: of the predictions to explain; empty takes the `worst`.
+        worst: number of those with the least confidence, least first.
+        spans: parts of a window's length.
+        lateness_s: seconds that samples may be out of order.
+
+    Raises:
+        EngineError: an answer depends on earlier windows.
+    """
+    seen = _Seen(model)
+    chosen: list[tuple[Prediction, Window, Float32]] = []
+    window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
+    for prediction in play(model, recording, window, Metrics(), predictor=seen):
+        asked = seen.rows.pop(prediction.id)
+        if not ids:
+            chosen.append((prediction, *asked))
+            chosen.sort(key=lambda one: one[0].confidence)
+            del chosen[worst:]
+        elif prediction.id in ids:
+            chosen.append((prediction, *asked))
+    found = []
+    for prediction, one, row in chosen:
+        # A store of its own for each: keys begin again, and the stream's own states stay as they are.
+        alone = LoadedVariant(model.manifest, model.variant, model.engine, model.max_batch)
+        reason = explain(model.manifest, alone.predict, one, spans=spans, max_batch=model.max_batch, given=row)
+        found.append((prediction, reason))
+    return found
+
+
+class _Seen:
+    """A predictor that remembers windows and answers until they are taken."""
+
+    def __init__(self, model: Model) -> None:
+        self.max_batch = model.max_batch
+        self.manifest = model.manifest
+        self.variant = model.variant
+        self.states = model.states
+        self.rows: dict[str, tuple[Window, Float32]] = {}
+        self._model = model
+
+    def predict(self, windows: Sequence[Window]) -> Answers:
+        """See `Predictor`."""
+        answers = self._model.predict(windows)
+        self.rows.update((one.id, (one, row.copy())) for one, row in zip(answers.windows, answers.rows, strict=True))
+        return answers
+
+
 def play(
     model: Model,
     recording: RecordingConfig,
@@ -106,6 +168,7 @@ def play(
     metrics: Metrics,
     *,
     on_labels: Labelled | None = None,
+    predictor: Predictor | None = None,
 ) -> Iterator[Prediction]:
     """Answer recorded files, as `replay`.
 
@@ -114,6 +177,7 @@ def play(
         recording: files and layout.
         window: run-time bounds.
         metrics: counts what was read.
+        predictor: asked in the model's place.
         on_labels: called with the labels of samples, where the layout names a column of them.
     """
     clock, contract = SystemClock(), model.manifest.input
@@ -121,7 +185,7 @@ def play(
         model.states.bound(window.max_keys, metrics)
     answered = MemorySink()
     pipeline = Pipeline(
-        model=model,
+        model=predictor or model,
         windower=windower_of(contract, window, metrics),
         task=model.task(),
         budget=Budget(GateConfig(), clock, contract.case_bytes),

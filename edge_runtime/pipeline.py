@@ -34,8 +34,9 @@ from edge_runtime.handover import Escalation, HandOver, Join
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import Predictor
-from edge_runtime.model.states import rounds
+from edge_runtime.model.cache import CachedModel, require_cacheable
+from edge_runtime.model.explain import Explainer
+from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.answers import suspected
@@ -80,6 +81,11 @@ class Pipeline:
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
+        cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
+        explain: share of the time that may go into explaining hard cases.
+
+    Raises:
+        ConfigError: the model's answers cannot be kept in a cache, or not be explained.
     """
 
     def __init__(
@@ -97,30 +103,44 @@ class Pipeline:
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
         events: EventTracker | None = None,
+        cache: tuple[int, float] = (0, 0.0),
+        explain: float = 0.0,
     ) -> None:
         self._intake = intake
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
+        self._metrics = metrics
+        self._cache = cache
+        if cache[0]:
+            require_cacheable(model, cache[1])
+        self._explainer = Explainer(explain, model, clock, metrics) if explain and escalation else None
         self._use(model)
+        if reading_log is not None:
+            reading_log.keep(model.states)
         self._windower = windower
         self._task = task
         self._budget = budget
         self._out = HandOver(sinks, escalation, metrics, clock)
         self._escalation = escalation
-        self._metrics = metrics
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
         self._every = 1
         self._ready: list[Window] = []
+        self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
 
     @property
     def idle(self) -> bool:
         """Nothing is ready, every answer given so far is safe, and what was accepted is written down."""
-        return not self._ready and self._out.idle and (self._reading_log is None or self._reading_log.drained())
+        return (
+            not self._ready
+            and not self._again
+            and self._out.idle
+            and (self._reading_log is None or self._reading_log.drained())
+        )
 
     def deliver(self, readings: Sequence[Reading], received: float, done: Done | None) -> None:
         """Take readings from a source (see `edge_runtime.sources.Deliver`)."""
@@ -163,10 +183,14 @@ class Pipeline:
             StoreError: the reading log's file is another program's, or its path or permissions are wrong.
         """
         if self._reading_log is not None:
-            self._answer_first(*self._reading_log.recover(contract, config, self._windower, self._answer_first))
+            self._answer_first(
+                *self._reading_log.recover(
+                    contract, config, self._windower, self._answer_first, lambda windows: play(self._model, windows)
+                )
+            )
 
     def _answer_first(self, windows: list[Window], done: Done) -> None:
-        self._ready += windows
+        self._again += windows
         self._waiting.append(done)
 
     def save(self, timeout_s: float) -> None:
@@ -201,28 +225,21 @@ class Pipeline:
             and (done := self._reading_log.flush_iteration(self._ready, self._windower)) is not None
         ):
             self._waiting.append(done)
-        if not self._ready:
+        if not self._ready and not self._again:
             return
-        windows, self._ready = self._ready, []
+        windows, self._ready, self._again = self._again + self._ready if self._again else self._ready, [], []
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
         if self._intake is not None:
             self._suspects = self._intake.look(windows)
-        for part in self._parts(windows):
+        for part in calls(self._model, windows):
             self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
 
-    def _parts(self, windows: list[Window]) -> Sequence[list[Window]]:
-        """Cut windows into calls; with states, into rounds over all of them, since a call holds a key once."""
-        most = self._model.max_batch
-        if self._steps:
-            return [[windows[position] for position in one] for one in rounds(windows, most)]
-        if len(windows) <= most:
-            return (windows,)
-        return [windows[at : at + most] for at in range(0, len(windows), most)]
-
-    def replace(self, model: Predictor, task: Task, windower: AnyWindower | None = None) -> None:
+    def replace(
+        self, model: Predictor, task: Task, windower: AnyWindower | None = None, *, trial: bool = False
+    ) -> None:
         """Answer with another model from now on; what is ready is answered by the one before.
 
         Args:
@@ -230,15 +247,18 @@ class Pipeline:
             task: its own.
             windower: where the contract is another one. What the one before holds back for late samples is used; the
                 windows begun are not finished, and the keys that had some are counted (``window_restarts_total``).
+            trial: it is to be seen at work, so each window is asked of it, whatever the cache knows.
         """
         if windower is not None:
             self._ready += self._windower.flush(self._clock.monotonic())
             self._metrics.counts["window_restarts_total"] += len(self._windower)
             self._windower = windower
         self.flush_iteration()
-        if windower is not None and self._reading_log is not None:
-            self._reading_log.change(model.manifest.input, windower)
-        self._use(model)
+        if self._reading_log is not None:
+            self._reading_log.keep(model.states, self._windower if windower is None else None)
+            if windower is not None:
+                self._reading_log.change(model.manifest.input, windower)
+        self._use(model, trial=trial)
         self._task = task
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
@@ -248,10 +268,13 @@ class Pipeline:
         self._metrics.counts["final_total"] += len(answers) - corrections
         self._out.send(answers, [done])
 
-    def _use(self, model: Predictor) -> None:
+    def _use(self, model: Predictor, *, trial: bool = False) -> None:
         manifest = model.manifest
-        self._model = model
+        self._explained = None if trial else model  # a trial counts what is asked
         self._steps = model.states is not None
+        windows, distance = self._cache
+        caches = windows and not trial and not self._steps
+        self._model = CachedModel(model, windows, distance, self._metrics) if caches else model
         self._manifest = manifest
         self._name = manifest.model
         self._length_s = manifest.input.window / manifest.input.rate_hz
@@ -403,4 +426,7 @@ class Pipeline:
             return
         route: Route = "local" if audit else "provisional"
         prediction.route = route
-        hard.append(Hard(prediction, np.ascontiguousarray(context.T), score, audit))
+        case = Hard(prediction, np.ascontiguousarray(context.T), score, audit)
+        if self._explainer is not None and self._explained is not None and not audit and not self._unanswering:
+            case.explanation = self._explainer.explain(self._explained, window)
+        hard.append(case)

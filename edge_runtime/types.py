@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -199,3 +199,5 @@ class Hard:
     """The gate's score; the lower, the more there is to gain."""
     audit: bool
     """Sent to check an answer that the gate trusted."""
+    explanation: dict[str, Any] | None = None
+    """Which parts of the window moved the answer (`edge_runtime.model.explain`); None: it was not asked for."""

@@ -13,7 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.bundle import npy
 from edge_runtime.manifest import AnyOutput, Channel, GateSpec, InputContract, MultiLabelOutput
-from edge_runtime.manifest.outputs import AnomalyOutput, Quantity, RegressionOutput, VectorOutput
+from edge_runtime.manifest.outputs import (
+    AnomalyOutput,
+    DetectionOutput,
+    EmbeddingOutput,
+    Quantity,
+    RegressionOutput,
+    VectorOutput,
+)
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,11 +28,16 @@ CHANNELS, WINDOW, RATE_HZ = 3, 8, 50.0
 
 OUTPUTS: dict[str, AnyOutput] = {
     "anomaly": AnomalyOutput(normal="normal.npy", false_alarm_rate=0.1),
+    "detection": DetectionOutput(labels=("cat", "dog"), height=9, width=9, candidates=3, values="logit"),
+    "embedding": EmbeddingOutput(size=2, labels=("up", "down"), examples="examples.npy", distance="l2", k=1),
     "multi-label": MultiLabelOutput(labels=("dog", "rain"), values="logit", thresholds=(0.4, 0.6)),
     "regression": RegressionOutput(quantities=(Quantity(name="t", unit="Cel", half_width=0.5, widest=2.0),)),
     "vector": VectorOutput(shape=(2, 3), names=("x", "y", "z"), publish="rows"),
 }
-FILES: dict[str, dict[str, Floats]] = {"anomaly": {"normal.npy": np.linspace(-1, 1, 99, dtype=np.float32)}}
+FILES: dict[str, dict[str, Floats]] = {
+    "anomaly": {"normal.npy": np.linspace(-1, 1, 99, dtype=np.float32)},
+    "embedding": {"examples.npy": np.array([[0, 1, 1], [1, -1, -1]], np.float32)},
+}
 
 
 def weights(numbers: int) -> tuple[Floats, Floats]:

@@ -1,8 +1,9 @@
 """Command that quantises one float model by one peer's defaults, in the environment of that peer.
 
-    PYTHON quantize_with.py PEER MODEL CALIBRATION.npy FOLDER
+    PYTHON quantize_with.py PEER MODEL CALIBRATION FOLDER
 
-MODEL is ONNX, or the float TensorFlow Lite file that onnx2tf made for ai-edge-quantizer. Writes one or more model files
+MODEL is ONNX, or a float TensorFlow Lite file for ai-edge-quantizer. CALIBRATION is a .npy file with windows of a model
+with the input ``window``, or a .npz file with arrays named after inputs, (calls, *sizes of a call). Writes model files
 into FOLDER. Every option that the peer's documentation calls optional is left out.
 """
 
@@ -25,6 +26,15 @@ def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def _feeds(calibration: Any) -> list[dict[str, Any]]:
+    """List the inputs of one call after the other."""
+    if isinstance(calibration, np.ndarray):
+        return [{"window": row[None]} for row in calibration]
+    arrays = {name: calibration[name] for name in calibration.files}
+    count = len(next(iter(arrays.values())))
+    return [{name: np.asarray(array[i]) for name, array in arrays.items()} for i in range(count)]
+
+
 def onnxruntime(model: Path, calibration: Any, folder: Path) -> None:
     """``quantize_static`` after ``quant_pre_process``, as its documentation asks, and ``quantize_dynamic``."""
     quantization = _module("onnxruntime.quantization")
@@ -35,7 +45,7 @@ def onnxruntime(model: Path, calibration: Any, folder: Path) -> None:
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
-            self._rows = iter([{"window": row[None]} for row in calibration])
+            self._rows = iter(_feeds(calibration))
 
         def get_next(self) -> dict[str, Any] | None:
             return next(self._rows, None)
@@ -47,23 +57,23 @@ def onnxruntime(model: Path, calibration: Any, folder: Path) -> None:
 def nncf(model: Path, calibration: Any, folder: Path) -> None:
     """``nncf.quantize``."""
     package, onnx = _module("nncf"), _module("onnx")
-    dataset = package.Dataset([{"window": row[None]} for row in calibration])
+    dataset = package.Dataset(_feeds(calibration))
     onnx.save(package.quantize(onnx.load(str(model)), dataset), str(folder / "ptq.onnx"))
 
 
 def olive(model: Path, calibration: Any, folder: Path) -> None:
     """The pass ``OnnxStaticQuantization``; its dynamic one is onnxruntime's."""
     os.environ["OLIVE_DISABLE_TELEMETRY"] = "1"
-    registry = _module("olive.data.registry").Registry
+    registry, feeds = _module("olive.data.registry").Registry, _feeds(calibration)
 
     class Rows:
         def __len__(self) -> int:
-            return len(calibration)
+            return len(feeds)
 
         def __getitem__(self, i: int) -> tuple[dict[str, Any], int]:
-            if i >= len(calibration):
+            if i >= len(feeds):
                 raise IndexError(i)
-            return {"window": calibration[i]}, 0
+            return {name: row[0] if row.ndim else row for name, row in feeds[i].items()}, 0
 
     registry.register_dataset("calibration_rows")(lambda **_: Rows())
     config = _module("olive.data.config")
@@ -120,8 +130,15 @@ def ai_edge_quantizer(model: Path, calibration: Any, folder: Path) -> None:
     quantizer = _module("ai_edge_quantizer.quantizer")
     recipe = _module("ai_edge_quantizer.recipe")
     interpreter = _module("ai_edge_litert.interpreter").Interpreter(model_path=str(model))
-    ((signature, details),) = interpreter.get_signature_list().items()
-    rows = {signature: [{details["inputs"][0]: row[None]} for row in calibration]}
+    signatures = list(interpreter.get_signature_list().items())
+    if not signatures:
+        print("the file has no signature, which static quantisation asks for; dynamic only", file=sys.stderr)
+        quantizer.Quantizer(str(model), recipe.dynamic_wi8_afp32()).quantize(None).export_model(
+            str(folder / "dynamic.tflite")
+        )
+        return
+    ((signature, details),) = signatures
+    rows = {signature: [dict(zip(details["inputs"], feed.values(), strict=True)) for feed in _feeds(calibration)]}
     for name, steps in (("static", recipe.static_wi8_ai8()), ("dynamic", recipe.dynamic_wi8_afp32())):
         made = quantizer.Quantizer(str(model), steps)
         found = made.calibrate(rows) if made.need_calibration else None

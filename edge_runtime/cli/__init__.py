@@ -32,6 +32,7 @@ packages (``~/.local``) and PYTHONPATH."""
 COMMANDS = (
     "run",
     "replay",
+    "explain",
     "listen",
     "record",
     "serve",

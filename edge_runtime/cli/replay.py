@@ -80,11 +80,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the figures of the run as one JSON object on standard error"
     )
-    _add_layout(parser.add_argument_group("layout of the files"))
+    add_layout(parser.add_argument_group("layout of the files"))
     parser.set_defaults(run=run)
 
 
-def _add_layout(group: argparse._ArgumentGroup) -> None:
+def add_layout(group: argparse._ArgumentGroup) -> None:
+    """Declare the options that say how files are laid out; `layout_of` reads them."""
     group.add_argument(
         "--source",
         type=existing_file,
@@ -149,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
     _refuse_overwriting(options)
-    layout = _recording(options)
+    layout = layout_of(options)
     config = _application(options, layout)
     model, metrics = load_model(config.model), Metrics()
     if options.labels and model.manifest.output.kind != "probabilities":
@@ -210,7 +211,7 @@ def _application(options: argparse.Namespace, layout: RecordingConfig) -> AppCon
         raise ConfigError(f"replay: {error}") from error
 
 
-def _recording(options: argparse.Namespace) -> RecordingConfig:
+def layout_of(options: argparse.Namespace) -> RecordingConfig:
     """Return the layout: that of the application's source, with what the options say otherwise."""
     from dataclasses import replace  # noqa: PLC0415 - as in `run`
 

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.app import App  # noqa: PLC0415
-    from edge_runtime.system import malloc  # noqa: PLC0415
+    from edge_runtime.system import collector, malloc  # noqa: PLC0415
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
@@ -96,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         return _report_check(app, config, options)
     malloc.tune_malloc()
+    collector.tune_collector()
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:

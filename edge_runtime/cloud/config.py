@@ -128,6 +128,9 @@ class EscalationConfig:
     """Tries of a commit before its cases are dropped and counted: a full disk must not stop the stream."""
     max_pending: int = 4096
     """Cases that may wait for a commit; what comes on top is dropped and counted."""
+    explain: float = 0.0
+    """Share of the time that may go into explaining hard cases; 0 explains none. The explanation is kept with the case
+    (`edge-runtime outbox show`)."""
 
     def __post_init__(self) -> None:
         if self.deadline_s <= 0:
@@ -135,3 +138,5 @@ class EscalationConfig:
         for name in ("max_batch", "unreadable_attempts", "commit_attempts", "max_pending"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if not 0 <= self.explain <= 0.5:
+            raise ValueError("explain must be 0 to 0.5")

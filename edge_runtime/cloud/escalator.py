@@ -178,6 +178,8 @@ class Escalator:
             meta["own"] = own
         if hard.tensor.shape[1] < self._model.history:
             meta["samples"] = hard.tensor.shape[1]
+        if hard.explanation is not None:
+            meta["explanation"] = hard.explanation
         return HardCase(
             id=p.id,
             key=p.key,

@@ -20,9 +20,9 @@ from typing import Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.durable.config import ReadingLogConfig
+from edge_runtime.durable.progress import ModelStates, Play, Progress, counted_before
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
-from edge_runtime.durable.window_state import Progress, counted_before
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
@@ -132,7 +132,12 @@ class ReadingLog:
     # -- before and after --------------------------------------------------------------------------------------------
 
     def recover(
-        self, contract: InputContract, config: WindowConfig, windower: AnyWindower, late: Late
+        self,
+        contract: InputContract,
+        config: WindowConfig,
+        windower: AnyWindower,
+        late: Late,
+        play: Play | None = None,
     ) -> tuple[list[Window], Done]:
         """Bring a windower to where the run before was, and begin to write.
 
@@ -144,6 +149,7 @@ class ReadingLog:
             config: how samples are ordered, likewise.
             windower: fresh; goes on where the one before ended.
             late: takes windows that could not be read at once; called between iterations.
+            play: see `Progress.restore`.
 
         Returns:
             Windows that the run before completed and may not have answered safely, and what to call when they are.
@@ -167,7 +173,8 @@ class ReadingLog:
             self._commits.start()
             return [], lambda: None
         with counted_before(self._metrics):
-            windows, readings, acked = self._progress.restore(left, windower)
+            windows, readings, acked = self._progress.restore(left, windower, play)
+        self._progress.report(self._metrics)
         self._count(windows, readings)
         self._metrics.gauges["reading_log_durable"] = 1.0
         self._commits.start()
@@ -195,6 +202,11 @@ class ReadingLog:
             self._late(windows, acked)
         self._commits.put(_TakenOver())
         self._again_at = 0.0  # a snapshot, at the end of this iteration
+
+    def keep(self, model: ModelStates | None, windower: AnyWindower | None = None) -> None:
+        """Save these states of a model from now on; at once, where readings are written down already."""
+        if self._progress.keep(model) and windower is not None:
+            self._submit_snapshot(windower)
 
     def change(self, contract: InputContract, windower: AnyWindower) -> None:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""

@@ -84,9 +84,15 @@ def decode_events(body: bytes) -> dict[str, Any]:
 
 
 def encode_snapshot(
-    held: Sequence[tuple[int, Window]], states: Sequence[KeyState], events: Mapping[str, object] | None = None
+    held: Sequence[tuple[int, Window]],
+    states: Sequence[KeyState],
+    events: Mapping[str, object] | None = None,
+    model: bytes | None = None,
 ) -> bytes:
-    """Windows with the number of their iteration, what `Windower.state` gave, rules and states of events."""
+    """Encode windows with the number of their iteration, what `Windower.state` gave, and states of events and models.
+
+    States of a model come last, where earlier releases do not look.
+    """
     blobs: list[bytes] = []
 
     def block(times: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> int:
@@ -117,8 +123,13 @@ def encode_snapshot(
             newest_block = None if tail is None else block(*tail)
             kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
         keys.append((name, _finite(newest), blocks, lone, kept_segment, *_encode_parts(settled, parts, block)))
-    head = {"channels": channels, "windows": windows, "keys": keys}
-    return _framed(head | {"events": events} if events else head, blobs)
+    head: dict[str, Any] = {"channels": channels, "windows": windows, "keys": keys}
+    if events:
+        head["events"] = events
+    if model is not None:
+        head["model"] = len(model)
+        blobs.append(model)
+    return _framed(head, blobs)
 
 
 def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:
@@ -181,6 +192,12 @@ def decode_snapshot_events(body: bytes) -> dict[str, Any]:
     """Decode rules and states of events of what `encode_snapshot` wrote; empty where it has none."""
     events: dict[str, Any] = _Blobs(body).head.get("events", {}) if body else {}
     return events
+
+
+def decode_snapshot_model(body: bytes) -> bytes | None:
+    """Decode the states of a model of what `encode_snapshot` wrote; None where it has none."""
+    size = _Blobs(body).head.get("model") if body else None
+    return None if size is None else body[len(body) - size :]
 
 
 def _finite(value: float) -> float | None:

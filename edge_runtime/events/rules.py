@@ -35,8 +35,10 @@ from edge_runtime.event_rule import EventRule
 EVIDENCE: Final = 16
 """Most window ids of an event."""
 
+_CLOSE_S: Final = 1e-6
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Step:
     """One answered window, as far as events look at it."""
 
@@ -47,7 +49,7 @@ class Step:
     """The probability of each rule's label, in the order of the rules."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counted:
     """A step that counts (rule 4)."""
 
@@ -80,7 +82,7 @@ class Occurrence:
         return [*self.began] if self.peak_id in self.began else [*self.began, self.peak_id]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RuleState:
     """Memory of a rule for a key."""
 
@@ -92,7 +94,7 @@ class RuleState:
     """End of the last event, seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KeyState:
     """Memory of all rules for a key."""
 
@@ -135,7 +137,9 @@ def advance(
             return state, []
         changes = ended(rules, state, "clock")
         state = None
-    if state is not None and _us(step.start - state.end) > _us(gap_s):  # rule 2
+    # Rounded only where it may matter: nearly every window begins before the end of the one before, or with it.
+    if state is not None and step.start - state.end > gap_s - _CLOSE_S and _us(step.start - state.end) > _us(gap_s):
+        # rule 2
         changes = ended(rules, state, "gap")
         state = _after_gap(state)
     if state is None:
@@ -173,7 +177,9 @@ def _follow(
     scores, score = smoothed(rule, before.scores, raw)
     if before.open is not None:
         return _follow_open(rule, before.open, before.ended, step, scores, score)
-    counted = tuple(one for one in before.counted if number - one.step < rule.of[1])
+    counted = before.counted
+    if counted:
+        counted = tuple(one for one in counted if number - one.step < rule.of[1])
     if score >= rule.on and _may_count(rule, before.ended, leader, step):  # rule 4
         counted = (*counted, Counted(number, step.id, step.start, score))
         if len(counted) >= rule.of[0]:  # rule 5
@@ -196,7 +202,10 @@ def smoothed(rule: EventRule, scores: tuple[float, ...], raw: float) -> tuple[tu
     if rule.smooth == "exponential":
         score = raw if not scores else scores[0] + 2 / (rule.smooth_windows + 1) * (raw - scores[0])
         return (score,), score
-    scores = (*scores, raw)[-rule.smooth_windows :]
+    windows = rule.smooth_windows
+    if windows == 1:
+        return (raw,), raw
+    scores = (*scores[1:], raw) if len(scores) == windows else (*scores, raw)[-windows:]
     if rule.smooth == "max":
         return scores, max(scores)
     if rule.smooth == "median":

@@ -51,6 +51,11 @@ class ModelConfig:
     """How long a call into an engine may take before it counts as hung."""
     check_interval_s: float = 60.0
     """How often golden vectors are replayed on the engine that answers; 0 is never."""
+    cache_windows: int = 0
+    """Answers that are kept to be given again for the same window; 0 keeps none."""
+    cache_distance: float = 0.0
+    """A window is near, and gets the same answer, if no sample is further than this from the key's last answered one: a
+    share of each channel's range over the training data. 0: only the same window."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tune_at_start_s <= 3600:
@@ -70,6 +75,10 @@ class ModelConfig:
             raise ValueError("deadline_ms must be 10 to 600,000")
         if self.check_interval_s < 0:
             raise ValueError("check_interval_s must not be negative")
+        if not 0 <= self.cache_windows <= 1_000_000 or not 0 <= self.cache_distance <= 0.5:
+            raise ValueError("cache_windows must be 0 to 1,000,000 and cache_distance 0 to 0.5")
+        if self.cache_distance and not self.cache_windows:
+            raise ValueError("cache_distance needs cache_windows, for example 1000")
         if self.accelerators and self.failover == "off":
             raise ValueError(
                 "accelerators need failover = 'on', since the CPU stands in when they fail; leave one of them out"

@@ -138,7 +138,7 @@ class FallbackChain:
 
     @property
     def states(self) -> StateStore | None:
-        """See `Predictor`; all backends of a bundle share them, so one that takes over goes on."""
+        """See `Predictor`; shared by all backends, so one that takes over goes on."""
         return self._kept
 
     def predict(self, windows: Sequence[Window]) -> Answers:

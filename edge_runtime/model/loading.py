@@ -6,6 +6,7 @@ smaller one while the board is hot) is a predictor made of predictors, and lives
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -19,7 +20,7 @@ from edge_runtime.bundle.signature import load_keys
 from edge_runtime.bundle.variants import choose_variant
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Engine, EngineOptions
-from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
+from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError, InputError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.states import Gathered, StateStore, rounds
 from edge_runtime.tasks import Task
@@ -80,6 +81,29 @@ class Predictor(Protocol):
         ...
 
 
+def calls(model: Predictor, windows: list[Window]) -> Sequence[list[Window]]:
+    """Cut windows into calls; where the model has states, over all keys, since a call holds a key once."""
+    most = model.max_batch
+    if model.states is not None:
+        return [[windows[position] for position in one] for one in rounds(windows, most)]
+    if len(windows) <= most:
+        return (windows,)
+    return [windows[at : at + most] for at in range(0, len(windows), most)]
+
+
+def play(model: Predictor, windows: list[Window]) -> None:
+    """Compute windows for the states that they leave; what the engine refuses is left out, as when it was new."""
+    for part in calls(model, windows):
+        try:
+            model.predict(part)
+        except InputError:
+            if len(part) > 1:
+                for window in part:
+                    play(model, [window])
+        except EngineError as error:
+            log.error("model: states begin again, since windows cannot be computed again: %s", error)  # noqa: TRY400
+
+
 class LoadedVariant:
     """One variant in one engine.
 
@@ -106,7 +130,7 @@ class LoadedVariant:
         self._batch = Batch(manifest.input, variant, max_batch)
         self._kept = engine.inputs[1:]
         if states is None and self._kept:
-            states = StateStore(self._kept, manifest.input.hop)
+            states = StateStore(self._kept, manifest.input.hop, model=_identity(manifest))
         self._states = states if self._kept else None
 
     @property
@@ -159,6 +183,12 @@ class LoadedVariant:
     def close(self) -> None:
         """Free the model."""
         self.engine.close()
+
+
+def _identity(manifest: Manifest) -> str:
+    """Return a text that is the same where states of one bundle may go on in another one: model, version and stages."""
+    stages = hashlib.sha256(repr((manifest.stages, manifest.answer)).encode()).hexdigest()
+    return f"{manifest.model} {stages[:16]}"
 
 
 class Model(LoadedVariant):

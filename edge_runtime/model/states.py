@@ -16,14 +16,18 @@ Rules of a reset, each counted in ``state_resets_total`` under its reason:
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
+from edge_runtime.durable.progress import Resets
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
@@ -44,6 +48,20 @@ class Gathered(NamedTuple):
     """Slots of the windows that go on; None for a key that begins."""
 
 
+class _Before(NamedTuple):
+    """States before a window."""
+
+    gathered: Gathered
+    position: int
+
+
+_BEGINS: Final = _Before(Gathered(slice(0, 0), [], [None]), 0)
+_SIZE: Final = struct.Struct("<I")
+_UNSAVED: Final = Resets(
+    "restart", 1, "the run before was killed, and durability is not 'reading', which keeps them over a crash"
+)
+
+
 class StateStore:
     """States of all keys, for one chain.
 
@@ -52,11 +70,19 @@ class StateStore:
         hop: grid points from one window to the next.
         max_keys: keys beyond which the one that was silent for longest is forgotten.
         metrics: receives ``state_resets_total`` by reason.
+        model: of which they are; saved states of another one are of no use.
     """
 
     def __init__(
-        self, specs: Sequence[TensorSpec], hop: int, max_keys: int = MAX_KEYS, metrics: Metrics | None = None
+        self,
+        specs: Sequence[TensorSpec],
+        hop: int,
+        max_keys: int = MAX_KEYS,
+        metrics: Metrics | None = None,
+        model: str = "",
     ) -> None:
+        self._model = model
+        self._held: dict[tuple[str, int], _Before | None] = {}
         self._hop = hop
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
@@ -69,6 +95,8 @@ class StateStore:
         self._next: list[int | None] = []
         """By row, slot of the window that goes on; None for a key that begins."""
         self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in self._specs]
+        for held in self._held:
+            self._held[held] = _BEGINS
 
     def __len__(self) -> int:
         """Count the keys that have states."""
@@ -142,6 +170,10 @@ class StateStore:
     def scatter(self, before: Gathered, windows: Sequence[Window], states: Sequence[Array]) -> None:
         """Write the new states of the keys that `gather` returned."""
         hop = self._hop
+        if self._held:
+            for position, window in enumerate(windows):
+                if (window.key, window.slot) in self._held:
+                    self._held[window.key, window.slot] = _Before(before, position)
         self._write(before.rows, [window.slot + hop for window in windows], states)
 
     def undo(self, before: Gathered) -> None:
@@ -167,6 +199,70 @@ class StateStore:
         self._next[row] = None
         self._count(reason, 1)
         return True
+
+    def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
+        """See `edge_runtime.durable.progress.ModelStates`; what `gather` has copied is kept."""
+        for window in windows:
+            self._held[window.key, window.slot] = _BEGINS if begins else None
+
+    def release(self, windows: Sequence[Window]) -> None:
+        """See `edge_runtime.durable.progress.ModelStates`."""
+        for window in windows:
+            self._held.pop((window.key, window.slot), None)
+
+    def save(self, *, whole: bool) -> bytes:
+        """See `edge_runtime.durable.progress.ModelStates`.
+
+        Layout: length of the head as uint32, the head as JSON, then each state of all keys.
+        """
+        kept = self._kept(whole=whole)
+        keys = [(key, slot) for key, slot, _ in kept]
+        rows = np.array([row if isinstance(row, int) else 0 for _, _, row in kept], np.intp)
+        earlier = [(place, row) for place, (_, _, row) in enumerate(kept) if isinstance(row, _Before)]
+        head = orjson.dumps({"model": self._model, "states": _described(self._specs), "whole": whole, "keys": keys})
+        blobs = [_SIZE.pack(len(head)), head]
+        for k, table in enumerate(self._tables):
+            values = table[rows]
+            for place, before in earlier:
+                values[place] = before.gathered.states[k][before.position]
+            blobs.append(values.tobytes())
+        return b"".join(blobs)
+
+    def _kept(self, *, whole: bool) -> list[tuple[str, int, int | _Before]]:
+        """Return what is to be saved: keys, the slots of the windows that go on, and where their states are."""
+        first: dict[str, _Before] = {}  # of the windows that are held, in their order
+        for (key, _), before in self._held.items():
+            if before is not None:
+                first.setdefault(key, before)
+        wanted = self._rows.keys() if whole else {key for key, _ in self._held} & self._rows.keys()
+        kept: list[tuple[str, int, int | _Before]] = []
+        for key in (*(first.keys() - self._rows.keys()), *wanted):
+            place = first.get(key) or self._rows[key]
+            slot = self._next[place] if isinstance(place, int) else place.gathered.slots[place.position]
+            if slot is not None:
+                kept.append((key, slot, place))
+        return kept
+
+    def restore(self, data: bytes | None) -> Resets | None:
+        """See `edge_runtime.durable.progress.ModelStates`; the states of before are given up."""
+        self._clear()
+        if data is None:
+            return _UNSAVED
+        (size,) = _SIZE.unpack_from(data)
+        at = _SIZE.size + size
+        head = orjson.loads(data[_SIZE.size : at])
+        keys = head["keys"]
+        if head["model"] != self._model or head["states"] != _described(self._specs):
+            return Resets("replaced", len(keys), f"they are of another model: {head['model']}")
+        rows = [self._row(key) for key, _ in keys]  # more than max_keys: a later one takes the row of an earlier one
+        for k, spec in enumerate(self._specs):
+            shape = (len(keys), *spec.shape[1:])
+            values = np.frombuffer(data, spec.dtype, math.prod(shape), at).reshape(shape)
+            self._tables[k][rows] = values
+            at += values.nbytes
+        for row, (_, slot) in zip(rows, keys, strict=True):
+            self._next[row] = slot
+        return None if head["whole"] else _UNSAVED
 
     def _row(self, key: str) -> int:
         row = self._rows.get(key)
@@ -196,6 +292,10 @@ class StateStore:
             self._metrics.counts[f'state_resets_total{{reason="{reason}"}}'] += keys
 
 
+def _described(specs: Sequence[TensorSpec]) -> list[list[Any]]:
+    return [[spec.name, spec.dtype.str, list(spec.shape[1:])] for spec in specs]
+
+
 def bytes_per_key(specs: Sequence[TensorSpec]) -> int:
     """Return the bytes that a key's states take."""
     return sum(spec.dtype.itemsize * int(np.prod(spec.shape[1:], dtype=int)) for spec in specs)
@@ -219,6 +319,7 @@ def rounds(windows: Sequence[Window], most: int) -> Iterator[list[int]]:
     for one in found:
         if len(one) <= most:
             yield one
-        else:
-            for at in range(0, len(one), most):
-                yield one[at : at + most]
+        else:  # parts of one size: an engine has to be prepared for another one
+            size = -(-len(one) // -(-len(one) // most))
+            for at in range(0, len(one), size):
+                yield one[at : at + size]

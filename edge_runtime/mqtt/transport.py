@@ -36,9 +36,13 @@ from edge_runtime.mqtt.packets import (
 from edge_runtime.mqtt.wire import PACKET_TOO_LARGE, decode_uint16, decode_variable
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""Most bytes that one iteration reads. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
+"""Most bytes of one read. Unless the heap is kept (`edge_runtime.system.malloc`), glibc maps and unmaps a
 buffer of 128 KiB or more for each read: a fifth of a lone message's read, a third of a flood's; see
 docs/performance.md."""
+
+FLOOD_BYTES: Final = 4 * RECEIVE_BYTES
+"""Most bytes that one iteration reads where they wait already. Sound comes in messages of 1 to 10 kB: with one
+read of 64 KiB an iteration, a chain got 6 keys at a time."""
 
 FAREWELL_S: Final = 1.0
 """Longest wait for the broker to close its side; brokers do so in a round trip after DISCONNECT."""
@@ -195,7 +199,7 @@ class Transport:
     # -- our side ------------------------------------------------------------------------------------------------
 
     def read(self) -> tuple[list[Item], bool]:
-        """Read what is there, at most `RECEIVE_BYTES`, and parse it.
+        """Read what is there, at most `FLOOD_BYTES` (with TLS `RECEIVE_BYTES`), and parse it.
 
         Returns:
             Packets in wire order, with a stand-in for each message that was too large; and whether more may be waiting
@@ -212,19 +216,20 @@ class Transport:
             return [], False
         if not data:
             raise ConnectionResetError("the broker closed the connection")
+        more = False
         if self._tls:
-            data, more = self._drain(data)
-        else:
-            more = len(data) == RECEIVE_BYTES
+            data, more = self._drain(data, RECEIVE_BYTES)
+        elif len(data) == RECEIVE_BYTES:
+            data, more = self._drain(data, FLOOD_BYTES)
         return self._parser.feed(data), more
 
-    def _drain(self, first: bytes) -> tuple[bytes, bool]:
+    def _drain(self, first: bytes, most: int) -> tuple[bytes, bool]:
         """TLS hands out one record (16 KiB at most) a call, and what it has decrypted does not wake a selector."""
         chunks = [first]
         size = len(first)
-        while size < RECEIVE_BYTES:
+        while size < most:
             try:
-                chunk = self._sock.recv(RECEIVE_BYTES - size)
+                chunk = self._sock.recv(min(most - size, RECEIVE_BYTES))
             except _WOULD_BLOCK:
                 return b"".join(chunks), False
             if not chunk:

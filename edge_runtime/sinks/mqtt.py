@@ -64,6 +64,9 @@ class MqttSinkConfig:
     """With 2 no answer comes twice while this process runs and the broker keeps its session; connections may come and
     go. If the broker forgets the session, over websockets and with ``receive = "paho"`` it is, as 1, at least once."""
     retain: bool = False
+    only: Literal["", "events"] = ""
+    """``events`` publishes events and nothing else: a model that answers 33 times a second has little to say in most of
+    them. Empty: everything."""
     properties: bool = True
     """With MQTT 5: the prediction's id as correlation data, and ``id``, ``route`` and ``model`` as user properties."""
 
@@ -136,6 +139,12 @@ class MqttSink:
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """Publish; `done` is called when the broker has all of them (QoS 0: when they are written to the socket)."""
         config = self._config
+        if config.only:
+            answers = [answer for answer in answers if isinstance(answer, Event)]
+            if not answers:
+                if done is not None:
+                    done()
+                return
         with_properties = config.properties and self._broker_client.version == V5
         messages = []
         for answer in answers:

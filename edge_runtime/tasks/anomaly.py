@@ -103,7 +103,7 @@ class Anomaly(WindowTask):
 
     def read_reply(self, reply: Mapping[str, Array], n: int, _values: ReplyValues, /) -> list[Finding]:
         """See `Task`."""
-        given = self._numbers(reply, self.outputs[0], n)
+        given = self._read_numbers(reply, self.outputs[0], n)
         if given.min() < -1e-3 or given.max() > 1 + 1e-3:
             raise CloudRejected(f"the cloud answered numbers in {ANOMALOUS!r} that are not 0 to 1", None)
         return [_finding(p > 0.5, abs(2 * p - 1), None, None) for p in np.clip(given[:, 0], 0, 1).tolist()]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_runtime.errors import IncompatibleError
 from edge_runtime.manifest import Manifest, MultiLabelOutput, OutputContract
-from edge_runtime.manifest.outputs import AnomalyOutput, RegressionOutput, VectorOutput
+from edge_runtime.manifest.outputs import AnomalyOutput, DetectionOutput, EmbeddingOutput, RegressionOutput
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.classification import Classification
 from edge_runtime.tasks.common import Files
@@ -42,8 +41,14 @@ def build_task(
         from edge_runtime.tasks.anomaly import Anomaly  # noqa: PLC0415
 
         return Anomaly(manifest, output, threshold, files)
-    if isinstance(output, VectorOutput):
-        from edge_runtime.tasks.vector import Vector  # noqa: PLC0415
+    if isinstance(output, DetectionOutput):
+        from edge_runtime.tasks.detection import Detection  # noqa: PLC0415
 
-        return Vector(manifest, output, threshold)
-    raise IncompatibleError(f"this release does not run outputs of kind {output.kind!r}")
+        return Detection(manifest, output, threshold, labels, files)
+    if isinstance(output, EmbeddingOutput):
+        from edge_runtime.tasks.embedding import Embedding  # noqa: PLC0415
+
+        return Embedding(manifest, output, threshold, files)
+    from edge_runtime.tasks.vector import Vector  # noqa: PLC0415
+
+    return Vector(manifest, output, threshold)

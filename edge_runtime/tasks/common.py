@@ -120,7 +120,7 @@ class WindowTask(ABC):
         """See `Task`."""
         return bool(vars(correction)["upheld"])
 
-    def _numbers(self, reply: Mapping[str, Array], spec: TensorSpec, n: int) -> Float32:
+    def _read_numbers(self, reply: Mapping[str, Array], spec: TensorSpec, n: int) -> Float32:
         """Return a tensor of the cloud's answer, all finite.
 
         Raises:

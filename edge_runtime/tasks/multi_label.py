@@ -10,7 +10,7 @@ from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest, MultiLabelOutput
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.tasks import Finding, ReplyValues
-from edge_runtime.tasks.common import WindowTask, about, floats, sigmoid
+from edge_runtime.tasks.common import WindowTask, sigmoid
 from edge_runtime.types import Float32
 
 
@@ -37,7 +37,8 @@ class MultiLabel(WindowTask):
         of = output.thresholds if len(output.thresholds) > 1 else output.thresholds * len(output.labels)
         by_label = dict(zip(output.labels, of, strict=True))
         # As float32, which the probabilities are: one that is its threshold reaches it.
-        self._thresholds = [float(np.float32(by_label.get(label, output.thresholds[0]))) for label in self._labels]
+        reach = [by_label.get(label, output.thresholds[0]) for label in self._labels]
+        self._thresholds = np.array(reach, np.float32).astype(np.float64)
         self.outputs = (TensorSpec("probabilities", "FP32", (-1, len(self._labels))),)
 
     def find(self, answers: Float32) -> list[Finding]:
@@ -55,7 +56,7 @@ class MultiLabel(WindowTask):
 
     def read_reply(self, reply: Mapping[str, Array], n: int, values: ReplyValues, /) -> list[Finding]:
         """See `Task`."""
-        p = self._numbers(reply, self.outputs[0], n)
+        p = self._read_numbers(reply, self.outputs[0], n)
         if values == "logits":
             p = sigmoid(p)
         if p.min() < -1e-3 or p.max() > 1 + 1e-3:
@@ -63,10 +64,16 @@ class MultiLabel(WindowTask):
         return self._read(np.clip(p, 0, 1))
 
     def _read(self, probabilities: Float32) -> list[Finding]:
-        made = []
-        for row in probabilities.tolist():
-            pairs = list(zip(self._labels, row, self._thresholds, strict=True))
-            given = [label for label, p, threshold in pairs if p >= threshold]
-            trust = min(min(max(about(p, threshold), 0.0), 1.0) for _, p, threshold in pairs)
-            made.append(Finding(", ".join(given), round(trust, 7), floats(row), {"labels": given}))
-        return made
+        rows = probabilities.astype(np.float64)
+        reached = rows >= self._thresholds
+        trust = (np.abs(rows - self._thresholds) / np.where(reached, 1 - self._thresholds, self._thresholds)).min(
+            axis=1
+        )
+        labels = self._labels
+        # Most windows of most models have no label, so a list is built of flags only where one is set.
+        given = [
+            [label for label, one in zip(labels, flags, strict=True) if one] if any(flags) else []
+            for flags in reached.tolist()
+        ]
+        found = zip(given, trust.clip(0, 1).round(7).tolist(), rows.round(7).tolist(), strict=True)
+        return [Finding(", ".join(those), one, row, {"labels": those}) for those, one, row in found]

@@ -74,10 +74,10 @@ class Regression(WindowTask):
     def read_reply(self, reply: Mapping[str, Array], n: int, _values: ReplyValues, /) -> list[Finding]:
         """See `Task`; ``low`` and ``high`` may be left out."""
         shape = (-1, len(self._quantities))
-        given = self._numbers(reply, self.outputs[0], n).astype(np.float64)
+        given = self._read_numbers(reply, self.outputs[0], n).astype(np.float64)
         if "low" not in reply or "high" not in reply:
             return self._read(given, np.zeros_like(given))
-        low, high = (self._numbers(reply, TensorSpec(name, "FP32", shape), n) for name in ("low", "high"))
+        low, high = (self._read_numbers(reply, TensorSpec(name, "FP32", shape), n) for name in ("low", "high"))
         if not (low <= high).all():
             raise CloudRejected("the cloud answered intervals whose low lies above their high", None)
         return self._read(given, np.zeros_like(given), low, high)

@@ -341,18 +341,18 @@ class Rollout:
         """Serve it for good."""
         self.served = served
         self._attend()
-        self._replace(served.predictor, served.model, cut_anew=cut_anew)
+        self._replace(served.predictor, served.model, cut_anew=cut_anew, trial=False)
         self._host.serves(served.model, served.fallback_chain)
 
     def _attend(self) -> None:
         if self.served is not None and self.served.fallback_chain is not None:
             self._host.attend(self.served.fallback_chain)
 
-    def _replace(self, predictor: Predictor, model: Model, *, cut_anew: bool = False) -> None:
+    def _replace(self, predictor: Predictor, model: Model, *, cut_anew: bool = False, trial: bool = True) -> None:
         windower = None
         if cut_anew:
             windower = windower_of(model.manifest.input, self._window, self._metrics)
-        self._pipeline.replace(predictor, model.task(self._threshold), windower)
+        self._pipeline.replace(predictor, model.task(self._threshold), windower, trial=trial)
 
     def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:
         """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""

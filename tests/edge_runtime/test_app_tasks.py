@@ -118,7 +118,8 @@ def test_a_bundle_is_the_cloud_of_another_of_its_kind(tmp_path: Path, kind: str)
         assert one.task == kind
         assert one.upheld, "the same model cannot be of another opinion"
         assert one.supersedes == told[one.id].label == one.label
-        assert one.scores == pytest.approx(told[one.id].scores, abs=1e-5)
+        if kind != "embedding":  # whose cloud answers with a label alone
+            assert one.scores == pytest.approx(told[one.id].scores, abs=1e-5)
 
 
 def test_vectors_are_not_asked_about_which_is_said_before_anything_starts(tmp_path: Path) -> None:

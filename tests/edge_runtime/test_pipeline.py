@@ -128,6 +128,8 @@ def bench(
     max_batch: int = 32,
     cloud: bool = True,
     checked: bool = False,
+    cache: tuple[int, float] = (0, 0.0),
+    explain: float = 0.0,
 ) -> Bench:
     m = m or manifest()
     config = config or GateConfig()
@@ -144,6 +146,8 @@ def bench(
         clock=clock,
         audit_share=config.audit_share,
         intake=Intake(IntakeConfig(), 100, metrics, clock) if checked else None,
+        cache=cache,
+        explain=explain,
     )
     return Bench(pipeline, engine, sink, escalation, metrics, clock)
 
@@ -197,6 +201,39 @@ def test_a_short_context_is_not_asked_of_a_cloud_that_takes_whole_ones_only() ->
     assert [case.tensor.shape for case in b.escalation.cases] == [(2, 8)] * 3
     assert b.metrics.dropped["context_short"] == 2
     assert b.metrics.dropped["budget_calls"] == 0, "short ones were paid for"
+
+
+def test_a_hard_case_carries_what_moved_its_answer() -> None:
+    b = bench(explain=0.5)
+    b.clock.advance(1)
+    b.pipeline.deliver([reading("k", 0.0, 0.5, 0.5, 0.9, 0.5)], 0.0, None)
+    b.pipeline.flush_iteration()
+    (case,) = b.escalation.cases
+    assert case.explanation is not None
+    assert case.explanation["label"] == "high"
+    assert case.explanation["channels"] == {"a": 0.0, "b": 0.0}  # its mean moves the answer: nothing but the mean
+    assert case.explanation["cells"]["a"][2] > 0.05
+    assert b.metrics.counts["explanations_total"] == 1
+    assert len(predictions(b)) == 1
+
+
+def test_a_key_that_rests_is_answered_without_the_engine_and_under_its_own_ids() -> None:
+    b = bench(cache=(10, 0.0))
+    for step in range(5):
+        b.pipeline.deliver([reading("k", step * 0.4, 0.9, 0.9, 0.9, 0.9)], 0.0, None)
+        b.pipeline.flush_iteration()
+    assert sum(b.engine.batches) == 1
+    assert len({p.id for p in predictions(b)}) == 9
+    assert {p.label for p in predictions(b)} == {"high"}
+
+
+def test_a_model_on_trial_is_asked_about_every_window() -> None:
+    b = bench(cache=(10, 0.0))
+    m = manifest()
+    b.pipeline.replace(LoadedVariant(m, m.variants[0], b.engine), Classification(m), trial=True)
+    b.pipeline.deliver([reading("k", 0.0, *(12 * [0.9]))], 0.0, None)
+    b.pipeline.flush_iteration()
+    assert sum(b.engine.batches) == 5
 
 
 def test_without_a_cloud_hard_answers_stay_local_and_are_marked() -> None:

@@ -94,7 +94,7 @@ def test_an_example_gives_the_samples_of_the_page(
             done()
 
     metrics, loop = Metrics(), Loop()
-    source = RecordingSource(replay._recording(options), CONTRACT, metrics)
+    source = RecordingSource(replay.layout_of(options), CONTRACT, metrics)
     source.open(loop, take)  # type: ignore[arg-type]
     while not source.finished:
         loop.iterate(0)

@@ -34,6 +34,7 @@ from itertools import cycle
 import numpy as np
 
 from edge_runtime import engines
+from edge_runtime.chain import STEP
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Array, EngineOptions
 from edge_runtime.errors import EngineError, InputError
@@ -53,7 +54,8 @@ class Candidate:
         name: of the candidate or variant.
         engine: name of an engine in `edge_runtime.engines`.
         model: the file's bytes.
-        inputs: one array per input of the model in the model's own layout, first axis the windows to take in turn.
+        inputs: one array per input of the model in the model's own layout, first axis the windows to take in turn. Of a
+            chain with states the window alone: the states are those of a stream of these windows.
         providers: accelerators by name with their options, in order of preference; empty is the processor.
     """
 
@@ -141,6 +143,9 @@ class _Runner:
         self._next: Iterator[list[Array]] = cycle(
             [[np.ascontiguousarray(array[i : i + 1]) for array in candidate.inputs] for i in rows]
         )
+        stateful = [spec.name for spec in self.engine.inputs[1:2]] == [STEP]
+        kept = self.engine.inputs[1:] if stateful else ()
+        self._states = [np.zeros((1, *spec.shape[1:]), spec.dtype) for spec in kept]
 
     def warm_up(self, calls: int) -> None:
         for _ in range(calls):
@@ -161,18 +166,24 @@ class _Runner:
         run, feeds, now = self.engine.run, self._next, clock.monotonic
         spent = cpu()
         for _ in range(self.calls):
-            feed = next(feeds)
+            feed = (*next(feeds), *self._states)
             started = now()
-            run(*feed)
+            outputs = run(*feed)
             walls.append(now() - started)
+            self._go_on(outputs)
         self.cpus.append((cpu() - spent) / self.calls)
         self.walls.append(walls)
 
     def _run(self, feed: list[Array]) -> None:
         try:
-            self.engine.run(*feed)
+            self._go_on(self.engine.run(*feed, *self._states))
         except InputError as error:
             raise EngineError(f"{self.name} does not take the windows it is to be timed on: {error}") from error
+
+    def _go_on(self, outputs: Sequence[Array]) -> None:
+        """Keep the states that a step has left."""
+        if self._states:
+            self._states = [np.array(state) for state in outputs[2:]]
 
 
 def process_cpu() -> float:

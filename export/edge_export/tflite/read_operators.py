@@ -88,11 +88,11 @@ def _dense(reader: Reader, operator: Any) -> Made:
     value, shape = reader.name(source), reader.shape(source)
     rows = int(np.prod(shape)) // array.shape[1]
     if len(shape) != 2:
-        value = reader.node("Reshape", [value, reader.integers([rows, array.shape[1]])])
+        value = reader.reshape(value, shape, [rows, array.shape[1]])
     given = [value, reader.constant(array), *(reader.name(i) for i in bias if i >= 0)]
     made = reader.activated(reader.node("Gemm", given, transB=1), options.fusedActivationFunction)
     if options.keepNumDims and len(shape) != 2:
-        made = reader.node("Reshape", [made, reader.integers([*shape[:-1], array.shape[0]])])
+        made = reader.reshape(made, [rows, array.shape[0]], [*shape[:-1], array.shape[0]])
     yield 0, (made, False)
 
 
@@ -194,15 +194,16 @@ def _reshape(reader: Reader, operator: Any) -> Made:
     fixed = reader.fixed(shape[0]) if shape else None
     if fixed is None and shape:
         sizes = reader.node("Cast", [reader.name(shape[0])], to=onnx.TensorProto.INT64)
-    else:
-        sizes = reader.integers(fixed if fixed is not None else options.newShape)
-    yield 0, (reader.node("Reshape", [reader.name(source), sizes]), False)
+        yield 0, (reader.node("Reshape", [reader.name(source), sizes]), False)
+        return
+    sizes_given = fixed if fixed is not None else options.newShape
+    yield 0, (reader.reshape(reader.name(source), reader.shape(source), sizes_given), False)
 
 
 def _as_stated(reader: Reader, operator: Any) -> Made:
     """SQUEEZE and EXPAND_DIMS: the sizes of the result are in the file."""
-    sizes = reader.shape(int(operator.outputs[0]))
-    yield 0, (reader.node("Reshape", [reader.name(_inputs(operator)[0]), reader.integers(sizes)]), False)
+    source, sizes = _inputs(operator)[0], reader.shape(int(operator.outputs[0]))
+    yield 0, (reader.reshape(reader.name(source), reader.shape(source), sizes), False)
 
 
 def _transpose(reader: Reader, operator: Any) -> Made:

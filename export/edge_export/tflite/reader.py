@@ -12,7 +12,7 @@ Source: schema version 3 of LiteRT; the kernels' definitions in tensorflow/lite/
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,9 +47,15 @@ Read: TypeAlias = "Callable[[Reader, Any], Made]"
 
 
 class Reader:
-    """Graph under construction, by the indices of the file's tensors."""
+    """Graph under construction, by the indices of the file's tensors.
 
-    def __init__(self, data: bytes, file: str) -> None:
+    Args:
+        data: the file's bytes.
+        file: named in errors.
+        open_batch: whether the first axis of every input is left open, as far as the operators let it be.
+    """
+
+    def __init__(self, data: bytes, file: str, *, open_batch: bool = False) -> None:
         if data[4:8] != b"TFL3":
             raise ConfigError(f"{file}: not a TensorFlow Lite file")
         self.file = file
@@ -57,6 +63,7 @@ class Reader:
         if len(self.model.subgraphs) != 1:
             raise ConfigError(f"{file}: holds {len(self.model.subgraphs)} graphs; only files with one can be read")
         self.graph = self.model.subgraphs[0]
+        self.open_batch = open_batch and all(self.shape(int(i))[:1] == (1,) for i in self.graph.inputs)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         widened = [op for op in self.graph.operators if self.kind(op) == "DEQUANTIZE"]
@@ -154,6 +161,13 @@ class Reader:
         """Add a list of int64."""
         return self.constant(np.asarray(values, np.int64))
 
+    def reshape(self, name: str, before: Sequence[int], after: Iterable[int]) -> str:
+        """Add other axes over the same numbers; the batch, where it is left open, stays what it is."""
+        sizes = [int(size) for size in after]
+        if self.open_batch and tuple(before[:1]) == (1,) and sizes[:1] == [1]:
+            sizes[0] = 0
+        return self.node("Reshape", [name, self.integers(sizes)])
+
     def activated(self, name: str, kind: int) -> str:
         """Apply an operator's own activation."""
         kinds = schema.ActivationFunctionType
@@ -180,6 +194,8 @@ class Reader:
             ConfigError: one cannot be read.
         """
         inputs = [self._edge(int(i)) for i in self.graph.inputs]
+        for info in inputs if self.open_batch else ():
+            info.type.tensor_type.shape.dim[0].dim_param = "batch"
         for index, info in zip(self.graph.inputs, inputs, strict=True):
             self.give(int(index), info.name)
         for operator in self.graph.operators:

@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 from edge_export.onnx_graph.examples import Examples
 from edge_export.onnx_graph.model import (
@@ -21,9 +20,7 @@ from edge_export.onnx_graph.model import (
     from_proto,
     name_of,
     to_proto,
-    transform,
 )
-from edge_export.onnx_graph.passes.raise_opset import RaiseIrVersion
 from edge_export.quantize import Scheme
 from edge_export.quantize.adaround import Rounding, adaround
 from edge_export.quantize.bias import correct
@@ -38,10 +35,6 @@ from edge_runtime.errors import ConfigError
 
 RANGES: tuple[Method, ...] = ("minmax", "percentile", "mse")
 """Ways to set the ranges of activations that are compared."""
-
-SEEN, LARGE = 16, 50_000
-"""Calibration calls that weights are rounded and biases corrected by, a third of them where a call has more numbers
-than `LARGE`: each layer is computed again for each; ranges are set by all calls."""
 
 _ROUNDING = Rounding(descents=0, positions=4000)
 """Single flips alone: as good as with the descent before them (21.8 and 21.6 dB of 21.3 on a speech embedding of 20
@@ -66,8 +59,6 @@ class Made:
     family: str
     graph: onnx.ModelProto = field(repr=False)
     how: str
-    whole: bool = False
-    """The graph is a file as it is; no pass is to touch it."""
 
 
 class Judge(Protocol):
@@ -90,17 +81,18 @@ class Calibrated:
         graph: as `edge_export.quantize.write.prepare` gives it.
         examples: calibration calls.
         scheme: of the integers.
+        seen: number of calls that weights are rounded and biases corrected by: each layer is computed again for each.
     """
 
     graph: onnx.ModelProto
     examples: Examples
     scheme: Scheme
+    seen: int = 16
 
     @cached_property
     def few(self) -> Examples:
         """The calls that weights are rounded and biases corrected by."""
-        numbers = sum(array[0].size for array in self.examples.arrays.values())
-        return self.examples[:: max(1, len(self.examples) // (SEEN if numbers <= LARGE else SEEN // 3))]
+        return self.examples[:: max(1, len(self.examples) // self.seen)]
 
     @cached_property
     def counted(self) -> Mapping[str, Histogram]:
@@ -266,10 +258,9 @@ def _between(node: ir.Node, integers: Mapping[str, ir.Node]) -> bool:
     return before and (node.op_type in {"Relu", "Clip"} or any(name_of(reader) in integers for reader in readers))
 
 
-def half_graph(graph: onnx.ModelProto, *, name: str = "fp16", whole: bool = False) -> Made | str:
+def half_graph(graph: onnx.ModelProto) -> Made | str:
     """Store every larger float constant in half precision; a Cast, folded at load, widens it to compute in float32."""
-    # Weights that are inputs too could be overridden, and nothing could be folded.
-    copy = from_proto(transform(graph, RaiseIrVersion(), RemoveInitializersFromInputsPass()))
+    copy = from_proto(graph)
     casts = []
     for constant_name, value in list(copy.graph.initializers.items()):
         array = constant(value)
@@ -286,4 +277,4 @@ def half_graph(graph: onnx.ModelProto, *, name: str = "fp16", whole: bool = Fals
     copy.graph.insert_before(copy.graph[0], casts)
     drop_unread_constants(copy.graph)
     how = f"{len(casts)} constants stored in half precision; computes in float32"
-    return Made(name=name, family="fp16", graph=to_proto(copy), how=how, whole=whole)
+    return Made(name="fp16", family="fp16", graph=to_proto(copy), how=how)

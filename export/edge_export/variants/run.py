@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,14 +24,11 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.hardware.discovery import this_device
 from edge_runtime.tuning.timing import Plan
 
-CALIBRATION, CHOICE, HELD_OUT, LABELLED = 128, 32, 64, 4096
-"""Calls at most: that set ranges; that ways are chosen by; that answers are compared on, without and with labels."""
+HELD_OUT, LABELLED = 64, 4096
+"""Calls at most that answers are compared on, without and with labels."""
 
 SAME_DB = 60.0
 """Signal over noise that another order of sums in float32 keeps."""
-
-_NUMBERS = 8_000_000
-"""Of all calls that set ranges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +86,14 @@ def quantize_model(source: Source, recordings: Sequence[Recording], folder: Path
     """
     parts = split(recordings)
     flow = flow_of(source, recordings[0].inputs)
-    calibration = thinned(parts.calibration, _calls(recordings[0]), contiguous=bool(flow.states))
+    first = parts.calibration[0].part(slice(0, 8))
+    started = time.monotonic()
+    answers_of(source.format, source.model, [first], flow)
+    counts = _Counts.of((time.monotonic() - started) / len(first))
+    calibration = thinned(parts.calibration, counts.calibration, contiguous=bool(flow.states))
     labelled = all(one.labels is not None for one in parts.held_out)
     held_out = thinned(parts.held_out, LABELLED if labelled else HELD_OUT, contiguous=bool(flow.states))
-    work = _Work(source, settings, flow, calibration)
+    work = _Work(source, settings, flow, calibration, counts)
     files: list[File] = []
     missing: dict[str, str] = {}
     for format_ in settings.formats or (source.format,):
@@ -110,17 +112,36 @@ def quantize_model(source: Source, recordings: Sequence[Recording], folder: Path
     return Outcome(results=results, decisions=decisions, missing=missing, written=written, table=table, report=path)
 
 
-def _calls(recording: Recording) -> int:
-    """Count the calls that set ranges: fewer where each has many numbers, which set them as well."""
-    numbers: int = sum(array[0].size for array in recording.inputs.values())
-    return max(32, min(CALIBRATION, _NUMBERS // numbers))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """Numbers of calls, smaller for a slow model, so that a run ends.
+
+    Attributes:
+        calibration: that set ranges.
+        choice: that ways are chosen by.
+        seen: that weights are rounded by.
+    """
+
+    calibration: int
+    choice: int
+    seen: int
+
+    @classmethod
+    def of(cls, call_s: float) -> _Counts:
+        """Count by the seconds of a call."""
+        most = [int(total_s / max(call_s, 1e-6)) for total_s in (0.2, 0.1, 0.02)]
+        return cls(
+            calibration=max(24, min(128, most[0])), choice=max(8, min(32, most[1])), seen=max(4, min(16, most[2]))
+        )
 
 
 class _Work:
     """Making of files, with what they all need made once."""
 
-    def __init__(self, source: Source, settings: Settings, flow: Flow, calibration: Sequence[Recording]) -> None:
-        self._source, self._settings, self._flow = source, settings, flow
+    def __init__(
+        self, source: Source, settings: Settings, flow: Flow, calibration: Sequence[Recording], counts: _Counts
+    ) -> None:
+        self._source, self._settings, self._flow, self._counts = source, settings, flow, counts
         _, self._calls = answers_of(source.format, source.model, calibration, flow)
         self._graph = float_graph(source, self._calls, settings.constants)
         # Ways are chosen on recordings that set no range; then ranges are set by all.
@@ -129,7 +150,7 @@ class _Work:
         except ConfigError:  # too few calls to part again
             inner = Split(calibration=tuple(calibration), held_out=tuple(calibration), how="")
         _, self._tuning_calls = answers_of(source.format, source.model, inner.calibration, flow)
-        self._choice = thinned(inner.held_out, CHOICE, contiguous=bool(flow.states))
+        self._choice = thinned(inner.held_out, counts.choice, contiguous=bool(flow.states))
         self._expected, _ = answers_of(source.format, source.model, self._choice, flow)
 
     def files(self, format_: Format) -> tuple[list[File], dict[str, str]]:
@@ -143,7 +164,7 @@ class _Work:
         files = []
         for one in made:
             try:
-                model = bytes(one.graph.SerializeToString()) if one.whole else file_of(one.graph, format_, self._source)
+                model = file_of(one.graph, format_, self._source)
             except ConfigError as error:
                 missing[one.name] = str(error)
             else:
@@ -164,11 +185,11 @@ class _Work:
         if (exact := judge.decibels(self._graph)) < SAME_DB:
             return [], {"every variant": f"the normal form of the model has only {exact:.0f} dB of signal over noise"}
         made = [Made(name="fp32", family="fp32", graph=self._graph, how="normal form, nothing rounded")]
-        integers, missing = self._integers(scheme_for(format_, self._settings.weight_bits), judge)
+        # Ways are compared as ONNX, which is written in a tenth of the time; what is made of them is measured as it is.
+        search = replace(judge, format="onnx")
+        integers, missing = self._integers(scheme_for(format_, self._settings.weight_bits), search)
         made += integers
         tries: dict[str, Callable[[onnx.ModelProto], Made | str]] = {"fp16": make.half_graph}
-        if format_ == self._source.format == "onnx":
-            tries["fp16-as-given"] = lambda _: make.half_graph(self._source.graph, name="fp16-as-given", whole=True)
         if format_ == "onnx":
             tries |= {"int8-dynamic": weights_only.dynamic_graph, "int4-weights": weights_only.four_bit_graph}
         else:
@@ -186,10 +207,14 @@ class _Work:
 
     def _integers(self, scheme: Scheme, judge: RecordedJudge) -> tuple[list[Made], dict[str, str]]:
         """Make the graphs whose layers compute in integers, all or some."""
-        model = Calibrated(graph=self._graph, examples=examples_of(self._graph, self._calls), scheme=scheme)
+        model, tuning = (
+            Calibrated(
+                graph=self._graph, examples=examples_of(self._graph, calls), scheme=scheme, seen=self._counts.seen
+            )
+            for calls in (self._calls, self._tuning_calls)
+        )
         if not model.layer_names():
             return [], {"int8": "no convolution or product with constant weights"}
-        tuning = Calibrated(graph=self._graph, examples=examples_of(self._graph, self._tuning_calls), scheme=scheme)
         method = make.best_ranges(tuning, judge)
         made, missing = make.int8_graphs(model, method)
         if any(judge.within(one.graph) for one in made):

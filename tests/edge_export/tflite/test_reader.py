@@ -128,3 +128,13 @@ def test_real_float_files_answer_the_same(shared: Path, name: str) -> None:
 def test_real_files_that_cannot_be_read_say_why(shared: Path, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_tflite((shared / "models" / name).read_bytes(), name)
+
+
+def test_the_batch_stays_open_where_rows_are_answered_as_they_are_alone() -> None:
+    b = GraphBuilder(4, 8, 6)
+    alone = read_tflite(convert(b.model(b.dense(b.node("Flatten", b.conv("window", 4, 2, 3, 3)), 48, 5))), "a.tflite")
+    assert alone.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    b = GraphBuilder(4, 8, 6)
+    mixed = b.node("Reshape", "window", b.constant(np.array([4, -1])))
+    together = read_tflite(convert(b.model(b.node("Softmax", mixed, axis=0))), "b.tflite")
+    assert together.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1

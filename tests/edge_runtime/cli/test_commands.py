@@ -182,6 +182,7 @@ def test_no_command_is_forgotten() -> None:
     assert set(COMMANDS) == {
         "run",
         "replay",
+        "explain",
         "listen",
         "record",
         "serve",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from edge_runtime.clock import SystemClock
@@ -122,6 +123,18 @@ def test_every_hard_case_gets_its_correction_with_the_same_id(rig: Rig) -> None:
     counts = rig.outbox.counts()
     assert (counts.accepted, counts.delivered) == (40, 40)
     assert rig.metrics.counts["cloud_bytes_total"] == 40 * 2 * 8 * 4
+
+
+def test_an_explanation_is_kept_with_its_case(rig: Rig) -> None:
+    explained = case(1)
+    explained.explanation = {"label": "low", "channels": {"a": 0.5}}
+    done: list[int] = []
+    rig.escalator.submit([explained, case(2)], lambda: done.append(1))
+    rig.escalator.writer.commits.start()
+    rig.until(lambda: done)
+    metas = {one.id: orjson.loads(one.meta) for one in rig.outbox.take(10, 1 << 20)}
+    assert metas["k@1"]["explanation"] == explained.explanation
+    assert "explanation" not in metas["k@2"]
 
 
 def test_done_comes_after_the_commit_and_not_before(rig: Rig) -> None:

@@ -196,7 +196,8 @@ def test_a_png_bomb_is_refused_by_its_header() -> None:
 
 
 def test_thousands_of_scans_are_refused() -> None:
-    error = refused(codec_of(), jpeg(picture(12, 16)) + b"\xff\xda" * 101)
+    bomb = jpeg(picture(12, 16)) + b"\xff\xda" * 101
+    error = refused(codec_of(), bomb)
     assert "more than 100 scans" in str(error)
 
 
@@ -221,7 +222,8 @@ def test_what_is_no_picture_is_named(payload: bytes, told: str) -> None:
 
 
 def test_a_picture_cut_short_is_refused() -> None:
-    assert refused(codec_of(), jpeg(picture(120, 160))[:-900]).reason == "malformed"
+    short = jpeg(picture(120, 160))[:-900]
+    assert refused(codec_of(), short).reason == "malformed"
 
 
 def test_empty_large_and_nameless_messages_are_refused() -> None:

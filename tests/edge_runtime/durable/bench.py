@@ -14,6 +14,7 @@ from edge_runtime.durable.reading_log_file import ReadingLogFile
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.loading import LoadedVariant, play
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Reading
 from edge_runtime.windowing.config import WindowConfig
@@ -32,6 +33,7 @@ class Bench:
         file: ReadingLogFile | None = None,
         spec: InputContract | None = None,
         events: EventTracker | None = None,
+        model: LoadedVariant | None = None,
     ) -> None:
         self.folder = folder
         self.spec = spec or contract()
@@ -48,7 +50,14 @@ class Bench:
         )
         self.acknowledged = 0
         self.late: list[Window] = []
-        recovered, settle = self.reading_log.recover(self.spec, WindowConfig(), self.windower, self.take_late)
+        self.reading_log.keep(None if model is None else model.states)
+        recovered, settle = self.reading_log.recover(
+            self.spec,
+            WindowConfig(),
+            self.windower,
+            self.take_late,
+            None if model is None else lambda windows: play(model, windows),
+        )
         self.open: list[tuple[list[Window], Callable[[], object] | None]] = [(recovered, settle)]
         self.recovered = recovered
 

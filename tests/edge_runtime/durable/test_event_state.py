@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.durable.progress import Progress
 from edge_runtime.durable.reading_log_file import LogEntry, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
-from edge_runtime.durable.window_state import Progress, SavedWindows
+from edge_runtime.durable.window_state import SavedWindows
 from edge_runtime.event_rule import EventRule
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.metrics import Metrics

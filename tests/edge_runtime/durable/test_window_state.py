@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.durable.progress import Progress
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
-from edge_runtime.durable.window_state import Progress, SavedWindows
+from edge_runtime.durable.window_state import SavedWindows
 from edge_runtime.errors import StoreError, StoreInUse
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics

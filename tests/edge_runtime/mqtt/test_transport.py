@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime.mqtt import transport as transport_module
 from edge_runtime.mqtt.packets import (
     PINGRESP,
     V5,
@@ -55,6 +56,20 @@ def test_nothing_to_read_is_no_packet_and_an_end_is_an_error(pair: tuple[Transpo
     theirs.close()
     with pytest.raises(ConnectionError):
         transport.read()
+
+
+@pytest.mark.parametrize(("waiting", "read", "more"), [(9, 9, False), (40, 40, False), (100, 80, True)])
+def test_a_flood_is_read_in_several_pieces(
+    waiting: int, read: int, more: bool, pair: tuple[Transport, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_module, "RECEIVE_BYTES", 160)
+    monkeypatch.setattr(transport_module, "FLOOD_BYTES", 640)
+    transport, theirs = pair
+    message = encode_publish(b"t", b"hi!")
+    assert len(message) == 8
+    theirs.sendall(message * waiting)
+    items, waits = transport.read()
+    assert (len(items), waits) == (read, more)
 
 
 def test_packets_of_both_sides_leave_in_order_and_joined(pair: tuple[Transport, socket.socket]) -> None:

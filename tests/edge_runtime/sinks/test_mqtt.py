@@ -125,6 +125,17 @@ def test_events_have_a_topic_of_their_own(settings: dict[str, str], topic: bytes
     assert orjson.loads(message.payload)["id"] == "k@1/fall"
 
 
+def test_events_alone_are_published_where_that_is_asked_for() -> None:
+    config = MqttSinkConfig(broker="b", only="events")
+    (message,) = published(config, PREDICTION, event(1, key="watch-7", kind="end", end=3.0, reason="off"), PREDICTION)
+    assert message.topic == b"edge/watch-7/event"
+    assert published(config, PREDICTION) == []
+    done: list[str] = []
+    recorder: Any = Recorder()
+    MqttSink(config, recorder, Metrics()).send([PREDICTION], lambda: done.append("safe"))
+    assert done == ["safe"]
+
+
 @pytest.mark.parametrize(
     ("key", "topic"),
     [

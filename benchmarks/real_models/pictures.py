@@ -14,7 +14,8 @@ _PASCAL = ("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus"
 
 
 def _answer(bundle: Bundle, shared: Path, picture: str, variant: str = "") -> Float32:
-    return bundle.rows(shared / "data/images-coral" / picture, variant)[0]
+    rows = bundle.rows(shared / "data/images-coral" / picture, variant)
+    return np.asarray(rows[0], np.float32)
 
 
 def nine(bundle: Bundle, shared: Path, _: Path) -> str:

@@ -60,7 +60,7 @@ def fan(bundle: Bundle, shared: Path, folder: Path) -> str:
 
 def angles(_: Path, folder: Path) -> Path:
     """Write angles from 0 to one turn."""
-    return arrays(folder, "angles", {"angle": np.linspace(0, 2 * np.pi, 200)}, ["angle"], 10)
+    return arrays(folder, "angles", {"angle": np.linspace(0, 2 * np.pi, 200, dtype=np.float32)}, ["angle"], 10)
 
 
 def sine(bundle: Bundle, shared: Path, folder: Path) -> str:
@@ -74,7 +74,7 @@ def sine(bundle: Bundle, shared: Path, folder: Path) -> str:
 
 def scrambled(bundle: Bundle, _: Path, folder: Path) -> str:
     """Answer something: its weights mean nothing."""
-    rows = np.random.default_rng(0).uniform(-10, 10, 96 * 4)
+    rows = np.random.default_rng(0).uniform(-10, 10, 96 * 4).astype(np.float32)
     answers = bundle.rows(arrays(folder, "noise", {"noise": rows}, ["feature"], 50))
     assert answers.shape == (4, 2)
     return "answers"

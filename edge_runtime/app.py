@@ -26,6 +26,7 @@ from edge_runtime.gate.budget import Budget
 from edge_runtime.intake.intake import Intake
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as fallback_chains
+from edge_runtime.model import resets
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import Model, load_model
@@ -36,6 +37,7 @@ from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels, with_room
+from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
@@ -357,6 +359,7 @@ class App:
                 source.open(self.loop, self.silence.watch(part or source.name, self.pipeline.deliver))
             self.silence.start(self.loop, lambda: self.model.manifest.input, self.pipeline.key_states)
             self._begin_windows()
+            self._serve_resets()
             if self.updates is not None:
                 self.loop.each_iteration(self.updates.after_iteration)
             self.loop.each_iteration(self._stop_when_finished)
@@ -385,6 +388,12 @@ class App:
         self._notify_alive()
         while not self._stopping:  # not loop.run(), which would forget a stop that came before it
             self.loop.iterate(None)
+
+    def _serve_resets(self) -> None:
+        """Look for requests of ``edge-runtime reset``; an update may bring a model with states later."""
+        path, barrier = self.config.state_file, Barrier("control", self.metrics)
+        if path is not None and (self.model.states is not None or self.updates is not None):
+            self.loop.call_every(resets.LOOK_S, lambda: barrier.call(lambda: resets.serve(path, self.pipeline.reset)))
 
     def _begin_windows(self) -> None:
         """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""

@@ -197,6 +197,14 @@ class Pipeline:
         self._again += windows
         self._waiting.append(done)
 
+    def reset(self, keys: Sequence[str]) -> int:
+        """Let the states of keys begin again with their next windows; returns how many had some."""
+        states = self._model.states
+        done = 0 if states is None else sum(map(states.reset, keys))
+        if done and self._reading_log is not None:
+            self._reading_log.save(self._windower)
+        return done
+
     def save(self, timeout_s: float) -> None:
         """Save begun windows and their context, after the last iteration."""
         if self._reading_log is not None:

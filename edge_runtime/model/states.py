@@ -84,6 +84,7 @@ class StateStore:
     ) -> None:
         self._model = model
         self._held: dict[tuple[str, int], _Before | None] = {}
+        self._asked: dict[str, int] = {}  # by key, first window after a reset that windows which are held come before
         self._hop = hop
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
@@ -166,11 +167,12 @@ class StateStore:
         slots = []
         for row, window in zip(rows, windows, strict=True):
             expected = following[row]
-            if expected != window.slot:
+            asked = window.key in self._asked and self._asked[window.key] == expected
+            if asked or expected != window.slot:
                 step[row] = 0
                 if expected is not None:
                     following[row] = expected = None
-                    self._count_break(window.key)
+                    self._count_break(window.key, asked=asked)
             slots.append(expected)
         if len(rows) == 1:
             lone = slice(rows[0], rows[0] + 1)
@@ -212,13 +214,15 @@ class StateStore:
         """Note windows that have come and will not be computed, for the reason of the reset (rule 2)."""
         self._lost.update(window.key for window in windows if window.key in self._rows)
 
-    def reset(self, key: str, reason: str = "asked") -> bool:
+    def reset(self, key: str) -> bool:
         """Forget what a key's steps have left; returns whether it had states."""
         row = self._rows.get(key)
         if row is None or self._next[row] is None:
             return False
+        if any(held == key for held, _ in self._held):
+            self._asked[key] = self._next[row] or 0
         self._next[row] = None
-        self._count(reason, 1)
+        self._count("asked", 1)
         return True
 
     def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
@@ -240,7 +244,10 @@ class StateStore:
         keys = [(key, slot) for key, slot, _ in kept]
         rows = np.array([row if isinstance(row, int) else 0 for _, _, row in kept], np.intp)
         earlier = [(place, row) for place, (_, _, row) in enumerate(kept) if isinstance(row, _Before)]
-        head = orjson.dumps({"model": self._model, "states": _described(self._specs), "whole": whole, "keys": keys})
+        held = {key for key, _ in self._held}
+        self._asked = {key: slot for key, slot in self._asked.items() if key in held}
+        model = {"model": self._model, "states": _described(self._specs)}
+        head = orjson.dumps({**model, "whole": whole, "keys": keys, "asked": self._asked})
         blobs = [_SIZE.pack(len(head)), head]
         for k, table in enumerate(self._tables):
             values = table[rows]
@@ -275,6 +282,7 @@ class StateStore:
         keys = head["keys"]
         if head["model"] != self._model or head["states"] != _described(self._specs):
             return Resets("replaced", len(keys), f"they are of another model: {head['model']}")
+        self._asked = head["asked"]
         rows = [self._row(key) for key, _ in keys]  # more than max_keys: a later one takes the row of an earlier one
         for k, spec in enumerate(self._specs):
             shape = (len(keys), *spec.shape[1:])
@@ -313,10 +321,10 @@ class StateStore:
         self._rows[key] = row
         return row
 
-    def _count_break(self, key: str) -> None:
-        lost = key in self._lost
+    def _count_break(self, key: str, *, asked: bool) -> None:
+        reason = "asked" if asked else "lost" if key in self._lost else "gap"
         self._lost.discard(key)
-        self._count("lost" if lost else "gap", 1)
+        self._count(reason, 1)
 
     def _count(self, reason: str, keys: int) -> None:
         if keys:

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 
+from edge_runtime.app import App
 from edge_runtime.cli import main
+from edge_runtime.config import parse
+from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sources import Deliver
+from edge_runtime.system.loop import Loop
+from edge_runtime.types import Reading
 from tests.stateful import expected, stateful_bundle, stream
 
 STEPS = 12
+
+
+class Fed:
+    """Six steps of the key ``a``, then silence."""
+
+    name = "fed"
+    finished = False
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        samples = stream(6)
+        loop.call_soon(lambda: deliver([Reading("a", np.arange(24) / 50.0, samples)], 0.0, None))
+
+    def pause(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +80,35 @@ def test_steps_are_timed_with_their_states(
 def test_bench_says_what_times_a_chain(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(bundle)]) == 2
     assert "has stages, and the loop by hand runs one model; time it with: edge-runtime time" in capsys.readouterr().err
+
+
+def test_reset_has_a_running_application_forget_a_key(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "app.toml"
+    text = f"""
+        [model]
+        bundle = "{bundle}"
+        unsigned = "allow"
+        failover = "off"
+        [reading_log]
+        path = "app.db"
+        [[source]]
+        type = "stdin"
+        [[sink]]
+        type = "stdout"
+    """
+    path.write_text(text)
+    config = replace(parse(text, path), source=(), sink=())
+    app = App(config, sources=[Fed()], sinks=[MemorySink()])
+    thread = threading.Thread(target=app.run)
+    thread.start()
+    try:
+        assert main(["reset", str(path), "a", "nothing"]) == 0
+    finally:
+        app.stop()
+        thread.join()
+    assert "reset 1 of 2 keys" in capsys.readouterr().out
+    assert app.metrics.counts['state_resets_total{reason="asked"}'] == 1
+    assert main(["reset", str(path), "a", "--wait", "0.1"]) == 1
+    assert "does it run, and has its model states?" in capsys.readouterr().err

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.engines.base import TensorSpec
-from edge_runtime.errors import ConfigError
+from edge_runtime.engines.base import EngineOptions, TensorSpec
+from edge_runtime.engines.subprocess_engine import WorkerEngine
+from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant, Model
 from edge_runtime.model.states import StateStore, rounds
@@ -219,3 +223,27 @@ def test_states_that_are_not_kept_are_kept_all_the_same_for_windows_that_are_hel
     found = again.gather([Window("a", 4, 0.0, samples, samples, 0.0), Window("b", 8, 0.0, samples, samples, 0.0)])
     assert found.states[0].tolist() == [1, 2]
     assert found.states[1][:, 0].tolist() == [1, 2]
+
+
+def test_a_process_that_dies_in_a_call_loses_no_state(model: Model) -> None:
+    """The states lie here; a process that takes its place goes on."""
+    metrics = Metrics()
+    store = StateStore(model.engine.inputs[1:], model.manifest.input.hop, 10, metrics)
+    samples = stream(12)
+    steps = windows("a", samples)
+    data = model.bundle.read_variant("onnx-fp32")
+    answered: list[np.ndarray] = []
+    for part in (steps[:5], steps[5:]):
+        worker = WorkerEngine("onnxruntime", data, EngineOptions(), deadline_s=30.0, load_timeout_s=60.0)
+        with closing(worker):
+            apart = LoadedVariant(model.manifest, model.variant, worker, states=store)
+            rows, _ = apart.predict(part[:4])
+            answered += list(rows.copy())
+            os.kill(worker.pid, signal.SIGKILL)
+            with pytest.raises(EngineError):
+                apart.predict(part[4:])
+        here = LoadedVariant(model.manifest, model.variant, model.engine, states=store)
+        rows, _ = here.predict(part[4:])
+        answered += list(rows.copy())
+    assert np.allclose(answered, expected(samples), atol=1e-6)
+    assert not metrics.counts

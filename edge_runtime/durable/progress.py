@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import orjson
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.model_states import ModelStates, Resets
 from edge_runtime.durable.reading_log_file import Recovered
 from edge_runtime.durable.reading_log_records import (
     decode_events,
@@ -42,36 +42,6 @@ log = logging.getLogger(__name__)
 
 Play = Callable[[list[Window]], None]
 """Computes windows for the states that they leave; their answers are safe."""
-
-
-class Resets(NamedTuple):
-    """Keys whose states of a model could not be restored."""
-
-    reason: str
-    """As in ``state_resets_total``."""
-    keys: int
-    why: str
-    """For people."""
-
-
-class ModelStates(Protocol):
-    """States of keys that each window moves: `edge_runtime.model.states.StateStore`."""
-
-    def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
-        """Keep the states before these windows until `release`; `begins`: their keys begin with the first of them."""
-        ...
-
-    def release(self, windows: Sequence[Window]) -> None:
-        """Keep the states before these windows no longer."""
-        ...
-
-    def save(self, *, whole: bool) -> bytes:
-        """Return the states of keys, before their first window that is held; not `whole`: of these keys alone."""
-        ...
-
-    def restore(self, data: bytes | None) -> Resets | None:
-        """Take what `save` gave, None if there is nothing; returns keys that begin again for it, not counted."""
-        ...
 
 
 class Progress:

@@ -20,7 +20,8 @@ from typing import Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.durable.config import ReadingLogConfig
-from edge_runtime.durable.progress import ModelStates, Play, Progress, counted_before
+from edge_runtime.durable.model_states import ModelStates
+from edge_runtime.durable.progress import Play, Progress, counted_before
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edge_runtime.clock import Clock
-from edge_runtime.durable.progress import ModelStates, Play, Progress, counted_before, nothing
+from edge_runtime.durable.model_states import ModelStates
+from edge_runtime.durable.progress import Play, Progress, counted_before, nothing
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.events.tracker import EventTracker

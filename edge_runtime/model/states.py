@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from edge_runtime.durable.progress import Resets
+from edge_runtime.durable.model_states import Resets
 from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
@@ -226,17 +226,17 @@ class StateStore:
         return True
 
     def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
-        """See `edge_runtime.durable.progress.ModelStates`; what `gather` has copied is kept."""
+        """See `edge_runtime.durable.model_states.ModelStates`; what `gather` has copied is kept."""
         for window in windows:
             self._held[window.key, window.slot] = _BEGINS if begins else None
 
     def release(self, windows: Sequence[Window]) -> None:
-        """See `edge_runtime.durable.progress.ModelStates`."""
+        """See `edge_runtime.durable.model_states.ModelStates`."""
         for window in windows:
             self._held.pop((window.key, window.slot), None)
 
     def save(self, *, whole: bool) -> bytes:
-        """See `edge_runtime.durable.progress.ModelStates`.
+        """See `edge_runtime.durable.model_states.ModelStates`.
 
         Layout: length of the head as uint32, the head as JSON, then each state of all keys.
         """
@@ -272,7 +272,7 @@ class StateStore:
         return kept
 
     def restore(self, data: bytes | None) -> Resets | None:
-        """See `edge_runtime.durable.progress.ModelStates`; the states of before are given up."""
+        """See `edge_runtime.durable.model_states.ModelStates`; the states of before are given up."""
         self._clear()
         if data is None:
             return _UNSAVED

@@ -116,7 +116,7 @@ def timeline(
         path([(x(time), y(share)) for time, share in answers], "p"),
         text((x.begin + x.end) / 2, 314, "seconds", anchor="middle"),
         box(x.begin, 331, 14, 14, "e", event),
-        text(x.begin + 22, 338, f"event: {event}"),
+        text(x.begin + 22, 338, event),
         line(230, 338, 254, 338, "p"),
         text(262, 338, "probability"),
         line(360, 338, 384, 338, "r"),

@@ -36,6 +36,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 
 ANSWERS: Final = "answers.jsonl"
 _RATE: Final = 16000
+_ECG_HZ: Final = 360
 _FENCE: Final = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _KEYWORDS: Final = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 _SHOWN_WORDS: Final = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go", "cat", "marvin")
@@ -61,12 +62,14 @@ class Example(NamedTuple):
         result: reads the working folder after the commands.
         prepare: makes further files; takes the shared and the working folder.
         instead: words of the commands, and what is run in their place where a recording may not be passed on.
+        built: folder of the checkout with what the page's ``edge-export build`` made; lies there as ``out``.
     """
 
     files: Mapping[str, str]
     result: Callable[[Path], Result]
     prepare: Callable[[Path, Path], None] | None = None
     instead: Mapping[str, str] = MappingProxyType({})
+    built: str = ""
 
 
 def commands(name: str) -> list[str]:
@@ -88,7 +91,11 @@ def play(name: str, shared: Path, folder: Path) -> Result:
         (folder / link).symlink_to(shared / target)
     if example.prepare is not None:
         example.prepare(shared, folder)
+    if example.built:
+        (folder / "out").symlink_to(CHECKOUT / example.built)
     for command in commands(name):
+        if command.startswith("edge-export build "):
+            continue
         for words, others in {**example.instead, "edge-runtime run ": "edge-runtime run --check "}.items():
             command = command.replace(words, others)  # noqa: PLW2901 - the page's command, as it can be run here
         _run(command, folder)
@@ -173,7 +180,7 @@ def _over_time(
         [(one["end"], one["scores"][0]) for one in mine],
         [pictures.Span(one["start"], min(one["end"], seconds)) for one in ends if one["start"] < seconds],
         threshold,
-        event,
+        f"event: {event}",
     )
 
 
@@ -325,7 +332,36 @@ def _ratio_db(sound: Float32, reference: Float32) -> float:
     return float(10 * np.log10(np.sum(target**2) / np.sum((sound - target) ** 2)))
 
 
+def _heartbeat(folder: Path) -> Result:
+    answers = _answers(folder)
+    found: list[bool] = []
+    false, shown = 0, ""
+    for key, record in (("test-0", "119"), ("test-1", "123")):
+        mine = [one for one in answers if one["key"] == key]
+        middles = np.asarray([(one["start"] + one["end"]) / 2 for one in mine])
+        scores = np.asarray([one["scores"][1] for one in mine])
+        with np.load(folder / "ecg" / f"{record}.npz") as file:
+            beats, ectopic = file["beat"] / _ECG_HZ, file["pvc"] / _ECG_HZ
+            trace = (file["adc"] / file["gain"]).astype(np.float32)
+        beats = beats[(beats > middles[0]) & (beats < middles[-1])]
+        said = scores[np.abs(middles - beats[:, np.newaxis]).argmin(axis=1)] > 0.5
+        truth = np.isin(beats, ectopic)
+        found += said[truth].tolist()
+        false += int(np.sum(said & ~truth))
+        shown = shown or pictures.timeline(
+            "Twelve seconds of record 119",
+            trace[: 12 * _ECG_HZ] - np.median(trace),
+            _ECG_HZ,
+            [(float(at), float(score)) for at, score in zip(middles, scores, strict=True) if at < 12],
+            [pictures.Span(at - 0.15, at + 0.15) for at in ectopic.tolist() if at < 11.85],
+            0.5,
+            "experts' marks",
+        )
+    return Result([f"{sum(found)} of {len(found)}", f"{false} other"], shown)
+
+
 EXAMPLES: Final[dict[str, Example]] = {
+    "heartbeat-ecg": Example({"ecg": "data/ecg-mitbih"}, _heartbeat, built="out/heartbeat"),
     "keyword": Example(
         {
             "kws_ref_model.tflite": "models/mlperf-tiny/kws_ref_model.tflite",
@@ -387,6 +423,9 @@ def main() -> int:
     names = parser.parse_args().names or list(EXAMPLES)
     shared = Path(os.environ.get("EDGE_SHARED", CHECKOUT.parent / "shared"))
     for name in names:
+        if not (CHECKOUT / EXAMPLES[name].built).is_dir():
+            print(f"{name}: left out, {EXAMPLES[name].built} is not there; its page says how it is built")
+            continue
         with tempfile.TemporaryDirectory() as folder:
             words, picture = play(name, shared, Path(folder))
         (CHECKOUT / "examples" / name / "picture.svg").write_text(picture, "utf-8")

@@ -158,7 +158,7 @@ class StateStore:
 
         Args:
             windows: of different keys.
-            keep: return copies; else the states are valid until the next call.
+            keep: return copies, as for windows that are held; else the states are valid until the next call.
         """
         self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
         rows = [self._row(window.key) for window in windows]

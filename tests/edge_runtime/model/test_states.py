@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime.engines.base import EngineOptions, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.metrics import Metrics
@@ -199,6 +199,30 @@ def test_a_key_is_reset_on_demand(model: Model) -> None:
     rows, _ = model.predict(steps[4:])
     assert np.allclose(rows, expected(stream(8)[16:]), atol=1e-6)
     assert metrics.counts == {'state_resets_total{reason="asked"}': 1}
+
+
+def test_states_that_are_not_kept_are_kept_all_the_same_for_windows_that_are_held() -> None:
+    specs = [TensorSpec("step", np.dtype(np.int32), (-1,)), TensorSpec("h", np.dtype(np.float32), (-1, 3))]
+    store = StateStore(specs, 4)
+    samples = np.zeros((4, CHANNELS), np.float32)
+
+    def step(keys: str, slot: int) -> list[np.ndarray]:
+        here = [Window(key, slot, 0.0, samples, samples, 0.0) for key in keys]
+        before = store.gather(here, keep=False)
+        seen = [array.copy() for array in before.states]
+        store.scatter(before, here, [before.states[0] + 1, before.states[1] + 1])
+        return seen
+
+    step("ab", 0)
+    store.hold([Window("a", 4, 0.0, samples, samples, 0.0)])
+    step("ab", 4)
+    step("cd", 0)
+    saved = store.save(whole=True)
+    again = StateStore(specs, 4)
+    assert again.restore(saved) is None
+    found = again.gather([Window("a", 4, 0.0, samples, samples, 0.0), Window("b", 8, 0.0, samples, samples, 0.0)])
+    assert found.states[0].tolist() == [1, 2]
+    assert found.states[1][:, 0].tolist() == [1, 2]
 
 
 def test_a_process_that_dies_in_a_call_loses_no_state(model: Model) -> None:

@@ -125,7 +125,10 @@ class ChainEngine:
         level = max(0, steps[0] - 1)
         self._check_length(window.shape[1], level)
         answer, new = self._compute(level, window, states)
-        return (answer, np.full(n, self._whole[level], np.bool_), np.full(n, self._next[level], np.int32), *new)
+        answered, after = np.empty(n, np.bool_), np.empty(n, np.int32)
+        answered.fill(self._whole[level])
+        after.fill(self._next[level])
+        return (answer, answered, after, *new)
 
     def _open_length(self, nodes: Sequence[Node]) -> int:
         """Return samples of a window, -1 where keys that go on may be given less."""

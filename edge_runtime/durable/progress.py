@@ -94,6 +94,8 @@ class Progress:
         """
         if model is self._model:
             return False
+        for windows in self._open.values():
+            self._release(windows)
         self._model = model
         if model is not None:
             for windows in self._open.values():

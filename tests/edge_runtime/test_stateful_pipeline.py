@@ -13,11 +13,12 @@ from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import Model
+from edge_runtime.model.loading import LoadedVariant, Model
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Prediction, Reading
+from edge_runtime.update.shadow import Pair
 from edge_runtime.windowing.window import Windower
 from tests.integration.running import load_model
 from tests.stateful import expected, stateful_bundle, stream
@@ -147,3 +148,36 @@ def test_a_silence_lets_a_key_begin_again(model: Model) -> None:
     answers = scores(bench.answers()["a"])
     assert np.allclose(answers, np.concatenate((expected(stream(6)), expected(stream(6, seed=1)))), atol=1e-5)
     assert bench.metrics.counts['state_resets_total{reason="gap"}'] == 1
+
+
+def test_an_update_that_was_compared_before_is_warm_and_one_that_was_not_begins_again(model: Model) -> None:
+    bench = Bench(model)
+    new, direct = (LoadedVariant(model.manifest, model.variant, model.engine) for _ in range(2))
+    for one in (new, direct):
+        assert one.states is not None
+        one.states.bound(10, bench.metrics)
+    task = build_task(model.manifest)
+    clock = SimulatedClock()
+    samples = stream(30)
+
+    def feed(begin: int, end: int) -> None:
+        bench.push("a", samples[4 * begin : 4 * end], 4 * begin)
+        bench.pipeline.flush_iteration()
+
+    feed(0, 5)
+    for leads, begin in ((False, 5), (True, 10)):
+        pair = Pair(model, new, agree=task.agree, new_leads=leads, clock=clock, share=0.01)
+        bench.pipeline.replace(pair, task)
+        feed(begin, begin + 5)
+        pair.compare()
+        assert pair.tally.skipped == 0
+    bench.pipeline.replace(new, task)
+    feed(15, 20)
+    bench.pipeline.replace(direct, task)
+    feed(20, 30)
+    found = {int(answer.id.split("@")[1]) // 4: answer.scores for answer in bench.answers()["a"]}
+    assert np.allclose([found[step] for step in range(1, 10)], expected(samples[:40]), atol=1e-5)
+    assert np.allclose([found[step] for step in range(10, 20)], expected(samples[20:80])[4:], atol=1e-5)
+    assert np.allclose([found[step] for step in range(21, 30)], expected(samples[80:]), atol=1e-5)
+    resets = {name: n for name, n in bench.metrics.counts.items() if name.startswith("state_resets")}
+    assert resets == {'state_resets_total{reason="replaced"}': 1}

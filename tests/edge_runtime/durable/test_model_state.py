@@ -297,3 +297,29 @@ def test_a_reset_that_was_asked_for_survives_a_crash(loaded: Loaded, *, safe: bo
     while again.unsafe:
         found |= again.ack(0)
     assert found == expected
+
+
+def test_a_model_that_comes_back_saves_its_states_as_they_are_then(loaded: Loaded) -> None:
+    """An update on trial is rolled back. Mutation: windows that the first model held are held for ever."""
+    run, other = Run(loaded, None), loaded.fresh()
+    first = run.model
+    batches = readings([0, 0, 0, 1, 1, 1, 0, 0])
+    run.take(batches[:2])
+    assert run.progress.keep(other.states)
+    assert not run.progress.keep(other.states)
+    run.model = other
+    run.ack(0)
+    run.take(batches[2:4])
+    assert run.progress.keep(first.states)
+    run.model = first
+    run.take(batches[4:])
+    while run.unsafe:
+        run.ack(0)
+    assert first.states is not None
+    assert other.states is not None
+    again = loaded.fresh()
+    assert again.states is not None
+    assert again.states.restore(first.states.save(whole=True)) is None
+    more = run.windower.push(readings([0, 0, 0, 1, 1, 1, 0, 0, 0, 1])[8:])
+    assert more
+    assert answer(again, more) == answer(first, more)

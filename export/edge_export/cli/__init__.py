@@ -18,6 +18,7 @@ COMMANDS = (
     "build",
     "auto",
     "teacher",
+    "card",
     "pack",
     "stream",
     "quantize",

@@ -261,7 +261,7 @@ def main() -> int:
     """Run all cases and print a table; or publish, as a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--streams", type=int, default=0, help="0: 2,000 of features, 600 of sound")
+    parser.add_argument("--streams", type=int, default=0, help="0: 1,500 of features, 600 of sound")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", choices=("features", "sound"))
     parser.add_argument("--publish", nargs=2, help=argparse.SUPPRESS)
@@ -278,7 +278,7 @@ def main() -> int:
         return 0
     print("\n".join(f"{key}: {value}" for key, value in machine().items()))
     cases = [
-        Case(kind, message_s, options.streams or (2_000 if kind == "features" else 600), answers)
+        Case(kind, message_s, options.streams or (1_500 if kind == "features" else 600), answers)
         for kind, message_s in (("features", 0.3), ("features", 1.0), ("sound", 0.3), ("sound", 1.0))
         for answers in ("events", "all")
         if options.only in (None, kind)

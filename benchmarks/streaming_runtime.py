@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,13 +26,14 @@ from edge_export.tflite.convert import convert
 from benchmarks import stateful_models as models
 from benchmarks.report import Goal, Report
 from edge_runtime.clock import SystemClock
-from edge_runtime.embedding import open_model
+from edge_runtime.embedding import single_variant
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.intake.config import IntakeConfig
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import Channel, InputContract, OutputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.loading import load_model
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.malloc import tune_malloc
@@ -75,8 +77,8 @@ def _bundles(folder: Path, model: onnx.ModelProto, hop: int) -> tuple[Path, Path
 class _Run:
     """A pipeline with one variant of a bundle, which is fed a hop of every key at a time."""
 
-    def __init__(self, bundle: Path, variant: str, *, together: bool, stack: ExitStack) -> None:
-        model = stack.enter_context(open_model(bundle, variant=variant))
+    def __init__(self, bundle: Path, variant: str, max_batch: int, *, together: bool, stack: ExitStack) -> None:
+        model = stack.enter_context(load_model(replace(single_variant(bundle, (), variant), max_batch=max_batch)))
         self.contract = model.manifest.input
         clock, metrics, window = SystemClock(), Metrics(), WindowConfig()
         self.sink = MemorySink()
@@ -139,7 +141,11 @@ def through_the_runtime(quick: bool) -> Iterator[Report]:
             bundles = _bundles(Path(folder), model, hop)
             for together in (False, True):
                 runs = [
-                    [_Run(bundle, variant, together=together, stack=stack) for variant in ("onnx-fp32", "tflite-fp32")]
+                    [
+                        _Run(bundle, variant, most, together=together, stack=stack)
+                        for variant in ("onnx-fp32", "tflite-fp32")
+                        for most in ((8, 32) if together else (32,))
+                    ]
                     for bundle in bundles
                 ]
                 least, difference = _compare(runs, rounds)
@@ -150,10 +156,13 @@ def through_the_runtime(quick: bool) -> Iterator[Report]:
                 arrivals = "together" if together else "alone"
                 overlap = 100 * (1 - contract.hop / contract.window)
                 report.rows.append((name, arrivals, overlap, windows_us, updates_us, ratio, f"{difference:.1e}"))
-                if goal:
+                if goal and together:
                     report.goals.append(Goal(f"times less CPU, {name}, keys {arrivals}", ratio, GOAL))
     report.goals.append(Goal("largest difference of an answer", worst, CLOSE, at_most=True))
-    report.notes.append("us: CPU of a window from reading to prediction, on the better one of ONNX Runtime and LiteRT.")
+    report.notes.append(
+        "us: CPU of a window from reading to prediction, on the better one of ONNX Runtime and LiteRT, with the better "
+        "one of max_batch 8 and 32."
+    )
     yield report
 
 

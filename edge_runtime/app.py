@@ -26,6 +26,7 @@ from edge_runtime.gate.budget import Budget
 from edge_runtime.intake.intake import Intake
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as fallback_chains
+from edge_runtime.model import resets
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import Model, load_model
@@ -36,9 +37,11 @@ from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels, with_room
+from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
 from edge_runtime.system.watchdog import Watchdog
+from edge_runtime.tasks.key_thresholds import KeyThresholds
 from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.join import windower_of
 
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from edge_runtime.durable.counters import LifetimeCounters
     from edge_runtime.durable.outbox import Outbox
     from edge_runtime.durable.reading_log import ReadingLog
+    from edge_runtime.durable.soft_state import SoftState
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.governor.governor import Governor
     from edge_runtime.mqtt.client import BrokerClient
@@ -133,6 +137,7 @@ class App:
                 max_jump_s=config.window.max_jump_s,
                 metrics=self.metrics,
             )
+            self.thresholds = KeyThresholds(config.window.max_keys, self.metrics)
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
                 windower=windower_of(manifest.input, self._window, self.metrics),
@@ -146,9 +151,11 @@ class App:
                 reading_log=self._reading_log(stack),
                 intake=Intake(config.intake, config.window.max_keys, self.metrics, self.clock),
                 events=self.events,
+                thresholds=self.thresholds,
                 cache=(config.model.cache_windows, config.model.cache_distance),
                 explain=config.escalation.explain if config.escalation is not None else 0.0,
             )
+            self.learnt = self._learnt(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
             self._resources = stack.pop_all()
@@ -248,6 +255,17 @@ class App:
         stack.callback(counters.close)
         return counters
 
+    def _learnt(self, stack: ExitStack) -> SoftState | None:
+        """Build what keeps the thresholds of keys over a restart; `run` opens it."""
+        path = self.config.thresholds_file
+        if path is None or not self.thresholds.active:
+            return None
+        from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
+
+        learnt = SoftState(path, self.thresholds.save, self.thresholds.restore)
+        stack.callback(learnt.close)
+        return learnt
+
     def figures(self) -> dict[str, Any]:
         """Return everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
         found = self.metrics.snapshot()
@@ -335,13 +353,13 @@ class App:
                 self.updates.open(self.loop, self.pipeline, self._broker_clients)
             if self.governor is not None:
                 self.governor.open(self.loop)
-            if self.counters is not None:
-                self.counters.open()
+            self._open_files()
             self.pipeline.recover(self.model.manifest.input, self._window)
             for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
                 source.open(self.loop, self.silence.watch(part or source.name, self.pipeline.deliver))
             self.silence.start(self.loop, lambda: self.model.manifest.input, self.pipeline.key_states)
             self._begin_windows()
+            self._serve_resets()
             if self.updates is not None:
                 self.loop.each_iteration(self.updates.after_iteration)
             self.loop.each_iteration(self._stop_when_finished)
@@ -351,6 +369,13 @@ class App:
         finally:
             self.close()
         return self._drained
+
+    def _open_files(self) -> None:
+        """Open the small files that lie beside the outbox or the reading log."""
+        if self.counters is not None:
+            self.counters.open()
+        if self.learnt is not None:
+            self.learnt.open(self.loop)
 
     def _serve(self) -> None:
         """Say that everything is open, and run the loop until `stop`."""
@@ -363,6 +388,12 @@ class App:
         self._notify_alive()
         while not self._stopping:  # not loop.run(), which would forget a stop that came before it
             self.loop.iterate(None)
+
+    def _serve_resets(self) -> None:
+        """Look for requests of ``edge-runtime reset``; an update may bring a model with states later."""
+        path, barrier = self.config.state_file, Barrier("control", self.metrics)
+        if path is not None and (self.model.states is not None or self.updates is not None):
+            self.loop.call_every(resets.LOOK_S, lambda: barrier.call(lambda: resets.serve(path, self.pipeline.reset)))
 
     def _begin_windows(self) -> None:
         """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""

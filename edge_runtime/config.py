@@ -152,6 +152,17 @@ class AppConfig:
         path = self.state_file if self.outbox is None else self.outbox.path
         return None if path is None else path.with_name(f"{path.stem}.counters")
 
+    @property
+    def thresholds_file(self) -> Path | None:
+        """File of what is learnt of each key's scores: ``outbox.thresholds`` beside the counters.
+
+        None where a source is a recording: it begins again at each start, and so does what is learnt of it.
+        """
+        path = self.counters_file
+        if path is None or any(part.type == "recording" for part in self.source):
+            return None
+        return path.with_suffix(".thresholds")
+
 
 def load_config(path: str | os.PathLike[str]) -> AppConfig:
     """Read and check a configuration file. Relative paths in it are taken from the file's own folder.
@@ -229,6 +240,7 @@ def parse_as(
     base: Path | None = None,
     whole: str = "",
     expand: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    wrote: Callable[[schema.PathOfKeys], schema.PathOfKeys] | None = None,
 ) -> T:
     """Parse a TOML text as a dataclass, whichever it is.
 
@@ -239,6 +251,7 @@ def parse_as(
         base: anchors relative paths; None leaves them.
         whole: what an error is about that concerns no single key; empty names no line for it.
         expand: writes short forms out, before anything is checked; may raise `schema.SchemaError`.
+        wrote: place in the text of what `expand` moved, for errors.
 
     Raises:
         ConfigError: one line with file, line and what to do.
@@ -250,6 +263,8 @@ def parse_as(
     try:
         return schema.load(cls, data if expand is None else expand(data), base=base)
     except schema.SchemaError as error:
+        if wrote is not None:
+            error = schema.SchemaError(str(error), wrote(error.where))
         place = error.dotted() or whole
         where = f"{path}:{line_of(text, error.where)}: {place}" if place else f"{path}"
         raise ConfigError(f"{where}: {error}") from error

@@ -40,6 +40,7 @@ from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.answers import suspected
+from edge_runtime.tasks.key_thresholds import KeyThresholds
 from edge_runtime.types import (
     Correction,
     Done,
@@ -81,6 +82,7 @@ class Pipeline:
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
+        thresholds: those of keys, where the bundle's task learns them; None begins with none.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain: share of the time that may go into explaining hard cases.
 
@@ -103,6 +105,7 @@ class Pipeline:
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
         events: EventTracker | None = None,
+        thresholds: KeyThresholds | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain: float = 0.0,
     ) -> None:
@@ -111,6 +114,7 @@ class Pipeline:
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
+        self._thresholds = thresholds or KeyThresholds(metrics=metrics)
         self._metrics = metrics
         self._cache = cache
         if cache[0]:
@@ -193,6 +197,14 @@ class Pipeline:
         self._again += windows
         self._waiting.append(done)
 
+    def reset(self, keys: Sequence[str]) -> int:
+        """Let the states of keys begin again with their next windows; returns how many had some."""
+        states = self._model.states
+        done = 0 if states is None else sum(map(states.reset, keys))
+        if done and self._reading_log is not None:
+            self._reading_log.save(self._windower)
+        return done
+
     def save(self, timeout_s: float) -> None:
         """Save begun windows and their context, after the last iteration."""
         if self._reading_log is not None:
@@ -258,6 +270,8 @@ class Pipeline:
             self._reading_log.keep(model.states, self._windower if windower is None else None)
             if windower is not None:
                 self._reading_log.change(model.manifest.input, windower)
+        if model.states is not None:
+            model.states.follow(self._model.states)
         self._use(model, trial=trial)
         self._task = task
 
@@ -283,6 +297,8 @@ class Pipeline:
         if self._intake is not None:
             self._intake.follow(manifest)
         self._events.use(manifest)
+        self._thresholds.use(manifest)
+        self._adapts = self._thresholds.active
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -318,6 +334,8 @@ class Pipeline:
     ) -> None:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
+        if self._adapts:
+            numbers = self._thresholds.follow(windows, numbers, self._suspects)
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.

@@ -36,7 +36,7 @@ from edge_runtime.bundle.variants import arrange, engine_for
 from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.config import AppConfig
 from edge_runtime.engines.base import Engine
-from edge_runtime.errors import ConnectionFailed
+from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.manifest import Manifest
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
@@ -240,7 +240,7 @@ def bench(config: BenchConfig) -> BenchResult:
     """Measure.
 
     Raises:
-        ConfigError: there is no such bundle, or its variant is not called so.
+        ConfigError: there is no such bundle, its variant is not called so, or it has stages.
         BundleError, EngineError: the bundle cannot be trusted, or nothing of it runs here.
         ConnectionFailed: this machine has no loopback interface to measure over.
     """
@@ -255,6 +255,11 @@ def bench(config: BenchConfig) -> BenchResult:
     )
     with ExitStack() as stack:
         stack.callback(model.close)
+        if model.manifest.stages:
+            raise ConfigError(
+                f"bench: {config.bundle} has stages, and the loop by hand runs one model; time it with: "
+                f"edge-runtime time {config.bundle}"
+            )
         manifest, variant = model.manifest, model.variant
         golden, _ = model.bundle.golden(variant.name)
         call = library_call(variant, model.bundle.read_variant(variant.name), engine_for(variant))

@@ -4,6 +4,9 @@ It is an `edge_runtime.engines.base.Engine` that keeps nothing between calls, so
 failover treat it as any other. Its inputs are the window (batch, samples, channels), ``step`` (batch,), and the
 states; its outputs are the answer, ``answered`` (batch,), the next ``step``, and the new states. A key begins, or
 is reset, with step 0, whatever its other states hold. A chain without states has the window and the answer alone.
+
+Where windows overlap and no stage reads the track ``window``, the number of samples is open: keys that all go on may be
+given the newest hop alone, which saves moving what is not read.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from edge_runtime.chain.stages import (
 )
 from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of
-from edge_runtime.errors import EngineError, ManifestError
+from edge_runtime.errors import EngineError, InputError, ManifestError
 from edge_runtime.frontends import StateSpec
 from edge_runtime.manifest.stages import Activation, Combine, Difference, ModelStage, Smooth, Stage, When
 
@@ -76,10 +79,10 @@ class ChainEngine:
         hop: int = 0,
     ) -> None:
         self._models = models
-        self._new = window[0] - (hop or window[0])  # first sample of a window that no step before brought
+        self._rows, self._hop = window[0], hop or window[0]
         names = sorted({model.engine.name for model in models.values()})
         self.name = ", ".join(names)
-        nodes, computed, shapes, _ = follow(stages, (window[0], window[1], hop or window[0]), models)
+        nodes, computed, shapes, _ = follow(stages, (*window, self._hop), models)
         try:
             self._schedule: Schedule = schedule.make(nodes, window[0], hop)
         except ValueError as error:
@@ -96,7 +99,8 @@ class ChainEngine:
         self.states = tuple(specs)
         """What a step leaves for the next one, `STEP` left out."""
         self._stateful = bool(specs) or not self._whole.all()
-        self.inputs, self.outputs = _tensors(window, shape, specs if self._stateful else None)
+        taken = self._open_length(nodes), window[1]
+        self.inputs, self.outputs = _tensors(taken, shape, specs if self._stateful else None)
         self._shape = shape
         self._check = Inputs(self.inputs).check
         self._check_window = Inputs(self.inputs[:1]).check
@@ -119,8 +123,20 @@ class ChainEngine:
         if not steps[0]:
             states = [np.broadcast_to(initial, (n, *initial.shape)) for initial in self._initial]
         level = max(0, steps[0] - 1)
+        self._check_length(window.shape[1], level)
         answer, new = self._compute(level, window, states)
         return (answer, np.full(n, self._whole[level], np.bool_), np.full(n, self._next[level], np.int32), *new)
+
+    def _open_length(self, nodes: Sequence[Node]) -> int:
+        """Return samples of a window, -1 where keys that go on may be given less."""
+        read = {cut.of for node in nodes for cut in node.cuts}
+        return -1 if self._stateful and self._hop < self._rows and WINDOW not in read else self._rows
+
+    def _check_length(self, samples: int, level: int) -> None:
+        if samples != self._rows and (not level or samples != self._hop):
+            raise InputError(
+                "shape", f"the window has {samples} samples, not {self._rows}, or of {self._hop} for a key that goes on"
+            )
 
     def _checked(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Check what is not checked elsewhere: states are this engine's own, and models look at what they are given."""
@@ -154,7 +170,7 @@ class ChainEngine:
 
     def _compute(self, level: int, window: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """One step of keys of one level."""
-        tracks = {WINDOW: window, STREAM: window[:, self._new :] if level else window}
+        tracks = {WINDOW: window, STREAM: window[:, -self._hop :] if level else window}
         new = list(states)
         for stage, turn in zip(self._stages, self._schedule.levels[level], strict=True):
             tracks.update(zip(stage.made.gives, _step(stage, turn, tracks, states, new), strict=True))
@@ -193,7 +209,7 @@ class ChainEngine:
 
 
 def _tensors(
-    window: tuple[int, int], answer: tuple[int, ...], states: Sequence[StateSpec] | None
+    window: tuple[int, ...], answer: tuple[int, ...], states: Sequence[StateSpec] | None
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Describe inputs and outputs; without states (None) they are the window and the answer."""
     floats = np.dtype(np.float32)

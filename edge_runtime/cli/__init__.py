@@ -44,6 +44,7 @@ COMMANDS = (
     "doctor",
     "outbox",
     "update",
+    "reset",
     "install-service",
     "demo",
 )

@@ -58,6 +58,18 @@ def add(commands: Any) -> None:
         metavar="N",
         help="connections of one address at a time; more are answered 503 (default: no limit of its own)",
     )
+    parser.add_argument(
+        "--max-sequences",
+        type=count,
+        default=10_000,
+        help="of a model with states: sequences at a time; more are answered 503 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sequence-idle-s",
+        type=seconds,
+        default=60.0,
+        help="of a model with states: a sequence without a request for so long is forgotten (default: %(default)s)",
+    )
     parser.add_argument("--token-file", type=existing_file, help="file with the bearer token that callers must send")
     parser.add_argument("--cert-file", type=existing_file, help="certificate for TLS, with --key-file")
     parser.add_argument("--key-file", type=existing_file, help="private key for TLS")
@@ -109,7 +121,12 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"serve: {error}") from error
     _allow_files(config.max_connections + _OWN_FILES)
     stop = threading.Event()
-    served = {model.manifest.name: served_model(model, options.max_batch) for model in models}
+    served = {
+        model.manifest.name: served_model(
+            model, options.max_batch, max_sequences=options.max_sequences, idle_s=options.sequence_idle_s
+        )
+        for model in models
+    }
     if len(served) < len(models):
         raise ConfigError("serve: two bundles have the same name; serve them on ports of their own")
     with stopped_by_signals(stop.set), Server(served, config) as server:

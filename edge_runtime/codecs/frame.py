@@ -57,19 +57,20 @@ class FrameCodec:
     Args:
         config: format and limits.
         frame: of the model; None: it takes no pictures.
+        jpeg: JPEG is expected.
 
     Raises:
-        ConfigError: the model takes no pictures, or the JPEG library is missing.
+        ConfigError: the model takes no pictures, or JPEG is expected and no library for it is installed.
     """
 
     name = "frame"
 
-    def __init__(self, config: FrameConfig, frame: Frame | None) -> None:
+    def __init__(self, config: FrameConfig, frame: Frame | None, *, jpeg: bool = True) -> None:
         if frame is None:
             raise ConfigError("codec frame: the model takes no pictures; its bundle states no frame")
         self._frame = frame
         self._config = config
-        self._decode = None if config.raw else Decoder(config.max_pixels)
+        self._decode = None if config.raw else Decoder(config.max_pixels, jpeg=jpeg)
         self._size = (config.height or frame.height, config.width or frame.width)
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:

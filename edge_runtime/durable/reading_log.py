@@ -208,6 +208,10 @@ class ReadingLog:
         if self._progress.keep(model) and windower is not None:
             self._submit_snapshot(windower)
 
+    def save(self, windower: AnyWindower) -> None:
+        """Write a snapshot now: a state has changed otherwise than by a reading."""
+        self._submit_snapshot(windower)
+
     def change(self, contract: InputContract, windower: AnyWindower) -> None:
         """Windows are other ones from now on. Those of before that are not safe yet are so only if this run goes on."""
         self._spec = contract

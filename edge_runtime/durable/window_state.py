@@ -128,6 +128,9 @@ class SavedWindows:
         """Save these states of a model from now on."""
         self._progress.keep(model)
 
+    def save(self, _windower: AnyWindower) -> None:
+        """Nothing is written before the stop."""
+
     def change(self, contract: InputContract, _windower: AnyWindower) -> None:
         """Windows are other ones from now on."""
         self._progress.use(contract, self._config)

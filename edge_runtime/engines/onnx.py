@@ -247,7 +247,10 @@ class OnnxEngine:
 def _spec(kind: str, value: Any) -> tuple[TensorSpec, np.dtype[Any]]:
     """Our spec of a model's input or output, and the type the file stores."""
     if value.type not in _TYPES:
-        raise EngineError(f"{kind} '{value.name}' is a {value.type}, which is not supported; export plain tensors")
+        raise EngineError(
+            f"{kind} '{value.name}' is a {value.type}, which is not supported; export plain tensors "
+            "(skl2onnx: options={'zipmap': False})"
+        )
     stored, outside = _TYPES[value.type]
     shape = tuple(n if isinstance(n, int) and n >= 0 else -1 for n in value.shape)
     return TensorSpec(value.name, np.dtype(outside), shape), np.dtype(stored)

@@ -41,6 +41,7 @@ _COLOURS: Final = ("RGB", "YCbCr", "Gray", "1", "L", "LA", "P", "PA", "RGBA")
 _DAMAGED: Final = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error, zlib.error)
 """Errors that Pillow's readers raise for damaged bytes."""
 
+_NO_JPEG: Final = "pictures need a JPEG library; run: pip install 'edge-runtime[pictures]'"
 _OTHERS: Final = (
     (b"GIF8", "GIF"), (b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"\0\0\0\x0cjP", "JPEG 2000"),
     (b"\0\0\0\x01", "H.264 video"),
@@ -75,17 +76,18 @@ class Decoder:
 
     Args:
         max_pixels: a picture of more is refused before it is decoded.
+        jpeg: one is expected.
 
     Raises:
-        ConfigError: there is none for JPEG.
+        ConfigError: JPEG is expected, and there is no library for it.
     """
 
-    def __init__(self, max_pixels: int) -> None:
+    def __init__(self, max_pixels: int, *, jpeg: bool = True) -> None:
         self._max_pixels = max_pixels
         self._simplejpeg = _find("simplejpeg")
         self._pillow = _find("PIL.Image")
-        if self._simplejpeg is None and self._pillow is None:
-            raise ConfigError("pictures need a JPEG library; run: pip install 'edge-runtime[pictures]'")
+        if jpeg and self._simplejpeg is None and self._pillow is None:
+            raise ConfigError(_NO_JPEG)
 
     def __call__(self, data: bytes) -> Bytes:
         """Return a picture, (height, width, 3), red first.
@@ -103,6 +105,8 @@ class Decoder:
             raise PictureError(f"a JPEG of more than {MOST_SCANS} scans")
         if kind == "jpeg" and self._simplejpeg is not None:
             return self._by_simplejpeg(self._simplejpeg, data)
+        if self._pillow is None:
+            raise PictureError(_NO_JPEG)
         return self._by_pillow(self._pillow, kind, data)
 
     def _by_simplejpeg(self, library: Any, data: bytes) -> Bytes:

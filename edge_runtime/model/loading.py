@@ -129,6 +129,9 @@ class LoadedVariant:
         self.max_batch = max_batch
         self._batch = Batch(manifest.input, variant, max_batch)
         self._kept = engine.inputs[1:]
+        # A chain that reads only what is new is given no more of keys that go on.
+        rows = engine.inputs[0].shape[1] if self._kept else 0
+        self._new = Batch(manifest.input, variant, max_batch, manifest.input.hop) if rows == -1 else self._batch
         if states is None and self._kept:
             states = StateStore(self._kept, manifest.input.hop, model=_identity(manifest))
         self._states = states if self._kept else None
@@ -145,14 +148,15 @@ class LoadedVariant:
             return Answers(rows, windows)
         self._states.use(self._kept)
         if len(windows) <= self.max_batch and len({window.key for window in windows}) == len(windows):
-            answers, _ = self._step(self._states, windows)
+            answers, _ = self._step(self._states, windows, keep=False)
             return answers
         return self._steps(self._states, windows)
 
-    def _step(self, states: StateStore, windows: Sequence[Window]) -> tuple[Answers, Gathered]:
-        """Answer windows of different keys; returns the states from before too."""
-        before = states.gather(windows)
-        answer, answered, *after = self.engine.run(self._batch.gather(windows), *before.states)
+    def _step(self, states: StateStore, windows: Sequence[Window], *, keep: bool) -> tuple[Answers, Gathered]:
+        """Answer windows of different keys; returns the states from before too, valid until the next call or kept."""
+        before = states.gather(windows, keep=keep)
+        batch = self._batch if None in before.slots else self._new
+        answer, answered, *after = self.engine.run(batch.gather(windows), *before.states)
         states.scatter(before, windows, after)
         given = answered.tolist()
         if all(given):
@@ -169,7 +173,7 @@ class LoadedVariant:
             here = [windows[position] for position in turn]
             positions.update(((window.key, window.slot), at) for window, at in zip(here, turn, strict=True))
             try:
-                answers, before = self._step(states, here)
+                answers, before = self._step(states, here, keep=True)
             except Exception:
                 for one in reversed(done):
                     states.undo(one)

@@ -20,7 +20,8 @@ import math
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ class Gathered(NamedTuple):
 
     rows: npt.NDArray[np.intp] | slice
     states: list[Array]
-    """(keys, ...) each, ``step`` first; copies."""
+    """(keys, ...) each, ``step`` first; copies, or valid until the next call."""
     slots: list[int | None]
     """Slots of the windows that go on; None for a key that begins."""
 
@@ -83,6 +84,7 @@ class StateStore:
     ) -> None:
         self._model = model
         self._held: dict[tuple[str, int], _Before | None] = {}
+        self._asked: dict[str, int] = {}  # by key, first window after a reset that windows which are held come before
         self._hop = hop
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
@@ -92,15 +94,22 @@ class StateStore:
 
     def _clear(self) -> None:
         self._rows: OrderedDict[str, int] = OrderedDict()
+        self._free: list[int] = []
         self._next: list[int | None] = []
         """By row, slot of the window that goes on; None for a key that begins."""
         self._tables: list[Array] = [np.zeros((_FIRST, *spec.shape[1:]), spec.dtype) for spec in self._specs]
+        self._taken: list[Array] = [table[:0] for table in self._tables]
+        """Memory of what `gather` returns: a large array of its own each time costs a page fault every 4 kB."""
         for held in self._held:
             self._held[held] = _BEGINS
 
     def __len__(self) -> int:
         """Count the keys that have states."""
         return len(self._rows)
+
+    def keys(self) -> AbstractSet[str]:
+        """Return the keys that have states."""
+        return self._rows.keys()
 
     @property
     def bytes_per_key(self) -> int:
@@ -139,14 +148,17 @@ class StateStore:
             self._count("replaced", len(self._rows))
             self._clear()
 
-    def gather(self, windows: Sequence[Window]) -> Gathered:
+    def follow(self, before: StateStore | None) -> None:
+        """Take over from the states of another model; keys that are not known here begin again (rule 4)."""
+        if before is not None and before is not self:
+            self._count("replaced", len(before.keys() - self._rows.keys()))
+
+    def gather(self, windows: Sequence[Window], *, keep: bool = True) -> Gathered:
         """Return the states of the keys of these windows; a key whose window does not follow its last one is reset.
 
         Args:
             windows: of different keys.
-
-        Returns:
-            The states are valid until the next call.
+            keep: return copies, as for windows that are held; else the states are valid until the next call.
         """
         self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
         rows = [self._row(window.key) for window in windows]
@@ -155,17 +167,28 @@ class StateStore:
         slots = []
         for row, window in zip(rows, windows, strict=True):
             expected = following[row]
-            if expected != window.slot:
+            asked = window.key in self._asked and self._asked[window.key] == expected
+            if asked or expected != window.slot:
                 step[row] = 0
                 if expected is not None:
                     following[row] = expected = None
-                    self._count_break(window.key)
+                    self._count_break(window.key, asked=asked)
             slots.append(expected)
         if len(rows) == 1:
             lone = slice(rows[0], rows[0] + 1)
             return Gathered(lone, [table[lone].copy() for table in self._tables], slots)
         index = np.array(rows, np.intp)
-        return Gathered(index, [table.take(index, axis=0) for table in self._tables], slots)
+        # What is held for a snapshot must outlive the next call.
+        return Gathered(index, self._take(index, keep=keep or bool(self._held)), slots)
+
+    def _take(self, index: npt.NDArray[np.intp], *, keep: bool) -> list[Array]:
+        if keep:
+            return [table.take(index, axis=0) for table in self._tables]
+        n = len(index)
+        if n > len(self._taken[0]):
+            self._taken = [np.empty((n, *table.shape[1:]), table.dtype) for table in self._tables]
+        # Without "clip", which changes nothing here, numpy copies twice.
+        return [np.take(t, index, 0, a[:n], "clip") for t, a in zip(self._tables, self._taken, strict=True)]
 
     def scatter(self, before: Gathered, windows: Sequence[Window], states: Sequence[Array]) -> None:
         """Write the new states of the keys that `gather` returned."""
@@ -191,13 +214,15 @@ class StateStore:
         """Note windows that have come and will not be computed, for the reason of the reset (rule 2)."""
         self._lost.update(window.key for window in windows if window.key in self._rows)
 
-    def reset(self, key: str, reason: str = "asked") -> bool:
+    def reset(self, key: str) -> bool:
         """Forget what a key's steps have left; returns whether it had states."""
         row = self._rows.get(key)
         if row is None or self._next[row] is None:
             return False
+        if any(held == key for held, _ in self._held):
+            self._asked[key] = self._next[row] or 0
         self._next[row] = None
-        self._count(reason, 1)
+        self._count("asked", 1)
         return True
 
     def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
@@ -219,7 +244,10 @@ class StateStore:
         keys = [(key, slot) for key, slot, _ in kept]
         rows = np.array([row if isinstance(row, int) else 0 for _, _, row in kept], np.intp)
         earlier = [(place, row) for place, (_, _, row) in enumerate(kept) if isinstance(row, _Before)]
-        head = orjson.dumps({"model": self._model, "states": _described(self._specs), "whole": whole, "keys": keys})
+        held = {key for key, _ in self._held}
+        self._asked = {key: slot for key, slot in self._asked.items() if key in held}
+        model = {"model": self._model, "states": _described(self._specs)}
+        head = orjson.dumps({**model, "whole": whole, "keys": keys, "asked": self._asked})
         blobs = [_SIZE.pack(len(head)), head]
         for k, table in enumerate(self._tables):
             values = table[rows]
@@ -254,6 +282,7 @@ class StateStore:
         keys = head["keys"]
         if head["model"] != self._model or head["states"] != _described(self._specs):
             return Resets("replaced", len(keys), f"they are of another model: {head['model']}")
+        self._asked = head["asked"]
         rows = [self._row(key) for key, _ in keys]  # more than max_keys: a later one takes the row of an earlier one
         for k, spec in enumerate(self._specs):
             shape = (len(keys), *spec.shape[1:])
@@ -263,6 +292,14 @@ class StateStore:
         for row, (_, slot) in zip(rows, keys, strict=True):
             self._next[row] = slot
         return None if head["whole"] else _UNSAVED
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Let these keys have no states any more, uncounted: their streams have ended."""
+        for key in keys:
+            row = self._rows.pop(key, None)
+            if row is not None:
+                self._next[row] = None
+                self._free.append(row)
 
     def _row(self, key: str) -> int:
         row = self._rows.get(key)
@@ -274,6 +311,8 @@ class StateStore:
             self._lost.discard(evicted)
             self._next[row] = None
             self._count("evicted", 1)
+        elif self._free:
+            row = self._free.pop()
         else:
             row = len(self._next)
             self._next.append(None)
@@ -282,10 +321,10 @@ class StateStore:
         self._rows[key] = row
         return row
 
-    def _count_break(self, key: str) -> None:
-        lost = key in self._lost
+    def _count_break(self, key: str, *, asked: bool) -> None:
+        reason = "asked" if asked else "lost" if key in self._lost else "gap"
         self._lost.discard(key)
-        self._count("lost" if lost else "gap", 1)
+        self._count(reason, 1)
 
     def _count(self, reason: str, keys: int) -> None:
         if keys:

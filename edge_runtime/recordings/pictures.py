@@ -49,11 +49,11 @@ def picture_readings(
     """
     if labelled is not None and layout.label != FOLDER:
         raise ConfigError(f"{path}: pictures have no column {layout.label!r}; label {FOLDER!r} is the folder of each")
+    files = _files(path)
     try:
-        codec = FrameCodec(FrameConfig(), contract.frame)
+        codec = FrameCodec(FrameConfig(), contract.frame, jpeg=any(_is_jpeg(file) for file in files))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    files = _files(path)
     period_s = 1 / layout.rate_hz if layout.rate_hz else contract.window / contract.rate_hz
     for place, file in enumerate(files):
         name = layout.key or (key if file == path else file.relative_to(path).as_posix())
@@ -65,6 +65,10 @@ def picture_readings(
         if labelled is not None:
             labelled(name, np.array([reading.t]), [file.resolve().parent.name])
         yield reading
+
+
+def _is_jpeg(file: Path) -> bool:
+    return file.suffix.lower() in (".jpg", ".jpeg")
 
 
 def _files(path: Path) -> list[Path]:

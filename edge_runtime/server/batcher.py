@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,14 @@ from edge_runtime.oip import Array, TensorSpec
 _Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+class InSequence(NamedTuple):
+    """Place of a request to a model with states; see `edge_runtime.server.sequences`."""
+
+    id: int | str
+    start: bool
+    end: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """A model that a server offers.
@@ -31,6 +40,8 @@ class ServedModel:
         predict: arrays by input name to arrays by output name, first axis the batch on both sides. Called by one
             thread at a time; may raise `InputError` for inputs it refuses. What it returns is
             copied before the next call, so it may reuse its buffers.
+        step: the same of a model with states, which is told the sequence and the number of rows of each request; None
+            where an answer depends on its own inputs alone. It changes all sequences or, where it raises, none.
         max_batch: largest batch it takes; a larger request is refused.
         max_numbers: most numbers of one window, all inputs together, where an axis besides the batch is open; None is
             not known. A request may be as long as they need.
@@ -43,6 +54,9 @@ class ServedModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     predict: Callable[[dict[str, Array]], dict[str, Array]] = field(repr=False)
+    step: Callable[[dict[str, Array], Sequence[tuple[InSequence, int]]], dict[str, Array]] | None = field(
+        default=None, repr=False
+    )
     version: str = "1"
     platform: str = "edge-runtime"
     max_batch: int = 32
@@ -85,6 +99,7 @@ class Call:
     since: float
     rows: int
     key: _Key
+    sequence: InSequence | None = None
     outputs: dict[str, Array] | None = None
     error: Exception | None = None
 
@@ -138,19 +153,20 @@ class Batcher:
             self._thread.join(timeout_s)
             self._thread = None
 
-    def submit(self, inputs: dict[str, Array], done: Callable[[], object]) -> Call:
+    def submit(self, inputs: dict[str, Array], done: Callable[[], object], sequence: InSequence | None = None) -> Call:
         """Queue a request; `flush` starts it.
 
         Args:
             inputs: arrays that fit the model's specs, all with the same first axis.
             done: see `Call`.
+            sequence: of a model with states.
 
         Raises:
             Refused: the queue is full (503).
         """
         rows = len(next(iter(inputs.values())))
         key = tuple((name, array.shape[1:]) for name, array in sorted(inputs.items()))
-        call = Call(inputs, done, self._clock.monotonic(), rows, key)
+        call = Call(inputs, done, self._clock.monotonic(), rows, key, sequence)
         with self._changed:
             if self._queued_rows + rows > self._max_queue_rows and self._queue:
                 raise Refused(503, f"model {self.model.name!r} is busy: {self._queued_rows} windows wait", retry=True)
@@ -210,7 +226,7 @@ class Batcher:
 
     def _execute(self, batch: Sequence[Call]) -> None:
         try:
-            results = self._predict([call.inputs for call in batch], [call.rows for call in batch])
+            results = self._predict(batch)
         except Exception as error:  # noqa: BLE001 - whatever a model raises is an answer to its callers, not our end
             if len(batch) > 1:
                 for call in batch:  # one caller's bad window must not fail the others'
@@ -229,14 +245,16 @@ class Batcher:
                 got = "nothing" if array is None else f"{array.dtype} {array.shape}"
                 raise Refused(500, f"model {self.model.name!r} gave {got} for {total} windows of output {spec}")
 
-    def _predict(self, inputs: Sequence[dict[str, Array]], rows: Sequence[int]) -> list[dict[str, Array]]:
+    def _predict(self, batch: Sequence[Call]) -> list[dict[str, Array]]:
+        rows = [call.rows for call in batch]
         total = sum(rows)
-        together = (
-            inputs[0]
-            if len(inputs) == 1
-            else {name: np.concatenate([one[name] for one in inputs]) for name in inputs[0]}
-        )
-        outputs = self.model.predict(together)
+        together = batch[0].inputs
+        if len(batch) > 1:
+            together = {name: np.concatenate([call.inputs[name] for call in batch]) for name in together}
+        if self.model.step is None:
+            outputs = self.model.predict(together)
+        else:
+            outputs = self.model.step(together, [(call.sequence, call.rows) for call in batch if call.sequence])
         self._check_outputs(outputs, total)
         self.batches += 1
         self.rows += total

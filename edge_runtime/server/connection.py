@@ -248,7 +248,7 @@ class Connection:
 
     def _infer(self, inference: Inference) -> Conversation[Reply]:
         batcher = inference.batcher
-        call = self._call = batcher.submit(inference.inputs, lambda: self._on_result(call))
+        call = self._call = batcher.submit(inference.inputs, lambda: self._on_result(call), inference.sequence)
         self._owner.enter(self, Phase.MODEL)
         try:
             yield Wait.MODEL

@@ -33,7 +33,8 @@ from edge_runtime.oip import (
     encode_response,
     json_length,
 )
-from edge_runtime.server.batcher import Batcher, Refused, ServedModel
+from edge_runtime.server.batcher import Batcher, InSequence, Refused, ServedModel
+from edge_runtime.server.sequences import EXTENSIONS, sequence_of
 from edge_runtime.system.secrets import SecretFile
 
 _SMALL_BODY_BYTES = 64 * 1024  # of a request that takes none; and names, shapes and parameters of one that does
@@ -83,11 +84,13 @@ class Inference:
         batcher: the queue of the model.
         inputs: what to run.
         reply: makes the answer from the model's outputs; raises `Refused` where they cannot be expressed.
+        sequence: of a model with states.
     """
 
     batcher: Batcher
     inputs: dict[str, Array]
     reply: Callable[[dict[str, Array]], Reply]
+    sequence: InSequence | None = None
 
 
 class Routes:
@@ -115,6 +118,8 @@ class Routes:
         }
         self._small = min(max_request_bytes, _SMALL_BODY_BYTES)
         self._retry_after_s = retry_after_s
+        stateful = any(batcher.model.step is not None for batcher in batchers.values())
+        self._extensions = (BINARY_EXTENSION, *(EXTENSIONS if stateful else ()))
 
     def error(self, status: int, message: str, *, retry: bool = False) -> Reply:
         """Build an answer that says what is wrong.
@@ -175,7 +180,9 @@ class Routes:
         match _segments(head):
             case ["v2"]:
                 _only(head, "GET")
-                return _json(200, {"name": "edge-runtime", "version": __version__, "extensions": [BINARY_EXTENSION]})
+                return _json(
+                    200, {"name": "edge-runtime", "version": __version__, "extensions": list(self._extensions)}
+                )
             case ["v2", "health", "live" as what] | ["v2", "health", "ready" as what]:
                 _only(head, "GET")
                 good = what == "live" or ready
@@ -215,7 +222,8 @@ class Routes:
             if output.name not in known:
                 raise InputError("name", f"model {name!r} has no output {output.name!r}")
         _check_inputs(model, request)
-        return Inference(batcher, request.inputs, lambda outputs: _inferred(name, model, request, outputs))
+        sequence = None if model.step is None else sequence_of(request.parameters, name)
+        return Inference(batcher, request.inputs, lambda outputs: _inferred(name, model, request, outputs), sequence)
 
 
 def _inferred(name: str, model: ServedModel, request: InferRequest, outputs: Mapping[str, Array]) -> Reply:

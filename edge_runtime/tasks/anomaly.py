@@ -77,20 +77,26 @@ class Anomaly(WindowTask):
 
     def find(self, answers: Float32) -> list[Finding]:
         """See `WindowTask`."""
-        scores = answers[:, 0]
-        higher = None if self._normal is None else np.searchsorted(self._normal, scores, side="left")
-        n = 0 if self._normal is None else len(self._normal)
-        made = []
-        for i, score in enumerate(scores.tolist()):
-            p = None if higher is None else (n - int(higher[i]) + 1) / (n + 1)
-            made.append(_finding(score > self._limit, self._trust(score, p), score, self._limit))
-        return made
+        return [self._found(*row) for row in answers.tolist()]
 
-    def _trust(self, score: float, p: float | None) -> float:
-        if p is not None:
-            return min(1.0, abs(1 - math.log(p) / math.log(self._rate)))
-        largest = max(abs(score), abs(self._limit))
-        return min(1.0, abs(score - self._limit) / largest) if largest else 0.0
+    def findings(self, answers: Float32) -> list[Finding]:
+        """See `WindowTask`; thresholds of keys may stand behind the scores (`edge_runtime.tasks.key_thresholds`)."""
+        if answers.shape[1] == 1:
+            return super().findings(answers)
+        limits = np.where(np.isfinite(answers[:, 1:]), answers[:, 1:], np.float32(self._limit))
+        return super().findings(np.concatenate([answers[:, :1], limits], axis=1))
+
+    def _found(self, score: float, limit: float | None = None) -> Finding:
+        limit = self._limit if limit is None else limit
+        if self._normal is None:
+            largest = max(abs(score), abs(limit))
+            trust = min(1.0, abs(score - limit) / largest) if largest else 0.0
+        else:
+            # A key's scores are taken to lie about its threshold as the bundle's do about the bundle's.
+            n = len(self._normal)
+            higher = n - int(np.searchsorted(self._normal, np.float32(score - limit + self._limit), side="left"))
+            trust = min(1.0, abs(1 - math.log((higher + 1) / (n + 1)) / math.log(self._rate)))
+        return _finding(score > limit, trust, score, limit)
 
     def same(self, one: Finding, other: Finding) -> bool:
         """Both say normal, or both anomalous."""

@@ -47,7 +47,7 @@ class Vector(WindowTask):
         """See `WindowTask`."""
         return [Finding(self._label, 1.0, [], {**self._common, "rows": self._given(row)}) for row in answers]
 
-    def _given(self, row: Float32) -> list[Any] | str:
+    def _given(self, row: Float32) -> Any:
         """Return the numbers as JSON carries them."""
         if self._output.publish == "none":
             return []
@@ -55,8 +55,7 @@ class Vector(WindowTask):
             limits = np.iinfo(np.int16)
             sound = np.clip(np.rint(row.astype(np.float64) * _FULL_SCALE), limits.min, limits.max).astype("<i2")
             return base64.b64encode(sound.tobytes()).decode("ascii")
-        given: list[Any] = row.astype(np.float64).round(7).tolist()
-        return given
+        return _significant(row).tolist()
 
     def agree(self, one: Float32, other: Float32) -> list[bool]:
         """Return whether the numbers differ by a thousandth of their size at most."""
@@ -76,3 +75,11 @@ class Vector(WindowTask):
     def read_reply(self, _reply: Mapping[str, Array], _n: int, _values: ReplyValues, /) -> list[Finding]:
         """See `Task`; refused, since no case is asked."""
         raise CloudRejected("the cloud answered a bundle of vectors, about which it is not asked", None)
+
+
+def _significant(x: Float32) -> Array:
+    """Return numbers rounded to the seven digits that float32 has, so that their text is short."""
+    numbers = x.astype(np.float64)
+    size = np.floor(np.log10(np.abs(numbers), where=numbers != 0, out=np.zeros_like(numbers)))
+    unit = 10.0 ** (6 - size)
+    return np.round(numbers * unit) / unit

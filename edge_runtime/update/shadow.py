@@ -1,16 +1,22 @@
 """Two models on the same windows: one answers, the other is asked the same afterwards, when there is time for it.
 
-What it costs the live stream: a call of the second model, on as many windows as the first one had just been given, and
-only after that iteration's answers have left; then a pause, so that such calls take `share` of the thread's time at
-most. Windows that come meanwhile are not compared, and are counted as skipped.
+1. What it costs the live stream: a call of the second model, on as many windows as the first one had just been given,
+   and only after that iteration's answers have left; then a pause, so that such calls take `share` of the thread's time
+   at most. Windows that come meanwhile are not compared, and are counted as skipped.
+2. Where a model has states, every window is compared, also after the iteration's answers have left, and `share` does
+   not hold: a model that misses a step begins again, and its answers say nothing of it.
+3. Windows that wait for rule 2 are bounded (`_MOST_WAITING`): beyond it they are compared before the next answer.
+4. Each of two models with states has states of its own, from its first window on. So the one that takes over is warm.
+   Windows that only one of them answers, since it is full earlier, are not compared.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +35,19 @@ Agree = Callable[[Float32, Float32], Sequence[bool]]
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""
+
+
+_MOST_WAITING: Final = 4096
+"""Windows."""
+
+
+class _Asked(NamedTuple):
+    """A call of the model that leads."""
+
+    windows: list[Window]
+    answered: list[Window]
+    rows: Float32
+    took_s: float
 
 
 @dataclass(slots=True)
@@ -132,7 +151,8 @@ class Pair:
         self._pause = (1 - share) / share
         self._free_at = 0.0
         self._agree = agree
-        self._pending: tuple[list[Window], Float32, float] | None = None
+        self._all = old.states is not None or new.states is not None  # rule 2
+        self._waiting: deque[_Asked] = deque()
         self._answering = self._lead
         self.max_batch = min(old.max_batch, new.max_batch)
         self.tally = Tally()
@@ -165,10 +185,13 @@ class Pair:
         else:
             answers = self._lead.predict(windows)
         ended = self._clock.monotonic()
-        if self._pending is None and ended >= self._free_at:
-            self._pending = (list(answers.windows), answers.rows.copy(), ended - began)
+        if self._all or (not self._waiting and ended >= self._free_at):
+            asked = _Asked(list(windows), list(answers.windows), answers.rows.copy(), ended - began)
+            self._waiting.append(asked)
         else:
             self.tally.skipped += len(windows)
+        if self._all and sum(len(asked.windows) for asked in self._waiting) > _MOST_WAITING:  # rule 3
+            self._catch_up()
         return answers
 
     def _try(self, windows: Sequence[Window]) -> tuple[Answers, bool]:
@@ -184,6 +207,7 @@ class Pair:
             error = " ".join(str(raised).split())
         finally:
             self.began = 0.0
+        self._catch_up()  # it sees this window now
         answers = self._old.predict(windows)  # if this raises too, the windows are to blame, and nothing is counted
         self._answering = self._old
         self.tally.failed(len(windows), error)
@@ -195,36 +219,57 @@ class Pair:
         Returns:
             Seconds after which to call again, or None when there is nothing to do.
         """
-        if self._pending is None:
+        if self._all:
+            self._catch_up()
+            return None
+        if not self._waiting:
             return None
         began = self._clock.monotonic()
         if began < self._free_at:
             return self._free_at - began
-        windows, given, lead_s = self._pending
-        self._pending = None
+        took_s = self._ask(self._waiting.popleft())
+        if took_s is not None:
+            self._free_at = self._clock.monotonic() + took_s * self._pause
+        return None
+
+    def _catch_up(self) -> None:
+        """Ask the other model about all windows that it has not seen, where it has to see each of them."""
+        while self._all and self._waiting:
+            self._ask(self._waiting.popleft())
+
+    def _ask(self, asked: _Asked) -> float | None:
+        """Ask the other model, and compare; returns how long it took, None if it did not answer."""
+        began = self._clock.monotonic()
         self.began = 0.0 if self._new_leads else began
         try:
-            answers = self._other.predict(windows)
+            answers = self._other.predict(asked.windows)
         except (EngineError, InputError) as error:
             if not self._new_leads:
-                self.tally.failed(len(windows), " ".join(str(error).split()))
+                self.tally.failed(len(asked.windows), " ".join(str(error).split()))
             return None
         finally:
             self.began = 0.0
-        ended = self._clock.monotonic()
-        other_s = ended - began
-        self._free_at = ended + other_s * self._pause
+        took_s = self._clock.monotonic() - began
         if not self._new_leads:
             if not np.isfinite(answers.rows).all():
-                self.tally.failed(len(windows), "answers that are not finite")
-                return None
-            self.tally.answered += len(windows)
-        old_s, new_s = (other_s, lead_s) if self._new_leads else (lead_s, other_s)
+                self.tally.failed(len(asked.windows), "answers that are not finite")
+                return took_s
+            self.tally.answered += len(asked.windows)
+        old_s, new_s = (took_s, asked.took_s) if self._new_leads else (asked.took_s, took_s)
         if old_s > 0:
             self.tally.timed(new_s / old_s)
-        self.tally.compared += len(windows)
-        self.tally.agreed += sum(self._agree(given, answers.rows))
-        return None
+        given, found = _both(asked, answers) if self._all else (asked.rows, answers.rows)
+        self.tally.compared += len(given)
+        self.tally.agreed += sum(self._agree(given, found)) if len(given) else 0
+        return took_s
+
+
+def _both(asked: _Asked, answers: Answers) -> tuple[Float32, Float32]:
+    """Return the answers to windows that both models have answered (rule 4)."""
+    places = {window.id: place for place, window in enumerate(answers.windows)}
+    both = [(place, places[window.id]) for place, window in enumerate(asked.answered) if window.id in places]
+    ours, theirs = [one for one, _ in both], [other for _, other in both]
+    return asked.rows[ours], answers.rows[theirs]
 
 
 class Alone:

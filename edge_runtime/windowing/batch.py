@@ -18,10 +18,12 @@ class Batch:
         contract: channels and samples of a window.
         variant: its layout, ``NCW`` or ``NWC``.
         max_batch: windows at a time.
+        newest: samples to take of each window; 0 takes all.
     """
 
-    def __init__(self, contract: InputContract, variant: Variant, max_batch: int) -> None:
-        n, channels = contract.window, len(contract.channels)
+    def __init__(self, contract: InputContract, variant: Variant, max_batch: int, newest: int = 0) -> None:
+        n, channels = newest or contract.window, len(contract.channels)
+        self._from = -n if newest else None
         self._rows = np.empty((max_batch * n, channels), np.float32)
         self._windows = self._rows.reshape(max_batch, n, channels)
         self._turned = np.empty((max_batch, channels, n), np.float32) if variant.layout == "NCW" else None
@@ -37,10 +39,14 @@ class Batch:
         n = len(windows)
         if n == 1:
             lone = self._windows[:1] if self._turned is None else self._turned[:1]
-            lone[0] = windows[0].samples if self._turned is None else windows[0].samples.T
+            samples = windows[0].samples[self._from :]
+            lone[0] = samples if self._turned is None else samples.T
             return lone
         # One concatenate of whole windows and one transposing copy: 0.8 us a window, a copy each takes 1.0 us.
-        np.concatenate([window.samples for window in windows], out=self._rows[: n * self._samples])
+        parts = [window.samples for window in windows]
+        if self._from is not None:
+            parts = [samples[self._from :] for samples in parts]
+        np.concatenate(parts, out=self._rows[: n * self._samples])
         if self._turned is None:
             return self._windows[:n]
         turned = self._turned[:n]

@@ -14,6 +14,7 @@ from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.embedding import open_model
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.server.bundle_model import served_model
 from edge_runtime.server.server import ServeConfig, Server
 from edge_runtime.sinks.memory import MemorySink
@@ -47,9 +48,12 @@ class Fed:
     finished = False
     name = "fed"
 
+    def __init__(self, start: float = 1000.0) -> None:
+        self.start = start
+
     def open(self, loop: Loop, deliver: Deliver) -> None:
         rows = samples(N).transpose(0, 2, 1).reshape(-1, CHANNELS)
-        stamps = 1000 + np.arange(len(rows)) / RATE_HZ
+        stamps = self.start + np.arange(len(rows)) / RATE_HZ
         loop.call_soon(lambda: deliver([Reading("k", stamps, rows)], loop.clock.monotonic(), None))
 
     def pause(self) -> None:
@@ -76,8 +80,8 @@ class Until(MemorySink):
             self.app.stop()
 
 
-def run(folder: Path, sink: Until, more: str = "") -> App:
-    app = App(parse(APP + more, folder / "app.toml"), sources=[Fed()], sinks=[sink])
+def run(folder: Path, sink: Until, more: str = "", start: float = 1000.0) -> App:
+    app = App(parse(APP + more, folder / "app.toml"), sources=[Fed(start)], sinks=[sink])
     sink.app = app
     assert app.run()
     return app
@@ -152,3 +156,14 @@ def test_numbers_that_a_task_needs_are_checked_when_the_application_is_built(tmp
     config = parse(APP, tmp_path / "app.toml")
     with pytest.raises(Exception, match=r"normal.npy: has the shape \(2, 2\), the manifest's output calls for \(-1,\)"):
         App(config, sources=[Fed()], sinks=[MemorySink()])
+
+
+def test_thresholds_of_keys_outlive_the_application(tmp_path: Path) -> None:
+    output = AnomalyOutput(normal="normal.npy", false_alarm_rate=0.1, adapt="quantile")
+    task_bundle(tmp_path / "task.edge", output, files=FILES["anomaly"])
+    more = '[reading_log]\npath = "log.db"\n'
+    first = run(tmp_path, Until(Prediction, N), more)
+    assert (tmp_path / "log.thresholds").stat().st_size > 0
+    second = run(tmp_path, Until(Prediction, N), more, start=1008.0)
+    assert b'"k":[12,' in first.thresholds.save()
+    assert b'"k":[24,' in second.thresholds.save()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edge_export.card.short_forms import expand
+from edge_export.card.short_forms import as_written, expand
 from edge_export.card.spec import Card, CardChannel, load
 from edge_export.data.readers import Origin
 from edge_runtime import schema
@@ -273,4 +273,4 @@ def load_card(path: Path) -> Card | AnyCard:
     text = read_text(path)
     if not _ANY.search(text):
         return load(path)
-    return parse_as(AnyCard, text, path, whole="card", expand=lambda data: expand(data, path.parent))
+    return parse_as(AnyCard, text, path, whole="card", expand=lambda data: expand(data, path.parent), wrote=as_written)

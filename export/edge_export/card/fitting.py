@@ -20,6 +20,7 @@ from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.chain.engine import Followed, Loaded, follow
 from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.stages import Constant, Layout, ModelStage, Output, Port, Stage, State
 
 _STEPS = 2
@@ -65,7 +66,7 @@ def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
     for position, stage in enumerate(card.stages):
         if isinstance(stage, CardModel):
             file = files[stage.name]
-            fitting = _Fitting(stage, file, followed, before(card.stages, position), step)
+            fitting = _Fitting(stage, file, followed, before(card.stages, position), step, card.signal.frame)
             made: Stage = fitting.stage()
             unused[stage.name] = tuple(fitting.outputs)
             notes += fitting.notes
@@ -105,12 +106,15 @@ def _exercise(stage: Stage, followed: Followed) -> None:
 class _Fitting:
     """One model stage of a card, held against its file."""
 
-    def __init__(self, card: CardModel, file: ModelFile, followed: Followed, default: str, step: Step) -> None:
+    def __init__(
+        self, card: CardModel, file: ModelFile, followed: Followed, default: str, step: Step, frame: Frame | None
+    ) -> None:
         self._card = card
         self._file = file
         self._followed = followed
         self._default = default
         self._step = step
+        self._frame = frame
         self.inputs = dict(file.inputs)
         """Those that nothing feeds yet."""
         self.outputs = dict(file.outputs)
@@ -221,7 +225,7 @@ class _Fitting:
             and all(a == b or -1 in (a, b) for a, b in zip(other.shape, spec.shape, strict=True))
         ]  # fmt: skip
         exact = [name for name in fitting if self.outputs[name].shape == spec.shape]
-        named = [name for name in fitting if _alike(name, state.input)]
+        named = [name for name in fitting if alike(name, state.input)]
         for chosen in (fitting, exact, named):
             if len(chosen) == 1:
                 return chosen[0]
@@ -253,8 +257,11 @@ class _Fitting:
             )
         width = math.prod(self._followed.shapes[track])
         where = f"{self._file.path}: input {name}"
-        rows = rows_in(port, width, spec.shape, where)
-        layout, shape = _arranged(port, rows, width, spec.shape, where)
+        sizes = spec.shape
+        if self._frame is not None and track == WINDOW:
+            sizes = _of_picture(port, self._frame, width, spec.shape, where)
+        rows = rows_in(port, width, sizes, where)
+        layout, shape = _arranged(port, rows, width, sizes, where)
         whole = self._followed.rows[track] == rows and self._step.clips
         try:
             return Port(
@@ -289,11 +296,32 @@ class _Fitting:
             raise ConfigError(f"{self._file.path}: {error}") from error
 
 
-def _alike(output: str, input_: str) -> bool:
-    """Names such as state and stateN, h and hn, input_state and output_state."""
+def alike(output: str, input_: str) -> bool:
+    """Return whether two names are those of one state: state and stateN, h and hn, input_state and output_state."""
     a, b = output.lower(), input_.lower()
     swapped = [b.replace("input", "output"), b.replace("in", "out"), b.replace("prev", "next"), f"{b}n", f"{b}_n"]
     return a.startswith(b) or a in (*swapped, f"{b}_out", f"{b}_next", f"new_{b}", f"next_{b}")
+
+
+def _of_picture(port: CardPort, frame: Frame, colours: int, shape: Sequence[int], where: str) -> tuple[int, ...]:
+    """Return a tensor's sizes with the picture's height and width where they are open.
+
+    Raises:
+        ConfigError: the file takes pictures of another size.
+    """
+    if len(shape) != 4 or port.rows:
+        return tuple(shape)
+    first = shape[1] == colours if port.layout == "auto" else port.layout == "channels-first"
+    at = (2, 3) if first else (1, 2)
+    sizes = list(shape)
+    for axis, size in zip(at, (frame.height, frame.width), strict=True):
+        if sizes[axis] not in (-1, size):
+            raise ConfigError(
+                f"{where}: takes {_written(shape)}, and the signal is {frame.height} x {frame.width} (height x width) "
+                f"of {colours} colours; correct signal"
+            )
+        sizes[axis] = size
+    return tuple(sizes)
 
 
 def _arranged(

@@ -10,44 +10,17 @@ from typing import Literal, cast
 import numpy as np
 import onnx
 
+from edge_export.card.kinds import Format, kind_of
 from edge_runtime import engines
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError
 from edge_runtime.manifest.stages import State
 
-Format = Literal["onnx", "tflite"]
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
 
 DEADLINE_S = 60.0
 """For one call, and for loading: a workstation needs a hundredth of it."""
-
-_KERAS = (
-    "python -c \"import tensorflow as tf; m = tf.keras.models.load_model('{file}', compile=False); "
-    "open('{stem}.tflite', 'wb').write(tf.lite.TFLiteConverter.from_keras_model(m).convert())\"   "
-    "(pip install tensorflow-cpu)"
-)
-_TORCH = (
-    "torch.onnx.export(model, (example,), '{stem}.onnx') in the code that defines the model   "
-    "(pip install torch onnxscript)"
-)
-_SKLEARN = "skl2onnx.to_onnx(model, example) in Python   (pip install skl2onnx)"
-CONVERTED = {
-    ".h5": _KERAS,
-    ".hdf5": _KERAS,
-    ".keras": _KERAS,
-    ".pb": "python -m tf2onnx.convert --graphdef {file} --inputs NAME:0 --outputs NAME:0 --output {stem}.onnx   "
-    "(pip install tf2onnx tensorflow-cpu)",
-    ".jit": "torch.onnx.export(torch.jit.load('{file}'), (example,), '{stem}.onnx', dynamo=False) in Python   "
-    "(pip install torch onnx)",
-    ".pt": _TORCH,
-    ".pth": _TORCH,
-    ".ckpt": _TORCH,
-    ".safetensors": "optimum-cli export onnx --model FOLDER OUT   (pip install optimum-onnx)",
-    ".pkl": _SKLEARN,
-    ".joblib": _SKLEARN,
-}
-"""Command that makes an ONNX or TensorFlow Lite file of another kind of file, by suffix."""
 
 
 @dataclass(kw_only=True)
@@ -104,31 +77,8 @@ def open_file(path: Path) -> ModelFile:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if suffix == "onnx":
-        return _open(path, data, "onnx", _onnx_precision(data, path))
+        return _open(path, data, "onnx", onnx_precision(data, path))
     return _open_tflite(path, data)
-
-
-def kind_of(path: Path) -> Format:
-    """Return a file's format by its name.
-
-    Raises:
-        ConfigError: another kind of file; names the command that converts it.
-    """
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        if (path / "saved_model.pb").is_file():
-            command = (
-                f"python -c \"import tensorflow as tf; open('{path.name}.tflite', 'wb').write("
-                f"tf.lite.TFLiteConverter.from_saved_model('{path.name}').convert())\"   (pip install tensorflow-cpu)"
-            )
-            raise ConfigError(f"{path}: a TensorFlow SavedModel; convert it first: {command}")
-        raise ConfigError(f"{path}: a folder; name the .onnx or .tflite file in it")
-    if suffix in (".onnx", ".tflite"):
-        return cast("Format", suffix[1:])
-    if command := CONVERTED.get(suffix, ""):
-        how = command.format(file=path.name, stem=path.stem)
-        raise ConfigError(f"{path}: a {suffix} file runs on no device; convert it first: {how}")
-    raise ConfigError(f"{path}: neither .onnx nor .tflite by its name; convert the model to one of them first")
 
 
 def _open(
@@ -197,8 +147,12 @@ def _open_tflite(path: Path, data: bytes) -> ModelFile:
         raise
 
 
-def _onnx_precision(data: bytes, path: Path) -> Precision:
-    """By the weights of the main graph and the graphs in it."""
+def onnx_precision(data: bytes, path: Path) -> Precision:
+    """Return the precision of a file by the weights of its main graph and the graphs in it.
+
+    Raises:
+        ConfigError: it is no ONNX model.
+    """
     try:
         model = onnx.load_model_from_string(data)
     except Exception as error:  # the parser raises types of its own library

@@ -5,7 +5,8 @@
 2. ``channels = 108`` counts channels without names; ``"x (g)"`` is a channel's name and unit.
 3. A stage without ``type`` is a model; one without ``inputs`` has one.
 4. ``[task]`` is one; ``[[tasks]]`` is the same as a list of one.
-5. ``labels = 10`` counts labels without names; ``labels = "words.txt"`` names a file beside the card, a label a line.
+5. ``quantities = ["speed (m/s)"]`` are written as channels are.
+6. ``labels = 10`` counts labels without names; ``labels = "words.txt"`` names a file beside the card, a label a line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.schema import SchemaError
+from edge_runtime.schema import PathOfKeys, SchemaError
 
 _PICTURE = re.compile(r"(rgb|bgr|grey)\s+(\d+)\s*x\s*(\d+)")
 _AUDIO = re.compile(r"audio\s+(\d+(?:\.\d+)?)")
@@ -117,6 +118,8 @@ def _task(card: Mapping[str, Any], folder: Path) -> Any:
     if not isinstance(tasks[0], Mapping):
         return tasks[0]
     task = dict(tasks[0])
+    if isinstance(task.get("quantities"), list):
+        task["quantities"] = [_channel(one) for one in task["quantities"]]
     if "labels" in task:
         task["labels"] = _labels(task["labels"], folder)
     return task
@@ -135,10 +138,10 @@ def _labels(given: Any, folder: Path) -> Any:
     found = [_NUMBERED.fullmatch(line) for line in lines]
     if lines and all(one is not None and int(one[1]) == position for position, one in enumerate(found)):
         lines = [one[2].strip() for one in found if one is not None]
-    return _different(lines)
+    return different(lines)
 
 
-def _different(labels: list[str]) -> list[str]:
+def different(labels: list[str]) -> list[str]:
     """Give the second and later of equal labels a number: published lists name two kinds of crane the same."""
     seen: dict[str, int] = {}
     made = []
@@ -149,6 +152,11 @@ def _different(labels: list[str]) -> list[str]:
 
 
 _OWN = ("of", "temperature", "smooth", "reconstructs", "error")
+
+
+def as_written(where: PathOfKeys) -> PathOfKeys:
+    """Return where a card has what stands in a divided ``[task]``."""
+    return (where[0], *where[2:]) if where[:2] == ("task", "output") else where
 
 
 def _divided(task: Any, signal: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``edge-export card``: the draft of a card, from a model file."""
+"""``edge-export card``: the draft of a model's card."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def add(commands: Any) -> None:
         "card",
         help="draft the card of a model that someone else trained",
         description=(
-            "Read a model file, run it on noise, and write the card that edge-export pack takes: signal, front end, "
-            "states and task, with a comment at each guess and at all that only a person can say."
+            "Read a model file and write the draft of its card: inputs, outputs, labels, states and guesses of signal, "
+            "front end and task. Each guess is marked, and each place where a person must write."
         ),
-        epilog="example: edge-export card model.tflite -o card.toml",
+        epilog="example: edge-export card model.onnx -o card.toml",
     )
     parser.add_argument("model", type=model_path, metavar="MODEL", help="an .onnx or .tflite file")
-    parser.add_argument("-o", "--out", type=output_file, metavar="CARD.toml", help="file to write; else it is printed")
+    parser.add_argument("-o", "--out", type=output_file, metavar="CARD.toml", help="write it here (default: print it)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write or print the draft."""
+    """Write the draft, and say how much is left to do."""
     try:
-        from edge_export.card.draft import FILL_IN, GUESS, draft  # noqa: PLC0415 - onnx and the rest, only when needed
+        from edge_export.card.draft import draft  # noqa: PLC0415 - numpy and the rest, only when needed
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     text = draft(options.model)
@@ -37,9 +37,11 @@ def run(options: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     if options.out.exists():
-        raise ConfigError(f"{options.out} is there already; name another file, or delete it")
-    options.out.write_text(text, "utf-8")
-    body = text.split("\n", 1)[1]
-    print(f"{options.out}: {body.count(GUESS)} guesses to read, {body.count(FILL_IN)} things to fill in")
-    print(f"next: edge-export pack {options.model} --card {options.out} -o {options.model.stem}.edge")
+        raise ConfigError(f"{options.out}: is there already; name another file, or remove it")
+    try:
+        options.out.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{options.out}: cannot be written: {error.strerror}") from error
+    fill, guessed = text.count("# fill in: "), text.count("# guessed: ")
+    print(f"{options.out}: guesses to check: {guessed}; places to fill in: {fill}")
     return 0

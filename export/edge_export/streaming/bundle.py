@@ -27,6 +27,7 @@ from edge_export.package.pack import CARD, VariantSource, in_halves, pack
 from edge_export.streaming.convert import MAX_WORK, to_streaming
 from edge_export.streaming.emit import HOP
 from edge_export.streaming.model import StreamingModel
+from edge_export.streaming.plain_states import states_as_floats
 from edge_export.streaming.together import states_together
 from edge_export.tflite.convert import convert
 from edge_runtime import engines
@@ -162,7 +163,10 @@ class _Made:
 
     def _add(self, bundle: Bundle, variant: Variant) -> None:
         graph = onnx.load_from_string(bundle.read_variant(_graph_of(bundle.manifest.variants, variant).name))
-        streaming = states_together(to_streaming(graph, hop=self._contract.hop, max_work=self._max_work))
+        streaming = to_streaming(graph, hop=self._contract.hop, max_work=self._max_work)
+        if variant.format == "tflite":
+            streaming = states_as_floats(streaming)
+        streaming = states_together(streaming)
         named = _named(streaming)
         states = [self._states.get(state.input, state) for state in named.values()]
         source = VariantSource(

@@ -92,7 +92,7 @@ class _RefusalError(Exception):
 
 
 def _take_out(model: Any, data: bytes) -> TakenOut:
-    inside = _variable_tensors(model)
+    inside = variable_tensors(model)
     names = {editing.operator_name(code) for code in model.operatorCodes}
     if not names & set(_VARIABLE):
         return TakenOut(data, (), opened=False, inside=inside)
@@ -118,7 +118,8 @@ def _name(model: Any, operator: Any) -> str:
     return editing.operator_name(model.operatorCodes[operator.opcodeIndex])
 
 
-def _variable_tensors(model: Any) -> str:
+def variable_tensors(model: Any) -> str:
+    """Return, for people, the layers whose variable tensors stay inside a file; empty where none do."""
     graph = model.subgraphs[0]
     kept = {index for index, tensor in enumerate(graph.tensors) if tensor.isVariable}
     users = sorted({_name(model, each) for each in graph.operators if kept & {int(i) for i in each.inputs}})

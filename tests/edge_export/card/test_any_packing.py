@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from edge_export.card.model_file import kind_of
+from edge_export.card.kinds import kind_of
 from edge_export.cli import main
 from onnx import TensorProto, helper
 
@@ -16,6 +16,7 @@ from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.embedding import open_model, replay
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest.stages import ModelStage
 from tests import stateful
 
 CARD = """
@@ -206,6 +207,43 @@ def test_scores_before_the_softmax_become_probabilities(pack: Pack) -> None:
     np.testing.assert_allclose(answered.sum(axis=1), 1, atol=1e-6)
 
 
+def seeing(*sizes: str | int) -> onnx.ModelProto:
+    """Make a model of pictures: the mean of each colour as probabilities."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[2, 3], keepdims=0),
+        helper.make_node("Softmax", ["mean"], ["y"], axis=-1),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, *sizes])]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+PICTURES = """
+name = "seeing"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = "rgb 8 x 12"
+
+[task]
+type = "classification"
+labels = 3
+"""
+
+
+def test_open_sizes_of_a_picture_are_those_of_the_signal(pack: Pack) -> None:
+    code, said = pack(PICTURES, seeing("h", "w"))
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (stage,) = bundle.manifest.stages
+        assert isinstance(stage, ModelStage)
+        assert (stage.inputs[0].layout, stage.inputs[0].shape) == ("NCW", (3, 8, 12))
+
+
+def test_height_and_width_the_other_way_round_are_refused(pack: Pack) -> None:
+    code, said = pack(PICTURES, seeing(12, 8))
+    assert code == 2
+    assert "takes (any, 3, 12, 8), and the signal is 8 x 12 (height x width) of 3 colours; correct signal" in said
+
+
 def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
     nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
     flat = helper.make_graph(
@@ -234,7 +272,7 @@ def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
         ("net.h5", "tf.lite.TFLiteConverter.from_keras_model"),
         ("net.jit", "torch.onnx.export(torch.jit.load('net.jit')"),
         ("net.keras", "from_keras_model"),
-        ("net.pt", "torch.onnx.export(model"),
+        ("net.pt", "edge_export.from_torch(model, example"),
         ("net.txt", "neither .onnx nor .tflite"),
         ("saved", "from_saved_model('saved')"),
     ],

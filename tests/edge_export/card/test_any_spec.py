@@ -11,7 +11,7 @@ from edge_export.card.any_spec import CardModel
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import OutputContract
-from edge_runtime.manifest.outputs import DetectionOutput, VectorOutput
+from edge_runtime.manifest.outputs import DetectionOutput, RegressionOutput, VectorOutput
 from tests.edge_export.card import models
 
 ORIGIN = 'origin = { name = "made up", source = "this test", licence = "CC0" }'
@@ -57,6 +57,13 @@ def test_channels_may_be_counted_or_named_with_their_unit(tmp_path: Path) -> Non
     assert (len(counted), counted[107].name, counted[0].unit) == (108, "c107", "1")
     named = card(tmp_path, 'signal = { rate_hz = 50, channels = ["ax (m/s2)", "gain"] }', TASK).signal.channels
     assert [(one.name, one.unit) for one in named] == [("ax", "m/s2"), ("gain", "1")]
+
+
+def test_quantities_may_be_named_with_their_unit(tmp_path: Path) -> None:
+    task = '[task]\ntype = "regression"\nquantities = ["speed (m/s)", { name = "gain", half_width = 0.5 }]'
+    output = card(tmp_path, 'signal = "audio 16000"', task).task.output
+    assert isinstance(output, RegressionOutput)
+    assert [(one.name, one.unit) for one in output.quantities] == [("speed", "m/s"), ("gain", "1")]
 
 
 def test_a_stage_without_a_type_is_a_model_and_a_card_without_stages_is_one_model(tmp_path: Path) -> None:
@@ -122,6 +129,7 @@ def test_a_card_of_the_first_form_is_still_one(tmp_path: Path) -> None:
             "none.txt: cannot be read as labels",
         ),
         ('signal = "rgb 4 x 4"\nwindow = 16\n' + TASK, "window and hop of a picture are its pixels"),
+        ('signal = "rgb 4 x 4"\n[task]\ntype = "vector"\npublish = "all"', r"toml:6: task\.publish: must be one of"),
     ],
 )
 def test_a_card_that_cannot_be_meant_is_refused_in_one_line(tmp_path: Path, lines: str, message: str) -> None:

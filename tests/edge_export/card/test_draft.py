@@ -1,104 +1,289 @@
-"""Cards drafted from model files: what is guessed, what is asked, and that `pack` takes them as they are."""
+"""Drafts of cards: what a file tells is there, guesses and gaps are marked, and `pack` reads what comes out."""
 
 from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
+from edge_export.card.any_packing import pack_any
 from edge_export.card.any_spec import AnyCard, load_card
-from edge_export.card.draft import FILL_IN, GUESS, draft
-from edge_export.cli import main
-from onnx import TensorProto, helper, numpy_helper
+from edge_export.card.draft import draft
+from edge_export.card.facts import labels_in, read_facts
+from edge_export.tflite.file import Quantization, TfliteFile
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
-from tests import models, stateful
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest.mel import Mel
+from edge_runtime.manifest.micro_frontend import MicroFrontend
+from tests import stateful
+from tests.edge_export.tflite.variables import Inside, explicit
 
-
-def one_layer(shape: list[int | str], numbers: int, end: str = "") -> onnx.ModelProto:
-    """Make a dense layer over all sizes, with `end` (Softmax, Sigmoid) behind."""
-    width = int(np.prod([size for size in shape[1:] if isinstance(size, int)]))
-    weights = np.random.default_rng(0).standard_normal((width, numbers)).astype("f4")
-    nodes = [
-        helper.make_node("Flatten", ["x"], ["flat"]),
-        helper.make_node("MatMul", ["flat", "w"], ["scores" if end else "y"]),
-        *([helper.make_node(end, ["scores"], ["y"])] if end else []),
-    ]
-    graph = helper.make_graph(
-        nodes, "layer",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[0], numbers])],
-        [numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+_CARDS = Path(__file__).resolve().parents[2] / "data" / "cards"
+_ORIGIN = 'name = "", source = "", licence = ""'
 
 
-def drafted(tmp_path: Path, model: onnx.ModelProto | bytes, name: str = "net.onnx") -> tuple[str, AnyCard]:
-    path = tmp_path / name
-    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-    text = draft(path)
-    (tmp_path / "card.toml").write_text(text)
-    card = load_card(tmp_path / "card.toml")
+def _filled(text: str) -> str:
+    """Fill in what every card lacks."""
+    text = text.replace(_ORIGIN, 'name = "made up", source = "this test", licence = "CC0"')
+    return text.replace("rate_hz = 0,", "rate_hz = 50,")
+
+
+def _card(text: str, folder: Path) -> AnyCard:
+    path = folder / "drafted.toml"
+    path.write_text(_filled(text), "utf-8")
+    card = load_card(path)
     assert isinstance(card, AnyCard)
-    return text, card
+    return card
+
+
+def _onnx(
+    folder: Path,
+    row: Sequence[int | str],
+    last: str,
+    answers: Sequence[Sequence[int]],
+    labels: dict[str, str] | None = None,
+    kind: int = TensorProto.FLOAT,
+) -> Path:
+    """Write a file of these shapes; its nodes need not compute anything sensible, since a draft runs nothing."""
+    outputs = [f"y{k}" for k in range(len(answers))]
+    nodes = [helper.make_node(last, ["x"], [name]) for name in outputs]
+    graph = helper.make_graph(
+        nodes,
+        "shapes",
+        [helper.make_tensor_value_info("x", kind, ["n", *row])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape])
+            for name, shape in zip(outputs, answers, strict=True)
+        ],
+    )
+    model = helper.make_model(graph)
+    if labels:
+        helper.set_model_props(model, labels)
+    path = folder / "net.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+def _tflite(
+    folder: Path, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32, step: Quantization | None = None
+) -> Path:
+    """Write a softmax over a tensor of this shape."""
+    file = TfliteFile()
+    x = file.tensor("x", shape, dtype, step)
+    y = file.tensor("y", shape, dtype, step)
+    file.operator("SOFTMAX", [x], [y], options="SoftmaxOptions", beta=1.0)
+    path = folder / "net.tflite"
+    path.write_bytes(file.pack({"x": x}, {"y": y}))
+    return path
+
+
+def test_a_state_is_found_and_the_filled_draft_is_packed(tmp_path: Path) -> None:
+    path = tmp_path / "leaky.onnx"
+    path.write_bytes(stateful.leaky())
+    text = draft(path)
+    assert '{ input = "h", output = "h_next" }' in text
+    assert "#   input x: ? x 6 x 2, float32" in text
+    assert "# fill in: rate_hz" in text
+    assert "# guessed: it ends in a softmax" in text
+    ranges = ", ".join(f'{{ name = "{name}", low = -1, high = 1 }}' for name in "xy")
+    card = _card(text.replace("channels = 2", f"channels = [{ranges}]"), tmp_path)
+    assert len(card.signal.channels) == stateful.CHANNELS
+    packed = pack_any(tmp_path / "leaky.edge", [{"model": path}], card, folder=tmp_path)
+    assert packed.manifest.input.window == 6
+
+
+def test_a_draft_that_nobody_filled_in_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    (tmp_path / "leaky.onnx").write_bytes(stateful.leaky())
+    path.write_text(draft(tmp_path / "leaky.onnx"))
+    with pytest.raises(ConfigError):
+        load_card(path)
+
+
+def test_variables_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(Inside(explicit(), np.zeros((1, 3, 4), np.float32)).bytes())
+    assert "1 variables will be taken out as states" in draft(path)
 
 
 @pytest.mark.parametrize(
-    ("shape", "numbers", "end", "signal", "kind"),
+    ("row", "signal"),
     [
-        (["n", 96, 96, 3], 2, "Softmax", '"rgb 96 x 96"', "probabilities"),
-        (["n", 3, 64, 48], 4, "Sigmoid", '"rgb 64 x 48"', "multi-label"),
-        (["n", 28, 28], 10, "Softmax", '"grey 28 x 28"', "probabilities"),
-        (["n", 49, 10, 1], 12, "Softmax", '"audio 16000"', "probabilities"),
-        (["n", 3, 40], 1, "Sigmoid", '"audio 16000"', "multi-label"),
-        (["n", 16000], 5, "", '"audio 16000"', "probabilities"),
-        (["n", 76, 32, 1], 96, "", "{ rate_hz = 50, channels = 32 }", "embedding"),
-        (["n", 1], 1, "", "{ rate_hz = 1, channels = 1 }", "regression"),
-        (["n", 640], 640, "", '"audio 16000"', "anomaly"),
+        ((1, 49, 10), "audio 16000"),
+        ((16000,), "audio 16000"),
+        ((3, 96, 64), "rgb 96 x 64"),
+        ((3,), "rate_hz = 0, channels = 3"),
+        ((3, 128), "rate_hz = 0, channels = 3"),
+        ((32, 32, 1), "grey 32 x 32"),
+        ((64, 96, 1), "audio 16000"),
+        ((96, 64, 3), "rgb 96 x 64"),
+        ((100, 6), "rate_hz = 0, channels = 6"),
+        (("t", 6), "rate_hz = 0, channels = 6"),
     ],
 )
-def test_sizes_and_numbers_say_what_a_model_may_be(
-    tmp_path: Path, shape: list[int | str], numbers: int, end: str, signal: str, kind: str
+def test_the_signal_is_guessed_by_the_shape(tmp_path: Path, row: tuple[int | str, ...], signal: str) -> None:
+    text = draft(_onnx(tmp_path, row, "Softmax", [(4,)]))
+    assert signal in text
+    _card(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("last", "answers", "task"),
+    [
+        ("Gemm", [(5,)], 'values = "logits"'),
+        ("Relu", [(1,)], 'type = "regression"'),
+        ("Relu", [(100, 6)], 'type = "anomaly"'),
+        ("Relu", [(256,)], 'type = "embedding"'),
+        ("Relu", [(7, 5)], 'type = "vector"'),
+        ("Sigmoid", [(1,)], 'type = "multi-label"'),
+        ("Sigmoid", [(5,)], 'type = "multi-label"'),
+        ("Softmax", [(5,)], 'type = "classification"'),
+    ],
+)
+def test_the_task_is_guessed_by_the_last_operator(
+    tmp_path: Path, last: str, answers: list[tuple[int, ...]], task: str
 ) -> None:
-    text, card = drafted(tmp_path, one_layer(shape, numbers, end))
-    assert f"signal = {signal}" in text
-    assert card.task.output.kind == kind
-    assert GUESS in text
-    assert FILL_IN in text
+    text = draft(_onnx(tmp_path, (100, 6), last, answers))
+    assert task in text
+    _card(text, tmp_path)
 
 
-def test_states_and_constants_are_told_from_the_signal(tmp_path: Path) -> None:
-    model = onnx.load_model_from_string(stateful.leaky())
+@pytest.mark.parametrize(
+    ("answers", "keys"),
+    [
+        ([(6, 1000)], ('rows = "joined"', 'layout = "channels-first"')),
+        ([(50, 4), (50, 3)], ('of = ["boxes", "scores"]', "labels = 3")),
+        ([(50, 2), (50, 4)], ("background = true", "labels = 1")),
+        ([(8, 8, 18), (4, 4, 18)], ("strides = [8, 16]", "labels = 1")),
+    ],
+)
+def test_boxes_are_told_from_scores(tmp_path: Path, answers: list[tuple[int, ...]], keys: tuple[str, ...]) -> None:
+    text = draft(_onnx(tmp_path, (64, 64, 3), "Relu", answers))
+    assert all(key in text for key in ('type = "detection"', *keys)), text
+    _card(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "props", [{"names": "{0: 'cat', 1: 'dog'}"}, {"labels": '["cat", "dog"]'}, {"classes": "cat, dog"}]
+)
+def test_labels_in_the_metadata_of_an_onnx_file_are_taken(tmp_path: Path, props: dict[str, str]) -> None:
+    card = _card(draft(_onnx(tmp_path, (100, 6), "Softmax", [(2,)], props)), tmp_path)
+    assert card.task.output.labels == ("cat", "dog")
+
+
+def test_labels_that_are_too_few_are_not_taken(tmp_path: Path) -> None:
+    text = draft(_onnx(tmp_path, (100, 6), "Softmax", [(3,)], {"names": "['cat', 'dog']"}))
+    assert "labels = 3" in text
+    assert "are not as many" in text
+
+
+def test_labels_behind_a_tflite_file_are_taken_and_equal_ones_are_numbered(tmp_path: Path) -> None:
+    path = _tflite(tmp_path, (1, 3))
+    packed = io.BytesIO(path.read_bytes())
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("labels.txt", "crane\nheron\ncrane\n")
+    path.write_bytes(packed.getvalue())
+    assert read_facts(path).labels == ("crane", "heron", "crane")
+    model = _onnx(tmp_path, (100, 6), "Softmax", [(3,)], {"names": '["crane", "heron", "crane"]'})
+    assert '"crane (2)"' in draft(model)
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "{'a': ", "{1: [}", "[[", "[" * 5000, "__import__('os')()[0]{"])
+def test_what_is_no_list_of_labels_does_no_harm(text: str) -> None:
+    assert all(isinstance(label, str) for label in labels_in(text))
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_as_labels_or_not_at_all(text: str) -> None:
+    assert all(isinstance(label, str) for label in labels_in(text))
+
+
+def test_a_picture_of_bytes_goes_in_as_it_is(tmp_path: Path) -> None:
+    text = draft(_tflite(tmp_path, (1, 32, 32, 3), np.int8, Quantization.of(1 / 128, 0)))
+    assert "inputs = [{ offset = 128, scale = 0.0078125 }]" in text
+    _card(text, tmp_path)
+
+
+def test_a_rate_among_the_inputs_is_a_constant(tmp_path: Path) -> None:
+    path = _onnx(tmp_path, (512,), "Sigmoid", [(1,)])
+    model = onnx.load(str(path))
     model.graph.input.append(helper.make_tensor_value_info("sr", TensorProto.INT64, []))
-    model.graph.node.append(helper.make_node("Identity", ["sr"], ["unused"]))
-    _, card = drafted(tmp_path, model)
-    (stage,) = card.models
-    assert [(state.input, state.output) for state in stage.states] == [("h", "h_next")]
-    assert [(port.name, port.value) for port in stage.inputs] == [("x", None), ("sr", 16000.0)]
+    model.graph.input.append(helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, "n", 128]))
+    model.graph.output.append(helper.make_tensor_value_info("stateN", TensorProto.FLOAT, [2, "n", 128]))
+    onnx.save(model, str(path))
+    text = draft(path)
+    assert '{ name = "sr", value = 16000 }, # guessed' in text
+    assert '{ input = "state", output = "stateN" }' in text
+    _card(text, tmp_path)
 
 
-def test_labels_come_from_the_file(tmp_path: Path) -> None:
-    model = one_layer(["n", 16000], 3, "Softmax")
-    helper.set_model_props(model, {"names": "{0: 'dog', 1: 'cat', 2: 'owl'}", "license": "MIT"})
-    _, card = drafted(tmp_path, model)
-    assert card.task.output.labels == ("dog", "cat", "owl")
-    assert card.origin.licence == "MIT"
-    tflite = models.tiny_tflite(int8=False)
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as opened:
-        opened.writestr("labels.txt", "rest\nwalk\nrun\n")
-    _, card = drafted(tmp_path, tflite + archive.getvalue(), "net.tflite")
-    assert card.task.output.labels == ("rest", "walk", "run")
+_PAIRS = (
+    ("alexa", "micro-wake-word/alexa.tflite"),
+    ("cifar10", "mlperf-tiny/pretrainedResnet_quant.tflite"),
+    ("digit", "tflm-examples/trained_lstm.tflite"),
+    ("face-front", "mediapipe-face/face_detection_front.tflite"),
+    ("faces", "ultra-light-face/version-slim-320_simplified.onnx"),
+    ("few-words", "openwakeword-frontend/embedding_model.onnx"),
+    ("keyword", "mlperf-tiny/kws_ref_model.tflite"),
+    ("micro-speech", "tflm-examples/micro_speech_quantized.tflite"),
+    ("mobilenet", "coral/mobilenet_v1_0.25_128_quant.tflite"),
+    ("person", "mlperf-tiny/vww_96_int8.tflite"),
+    ("person-boxes", "mcunet/detection.tflite"),
+    ("silero-vad", "silero-vad/silero_vad.onnx"),
+    ("sine", "tflm-examples/hello_world_int8.tflite"),
+    ("toycar", "mlperf-tiny/ad01_int8.tflite"),
+    ("yamnet-esc10", "st-aed-esc10/yamnet_256_64x96_tl_int8.tflite"),
+)
 
 
-def test_the_command_writes_a_card_that_pack_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = tmp_path / "net.onnx"
-    model.write_bytes(one_layer(["n", 20, 20, 3], 3, "Softmax").SerializeToString())
-    card = tmp_path / "net.toml"
-    assert main(["card", str(model), "-o", str(card)]) == 0
-    assert "things to fill in" in capsys.readouterr().out
-    assert main(["pack", str(model), "--card", str(card), "-o", str(tmp_path / "net.edge")]) == 0
-    assert main(["card", str(model), "-o", str(card)]) == 2
-    assert "is there already" in capsys.readouterr().err
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "file"), _PAIRS)
+def test_the_draft_of_a_published_file_says_what_its_proven_card_says(
+    shared: Path, tmp_path: Path, name: str, file: str
+) -> None:
+    drafted, proven = _card(draft(shared / "models" / file), tmp_path), load_card(_CARDS / f"{name}.toml")
+    assert isinstance(proven, AnyCard)
+    assert type(drafted.task.output) is type(proven.task.output)
+    assert drafted.signal.frame == proven.signal.frame or name == "face-front"  # which pads its pictures
+    assert len(drafted.signal.channels) == len(proven.signal.channels)
+    if name == "few-words":
+        return  # its mel rows are made by another file
+    assert [type(stage) for stage in drafted.stages] == [type(stage) for stage in proven.stages]
+    for own, other in zip(drafted.stages, proven.stages, strict=True):
+        if isinstance(own, Mel | MicroFrontend):
+            assert own == other
+    ours, theirs = drafted.models[-1], proven.models[-1]
+    assert [one.input for one in ours.states] == [one.input for one in theirs.states]
+    assert [(one.name, one.value) for one in ours.inputs if one.value] == [
+        (one.name, one.value) for one in theirs.inputs if one.value
+    ]
+    assert ours.inputs[0].rows in (0, theirs.inputs[0].rows) or not theirs.inputs[0].rows
+    assert ours.inputs[0].lead == theirs.inputs[0].lead
+    assert ours.inside == theirs.inside
+
+
+@pytest.mark.slow
+def test_every_published_file_has_a_draft_that_is_a_card(shared: Path, tmp_path: Path) -> None:
+    files = sorted(path for path in (shared / "models").glob("*/*") if path.suffix in (".onnx", ".tflite"))
+    assert files
+    for path in files:
+        if path.name.startswith("audio_preprocessor"):
+            with pytest.raises(ConfigError, match="SignalPCAN"):
+                draft(path)
+        else:
+            _card(draft(path), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_states_of_dtln_are_found_though_their_names_do_not_match(shared: Path, tmp_path: Path) -> None:
+    card = _card(draft(shared / "models" / "dtln" / "model_1.onnx"), tmp_path)
+    assert [one.input for one in card.models[0].states] == ["input_3"]
+    assert [stage.name for stage in card.stages] == ["spectrum", "magnitude", "model"]

@@ -85,6 +85,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("windowed") / "net.edge",
         [
             VariantSource(name="tflite-fp32", model=convert(model), format="tflite", precision="fp32", layout="NCW"),
+            VariantSource(name="tflite-int8", model=convert(int8), format="tflite", precision="int8", layout="NCW"),
             VariantSource(name="onnx-int8", model=int8.SerializeToString(), format="onnx", precision="int8"),
             VariantSource(name="onnx-fp32", model=model.SerializeToString(), format="onnx", precision="fp32"),
         ],
@@ -97,7 +98,12 @@ def streaming(source: Path) -> Path:
     out = source.with_name("streaming.edge")
     made = stream_bundle(source, out, hop=HOP)
     assert max(made.differences.values()) <= CLOSE
-    assert [variant.name for variant in made.manifest.variants] == ["tflite-fp32", "onnx-int8", "onnx-fp32"]
+    assert [variant.name for variant in made.manifest.variants] == [
+        "tflite-fp32",
+        "tflite-int8",
+        "onnx-int8",
+        "onnx-fp32",
+    ]
     assert not made.left_out
     return out
 
@@ -134,7 +140,7 @@ def loaded(bundle: Path, variant: str) -> LoadedVariant:
         return LoadedVariant(opened.manifest, chosen, engine, 5)
 
 
-@pytest.mark.parametrize("variant", ["onnx-fp32", "onnx-int8", "tflite-fp32"])
+@pytest.mark.parametrize("variant", ["onnx-fp32", "onnx-int8", "tflite-fp32", "tflite-int8"])
 def test_the_same_windows_get_the_same_answers_under_the_same_ids(source: Path, streaming: Path, variant: str) -> None:
     with open_bundle(source) as bundle:
         channels = len(bundle.manifest.input.channels)

@@ -12,6 +12,7 @@ from edge_runtime.bundle.golden import play
 from edge_runtime.chain.load import ModelPart, join
 from edge_runtime.chain.schedule import Cut, Node, make
 from edge_runtime.engines.base import Engine, EngineOptions
+from edge_runtime.errors import InputError
 from edge_runtime.manifest.stages import ModelStage, Output, Port, State
 from tests.stateful import CHANNELS, KEEP, WEIGHTS, leaky, stream
 
@@ -97,3 +98,23 @@ def test_rows_before_the_first_step_take_no_room() -> None:
 def test_a_negative_warm_up_is_refused(warmup: int) -> None:
     with pytest.raises(ValueError, match="warmup_steps must be 0 or more"):
         stage(warmup=warmup)
+
+
+def test_a_key_that_goes_on_needs_no_more_than_what_is_new() -> None:
+    engine = chain(stage(warmup=3), 24)
+    windows = overlapping(stream(30), 24)
+    whole = play(engine, windows)[0]
+    states = [np.zeros((1, *spec.shape[1:]), spec.dtype) for spec in engine.inputs[1:]]
+    for step, window in enumerate(windows):
+        given = window[None] if step == 0 else np.ascontiguousarray(window[None, -6:])
+        answer, answered, *states = (np.array(one) for one in engine.run(given, *states))
+        assert answered.all()
+        assert np.allclose(answer[0], whole[step], atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "step"), [(6, 0), (12, 1), (23, 0)], ids=["begins", "half", "short"])
+def test_a_window_of_another_length_is_refused(rows: int, step: int) -> None:
+    engine = chain(stage(warmup=3), 24)
+    states = [np.full((1, *spec.shape[1:]), 2 * step, spec.dtype) for spec in engine.inputs[1:]]
+    with pytest.raises(InputError, match="not 24, or of 6"):
+        engine.run(np.zeros((1, rows, CHANNELS), np.float32), *states)

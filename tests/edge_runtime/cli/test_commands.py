@@ -194,6 +194,7 @@ def test_no_command_is_forgotten() -> None:
         "doctor",
         "outbox",
         "update",
+        "reset",
         "install-service",
         "demo",
     }

@@ -267,3 +267,33 @@ def test_the_reading_log_brings_the_states_back(loaded: Loaded, tmp_path: Path) 
         folder = bench.crash(folder / "crashed")
         assert 'state_resets_total{reason="restart"}' not in bench.metrics.counts
     assert found == expected
+
+
+@pytest.mark.parametrize("safe", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_reset_that_was_asked_for_survives_a_crash(loaded: Loaded, *, safe: bool, late: bool) -> None:
+    """Also where windows before it are answered again."""
+    batches = readings([0, 1] * 7)
+    whole = Run(loaded, None)
+    whole.take(batches[:6])
+    assert whole.model.states is not None
+    assert whole.model.states.reset("k0")
+    whole.take(batches[6:])
+    expected = whole.ack(0) | whole.ack(0)
+    run, found = Run(loaded, None), Answered()
+    run.take(batches[:6])
+    if safe:
+        found |= run.ack(0)
+    assert run.model.states is not None
+    assert run.model.states.reset("k0")
+    run.write_snapshot()
+    if late:
+        run.take(batches[6:8])
+        while run.unsafe:
+            found |= run.ack(0)
+        run.take([])
+    again = Run(loaded, run.left)
+    again.take(batches[8 if late else 6 :])
+    while again.unsafe:
+        found |= again.ack(0)
+    assert found == expected

@@ -86,6 +86,16 @@ def test_more_frames_than_one_transform_takes_are_the_same_rows(frontend: MicroF
     np.testing.assert_array_equal(rows[0, :100], alone[0], strict=True)
 
 
+def test_more_keys_than_are_computed_together_have_the_rows_that_each_has_alone(frontend: MicroFrontendRows) -> None:
+    sounds = np.random.default_rng(4).integers(-9000, 9000, (37, 480 + 29 * 160)).astype(np.int16)
+    cuts = np.concatenate([as_cuts(sound, 480, 160) for sound in sounds])
+    rows, (noise,) = frontend(cuts, fresh(frontend, len(cuts)))
+    for k in (0, 15, 16, 36):
+        alone, (own,) = frontend(cuts[k : k + 1], fresh(frontend))
+        np.testing.assert_array_equal(rows[k], alone[0], strict=True)
+        np.testing.assert_array_equal(noise[k], own[0], strict=True)
+
+
 @pytest.mark.parametrize("wide", [-2.0, -1.00001, 1.0, 3e38])
 def test_sound_beyond_full_scale_is_cut_off(wide: float, frontend: MicroFrontendRows) -> None:
     edge = -1.0 if wide < 0 else 32767 / 32768

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.errors import ConfigError
+from edge_runtime.engines.base import EngineOptions, TensorSpec
+from edge_runtime.engines.subprocess_engine import WorkerEngine
+from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant, Model
 from edge_runtime.model.states import StateStore, rounds
@@ -194,3 +199,51 @@ def test_a_key_is_reset_on_demand(model: Model) -> None:
     rows, _ = model.predict(steps[4:])
     assert np.allclose(rows, expected(stream(8)[16:]), atol=1e-6)
     assert metrics.counts == {'state_resets_total{reason="asked"}': 1}
+
+
+def test_states_that_are_not_kept_are_kept_all_the_same_for_windows_that_are_held() -> None:
+    specs = [TensorSpec("step", np.dtype(np.int32), (-1,)), TensorSpec("h", np.dtype(np.float32), (-1, 3))]
+    store = StateStore(specs, 4)
+    samples = np.zeros((4, CHANNELS), np.float32)
+
+    def step(keys: str, slot: int) -> list[np.ndarray]:
+        here = [Window(key, slot, 0.0, samples, samples, 0.0) for key in keys]
+        before = store.gather(here, keep=False)
+        seen = [array.copy() for array in before.states]
+        store.scatter(before, here, [before.states[0] + 1, before.states[1] + 1])
+        return seen
+
+    step("ab", 0)
+    store.hold([Window("a", 4, 0.0, samples, samples, 0.0)])
+    step("ab", 4)
+    step("cd", 0)
+    saved = store.save(whole=True)
+    again = StateStore(specs, 4)
+    assert again.restore(saved) is None
+    found = again.gather([Window("a", 4, 0.0, samples, samples, 0.0), Window("b", 8, 0.0, samples, samples, 0.0)])
+    assert found.states[0].tolist() == [1, 2]
+    assert found.states[1][:, 0].tolist() == [1, 2]
+
+
+def test_a_process_that_dies_in_a_call_loses_no_state(model: Model) -> None:
+    """The states lie here; a process that takes its place goes on."""
+    metrics = Metrics()
+    store = StateStore(model.engine.inputs[1:], model.manifest.input.hop, 10, metrics)
+    samples = stream(12)
+    steps = windows("a", samples)
+    data = model.bundle.read_variant("onnx-fp32")
+    answered: list[np.ndarray] = []
+    for part in (steps[:5], steps[5:]):
+        worker = WorkerEngine("onnxruntime", data, EngineOptions(), deadline_s=30.0, load_timeout_s=60.0)
+        with closing(worker):
+            apart = LoadedVariant(model.manifest, model.variant, worker, states=store)
+            rows, _ = apart.predict(part[:4])
+            answered += list(rows.copy())
+            os.kill(worker.pid, signal.SIGKILL)
+            with pytest.raises(EngineError):
+                apart.predict(part[4:])
+        here = LoadedVariant(model.manifest, model.variant, model.engine, states=store)
+        rows, _ = here.predict(part[4:])
+        answered += list(rows.copy())
+    assert np.allclose(answered, expected(samples), atol=1e-6)
+    assert not metrics.counts

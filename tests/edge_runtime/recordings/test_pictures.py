@@ -10,12 +10,13 @@ import pytest
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.frames import Frame, frame_names
+from edge_runtime.media import picture as pictures
 from edge_runtime.recordings.labels import labels_for
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import iter_blocks, iter_readings
 from edge_runtime.types import Reading
 from edge_runtime.windowing.join import windower_of
-from tests.edge_runtime.media.pictures import jpeg, picture
+from tests.edge_runtime.media.pictures import jpeg, picture, png
 
 FRAME = Frame(height=6, width=8)
 CONTRACT = InputContract(
@@ -74,6 +75,20 @@ def test_a_damaged_picture_is_left_out_and_named(folder: Path) -> None:
     assert len(list(iter_readings(folder, CONTRACT, on_refused=refused.append))) == 2
     assert [error.reason for error in refused] == ["malformed"]
     assert "cats/1.jpg: a damaged JPEG" in str(refused[0])
+
+
+def test_only_jpeg_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "_find", lambda _name: None)
+    (tmp_path / "a.png").write_bytes(png(picture(6, 8)))
+    assert [one.key for one in readings(tmp_path)] == ["a.png"]
+    (tmp_path / "b.png").write_bytes(b"\xff\xd8\xff\xe0")  # by its name no JPEG
+    refused: list[InputError] = []
+    found = list(iter_readings(tmp_path, CONTRACT, on_refused=refused.append))
+    assert (len(found), len(refused)) == (1, 1)
+    assert "b.png: pictures need a JPEG library" in str(refused[0])
+    (tmp_path / "b.png").rename(tmp_path / "b.jpg")
+    with pytest.raises(ConfigError, match="pictures need a JPEG library"):
+        readings(tmp_path)
 
 
 def test_what_cannot_be_played_is_refused(folder: Path, tmp_path: Path) -> None:

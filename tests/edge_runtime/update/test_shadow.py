@@ -268,3 +268,50 @@ def test_a_loaded_variant_is_a_predictor_for_both(factory: Factory, tmp_path: Pa
     assert both.max_batch == model.max_batch
     assert both.manifest.model == "watch/1"
     model.close()
+
+
+class Counting(Fake):
+    """A model with states, by what the comparison sees: which windows it was asked about, and two that begin."""
+
+    def __init__(self, clock: SimulatedClock, label: int = 0, warm_up: int = 0) -> None:
+        super().__init__(clock, label)
+        self.states: Any = object()
+        self.asked: list[int] = []
+        self._warm_up = warm_up
+
+    def predict(self, windows: Sequence[Window]) -> loading.Answers:
+        answers = super().predict(windows)
+        begin = max(0, self._warm_up - len(self.asked))
+        self.asked += [window.slot for window in windows]
+        return loading.Answers(answers.rows[begin:], windows[begin:])
+
+
+@pytest.mark.parametrize("new_leads", [True, False])
+def test_models_with_states_see_every_window_in_order(
+    clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch, *, new_leads: bool
+) -> None:
+    """Mutation: a pause between two comparisons: the other model misses steps."""
+    monkeypatch.setattr("edge_runtime.update.shadow._MOST_WAITING", 10)
+    old, new = Counting(clock, warm_up=1), Counting(clock, warm_up=3)
+    both = Pair(old, new, agree=AGREE, new_leads=new_leads, clock=clock, share=0.01)
+    steps = windows(40)
+    for at in range(0, 40, 4):
+        both.predict(steps[at : at + 4])
+        if at in (8, 12, 36):
+            assert both.compare() is None
+    assert old.asked == new.asked == list(range(40))
+    assert (both.tally.skipped, both.tally.compared, both.tally.agreed) == (0, 37, 37)
+
+
+def test_the_old_model_is_at_the_same_step_when_it_stands_in(clock: SimulatedClock) -> None:
+    old, new = Counting(clock), Counting(clock)
+    both = Pair(old, new, agree=AGREE, new_leads=True, clock=clock, share=0.01)
+    steps = windows(12)
+    both.predict(steps[:4])
+    new.fails = EngineError("it is broken")
+    both.predict(steps[4:8])
+    new.fails = None
+    both.predict(steps[8:])
+    both.compare()
+    assert old.asked == list(range(12))
+    assert both.tally.errors == 4

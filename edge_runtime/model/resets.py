@@ -1,0 +1,73 @@
+"""Resets on demand: ``edge-runtime reset`` has a running application let states of keys begin again.
+
+The request lies beside the application's files of state, as ``outbox.reset`` (`edge_runtime.system.control_spool`), and
+is looked for once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from edge_runtime.clock import Clock
+from edge_runtime.errors import StoreError
+from edge_runtime.system.control_spool import Spool
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+MAX_KEYS: Final = 1000
+"""Keys in one request."""
+
+
+def ask(state_file: Path, keys: Sequence[str], clock: Clock, timeout_s: float) -> int:
+    """Have the application that owns a file of state reset keys.
+
+    Args:
+        state_file: see `edge_runtime.config.AppConfig.state_file`.
+        keys: at most `MAX_KEYS`.
+        clock: for the time-out.
+        timeout_s: how long the application may take.
+
+    Returns:
+        How many of the keys had states.
+
+    Raises:
+        StoreError: it could not be asked, or did not answer.
+    """
+    try:
+        answer = _spool(state_file).ask({"keys": list(keys)}, clock, timeout_s)
+    except FileExistsError:
+        raise StoreError("another reset waits for the application already; try again") from None
+    except OSError as error:
+        raise StoreError(f"cannot leave a request beside {state_file}: {error.strerror}; check permissions") from error
+    if answer is None:
+        raise StoreError(
+            f"no application that uses {state_file} answered within {timeout_s:g} s; does it run, and has its model "
+            "states?"
+        )
+    return int(answer["done"])
+
+
+def serve(state_file: Path, reset: Callable[[Sequence[str]], int]) -> bool:
+    """Do what is asked for, if anything is; to be called by the application now and then, behind a `Barrier`.
+
+    Returns:
+        Whether there was a request.
+    """
+
+    def handle(asked: dict[str, Any]) -> dict[str, Any]:
+        keys = asked.get("keys")
+        if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(isinstance(key, str) for key in keys):
+            return {"done": 0}
+        done = reset(keys)
+        log.info("model: reset states: keys=%d of=%d", done, len(keys))
+        return {"done": done}
+
+    return _spool(state_file).serve(handle)
+
+
+def _spool(state_file: Path) -> Spool:
+    return Spool(state_file.with_name(f"{state_file.stem}.reset"))

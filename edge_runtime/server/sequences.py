@@ -1,0 +1,167 @@
+"""Sequences of requests to a model with states, by the sequence extension of the Open Inference Protocol.
+
+A request says with the parameters ``sequence_id`` (a number above 0, or a text), ``sequence_start`` and
+``sequence_end`` which sequence it belongs to. Its windows are steps of that sequence, in order. Rules, as in Triton
+(https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/extension_sequence.html):
+
+1. A request to a model with states names a sequence.
+2. ``sequence_start`` begins it, also where it is under way.
+3. A request without it, of a sequence that is not under way, is refused.
+4. ``sequence_end`` forgets it, after the answer.
+5. A sequence that is idle for longer than `idle_s` is forgotten (Triton: ``max_sequence_idle_microseconds``).
+6. A new sequence is refused while as many are under way as are allowed.
+
+Steps of several sequences run together; those of one sequence in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edge_runtime.clock import Clock
+from edge_runtime.model.loading import LoadedVariant
+from edge_runtime.model.states import StateStore
+from edge_runtime.oip import Array
+from edge_runtime.server.batcher import InSequence, Refused
+from edge_runtime.types import Float32
+from edge_runtime.windowing.window import Window
+
+EXTENSIONS = ("sequence", "sequence(string_id)")
+NAMES = ("sequence_id", "sequence_start", "sequence_end")
+
+
+class Stepped(NamedTuple):
+    """Answers to the steps of a call."""
+
+    rows: Float32
+    """(steps, ...); zeros where a step has no answer."""
+    answered: Array
+    """(steps,) bool: a chain answers nothing before it is full."""
+
+
+@dataclass(slots=True)
+class _Sequence:
+    key: str
+    """Of its states; another one each time that it begins."""
+    step: int
+    used_s: float
+
+
+def sequence_of(parameters: Mapping[str, Any], model: str) -> InSequence:
+    """Read the sequence of a request to a model with states.
+
+    Raises:
+        Refused: there is none (rule 1), or a value is none.
+    """
+    name = parameters.get("sequence_id", 0)
+    good = isinstance(name, str) or (isinstance(name, int) and not isinstance(name, bool) and 0 <= name < 2**64)
+    if not good or (isinstance(name, str) and len(name) > 256):
+        raise Refused(400, "sequence_id must be a number of 64 bits, or a text of at most 256 characters")
+    flags = [parameters.get(flag, False) for flag in NAMES[1:]]
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise Refused(400, "sequence_start and sequence_end must be true or false")
+    if not name:
+        raise Refused(
+            400,
+            f'model {model!r} has states: send the parameters "sequence_id" (not 0 and not empty), and '
+            '"sequence_start": true with the first request of a sequence',
+        )
+    return InSequence(name, *flags)
+
+
+class Sequences:
+    """Sequences that are under way.
+
+    Args:
+        model: with states; used by one thread.
+        clock: measures idle sequences.
+        most: sequences at a time.
+        idle_s: see rule 5.
+    """
+
+    def __init__(self, model: LoadedVariant, states: StateStore, clock: Clock, most: int, idle_s: float) -> None:
+        self._model = model
+        self._states = states
+        self._clock = clock
+        self._most = most
+        self._idle_s = idle_s
+        self._begun = 0
+        self._open: OrderedDict[int | str, _Sequence] = OrderedDict()  # the one that is idle for longest comes first
+
+    def __len__(self) -> int:
+        """Count the sequences under way."""
+        return len(self._open)
+
+    def run(self, windows: Float32, calls: Sequence[tuple[InSequence, int]]) -> Stepped:
+        """Compute the steps of some requests; all of them move their sequences, or none.
+
+        Args:
+            windows: (steps, samples, channels).
+            calls: sequence and number of steps of each request, in order.
+
+        Raises:
+            Refused: rules 3 and 6.
+            InputError, EngineError: as `LoadedVariant.predict`.
+        """
+        now = self._clock.monotonic()
+        self._forget_idle(now)
+        hop = self._model.manifest.input.hop
+        changed: dict[int | str, _Sequence | None] = {}  # None: it has ended
+        asked: list[Window] = []
+        for sequence, steps in calls:
+            one = self._of(sequence, changed, now)
+            for step in range(one.step, one.step + steps):
+                rows = windows[len(asked)]
+                asked.append(Window(one.key, step * hop, 0.0, rows, rows, now))
+            one.step += steps
+            changed[sequence.id] = None if sequence.end else one
+        answers = self._model.predict(asked)
+        self._keep(changed, {window.key for window in asked})
+        places = {window.id: place for place, window in enumerate(asked)}
+        rows = np.zeros((len(asked), *answers.rows.shape[1:]), np.float32)
+        answered = np.zeros(len(asked), np.bool_)
+        at = [places[window.id] for window in answers.windows]
+        rows[at], answered[at] = answers.rows, True
+        return Stepped(rows, answered)
+
+    def _of(self, sequence: InSequence, changed: Mapping[int | str, _Sequence | None], now: float) -> _Sequence:
+        """Return a copy of the sequence, begun where the request says so."""
+        known = changed[sequence.id] if sequence.id in changed else self._open.get(sequence.id)
+        if sequence.start:  # rule 2
+            new = sum(one is not None and name not in self._open for name, one in changed.items())
+            if known is None and len(self._open) + new >= self._most:  # rule 6
+                raise Refused(503, f"{self._most} sequences are under way; end one of them", retry=True)
+            self._begun += 1
+            return _Sequence(str(self._begun), 0, now)
+        if known is None:  # rule 3
+            raise Refused(
+                400,
+                f"sequence {str(sequence.id)[:60]!r} is not under way: it has ended, was idle for more than "
+                f'{self._idle_s:g} s, or never began; send "sequence_start": true with its first request',
+            )
+        return _Sequence(known.key, known.step, now)
+
+    def _keep(self, changed: Mapping[int | str, _Sequence | None], keys: set[str]) -> None:
+        """Note what has changed, and forget the states of what has ended or begun again (rule 4)."""
+        for name, one in changed.items():
+            before = self._open.pop(name, None)
+            if before is not None:
+                keys.add(before.key)
+            if one is not None:
+                self._open[name] = one
+                keys.discard(one.key)
+        self._states.forget(keys)
+
+    def _forget_idle(self, now: float) -> None:
+        """Apply rule 5."""
+        while self._open:
+            name, oldest = next(iter(self._open.items()))
+            if now - oldest.used_s <= self._idle_s:
+                return
+            del self._open[name]
+            self._states.forget([oldest.key])

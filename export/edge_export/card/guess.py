@@ -1,0 +1,276 @@
+"""Guesses of a card from the shapes and names of a file: its signal, front end and states.
+
+1. A picture: two sizes of 16 or more with 1 or 3 channels.
+2. Forty numbers a row and variables, or 1960 int8: TensorFlow Lite Micro's micro-frontend.
+3. Sizes of published front ends: 49 x 10, 64 x 96, 257, 640; or as many bands as a log-mel has.
+4. Frames of sound beside a state; long rows of one number: sound.
+5. Anything else of up to 64 numbers a row: a sensor's channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edge_export.card.facts import Facts, Tensor
+from edge_export.card.fitting import alike
+
+AUDIO = "audio 16000"
+_LEAST_PICTURE = 16
+_LONG = 8000
+_MOST_CHANNELS = 64
+_BANDS = (128, 80, 64, 40, 32)
+_REMEMBERS = ("state", "hidden", "cell", "cache", "memory", "buffer", "past", "prev")
+_SHORT = ("h", "c", "h0", "c0", "hx", "cx", "h_0", "c_0", "h_in", "c_in", "hn", "cn")
+_KEYWORD = {
+    "type": "mel", "definition": "tensorflow", "frame": 480, "hop": 320, "bands": 40, "coefficients": 10,
+    "low_hz": 20, "high_hz": 4000, "normalise": "max",
+}  # fmt: skip
+_YAMNET = {
+    "type": "mel", "fft": 512, "frame": 400, "hop": 160, "bands": 64, "low_hz": 125, "high_hz": 7500, "mel": "htk",
+    "norm": "none", "power": 1, "log": "ln", "floor": 1e-3, "centred": False,
+}  # fmt: skip
+_TOYCAR = {
+    "type": "mel", "frame": 1024, "hop": 512, "floor": 2.220446049250313e-16, "floor_by": "add", "stream": True,
+}  # fmt: skip
+_PLAIN_MEL = {"type": "mel", "frame": 400, "hop": 160, "stream": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """Signal and what stands before the model.
+
+    Attributes:
+        signal: of the card.
+        why: of the guess.
+        fill: what a person must still say of the signal; empty for nothing.
+        top: further keys of the card.
+        stages: before the model.
+        port: of the model's input, without its name.
+        port_why: of that.
+        frame: height and width of a picture.
+    """
+
+    signal: Any
+    why: str
+    fill: str = ""
+    top: Mapping[str, Any] | None = None
+    stages: tuple[Mapping[str, Any], ...] = ()
+    port: Mapping[str, Any] | None = None
+    port_why: str = ""
+    frame: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Inputs and outputs of a file, told apart.
+
+    Attributes:
+        main: takes the signal.
+        states: an input, and the output that is its next value.
+        constants: inputs with their value.
+        others: inputs that no rule names.
+        answers: outputs that are no state.
+    """
+
+    main: Tensor
+    states: tuple[tuple[Tensor, Tensor], ...]
+    constants: tuple[tuple[Tensor, float], ...]
+    others: tuple[Tensor, ...]
+    answers: tuple[Tensor, ...]
+
+
+def tell_apart(facts: Facts) -> Ends:
+    """Tell signal, states and constants of a file with at least one input apart."""
+    rates = [one for one in facts.inputs if len(facts.inputs) > 1 and _is_rate(one)]
+    left, outputs = [one for one in facts.inputs if one not in rates] or list(facts.inputs), list(facts.outputs)
+    named = [one for one in left if _remembers(one.name)]
+    main = next((one for one in left if one not in named), left[0])
+    states, others = list[tuple[Tensor, Tensor]](), list[Tensor]()
+    for one in left:
+        if one is main:
+            continue
+        if (chosen := _partner(one, outputs, surely=one in named)) is None:
+            others.append(one)
+        else:
+            states.append((one, chosen))
+            outputs.remove(chosen)
+    return Ends(
+        main=main, states=tuple(states), constants=tuple((one, 16000.0) for one in rates), others=tuple(others),
+        answers=tuple(outputs) or facts.outputs,
+    )  # fmt: skip
+
+
+def _partner(one: Tensor, outputs: Sequence[Tensor], *, surely: bool) -> Tensor | None:
+    """Return the output that may be an input's next value: the one named alike, else any but the first, the answer."""
+    partners = [other for other in outputs if _fits(one, other)]
+    named = [other for other in partners if alike(other.name, one.name)]
+    if named or not partners or not (surely or len(outputs) > 1):
+        return named[0] if named else None
+    return ([other for other in partners if other is not outputs[0]] or partners)[0]
+
+
+def _is_rate(tensor: Tensor) -> bool:
+    whole = tensor.dtype is not None and tensor.dtype.kind in "iu"
+    return whole and tensor.shape in ((), (1,)) and tensor.name.lower() in ("sr", "sample_rate", "sampling_rate")
+
+
+def _remembers(name: str) -> bool:
+    plain = name.lower().removeprefix("serving_default_").partition(":")[0]
+    return plain in _SHORT or any(word in plain for word in _REMEMBERS)
+
+
+def _fits(one: Tensor, other: Tensor) -> bool:
+    pairs = list(zip(one.shape, other.shape, strict=False))
+    same_rank = len(one.shape) == len(other.shape) > 0
+    return same_rank and one.dtype == other.dtype and all(a == b or -1 in (a, b) for a, b in pairs)
+
+
+def guess_front(facts: Facts, ends: Ends) -> Front:
+    """Guess what the model's main input takes."""
+    main = ends.main
+    stateful = bool(facts.variables or ends.states or facts.inside)
+    return (
+        _speech(facts, ends, main)
+        or _picture(main)
+        or (_frames(main) if stateful else None)
+        or _mel(main)
+        or _sound(main)
+        or _sensor(main)
+    )
+
+
+def _audio(why: str, **more: Any) -> Front:
+    return Front(signal=AUDIO, why=why, **more)
+
+
+def _speech(facts: Facts, ends: Ends, main: Tensor) -> Front | None:
+    """Sizes of published front ends for sound."""
+    row = main.row
+    if main.shape[-1:] == (40,) and facts.variables and len(main.shape) == 3:
+        rows = main.shape[1]
+        return _audio(
+            f"{rows} x 40 numbers and variables, as microWakeWord has them",
+            stages=({"type": "micro-frontend"},), port={"rows": rows} if rows > 0 else None,
+        )  # fmt: skip
+    if row == (1960,) or (row == (49, 40) and main.dtype == np.int8):
+        return _audio(
+            "49 x 40 numbers, as micro_speech of TensorFlow Lite Micro has them",
+            stages=({"type": "micro-frontend", "hop": 320},),
+            port={"rows": 49, "hop": 1, "layout": "samples-first"},
+        )  # fmt: skip
+    if row == (49, 10):
+        return _audio(
+            "49 x 10 MFCC of a second, as MLPerf Tiny keyword spotting has them",
+            top={"window": 16000, "hop": 8000}, stages=(_KEYWORD,),
+        )  # fmt: skip
+    if row in ((64, 96), (96, 64)):
+        return _audio("96 rows of 64 bands, as YAMNet has them", stages=(_YAMNET,), port={"rows": 96, "hop": 48})
+    if row == (640,) and len(ends.answers) == 1 and ends.answers[0].row == row:
+        return _audio(
+            "5 rows of 128 bands, as MLPerf Tiny anomaly detection has them", stages=(_TOYCAR,),
+            port={"rows": 5, "hop": 1, "layout": "samples-first"},
+        )  # fmt: skip
+    return None
+
+
+def _picture(main: Tensor) -> Front | None:
+    sizes = main.shape[1:]
+    if len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] in (28, 32):
+        sizes = (*sizes, 1)
+    if len(sizes) != 3:
+        return None
+    if sizes[-1] in (1, 3):
+        (height, width), channels = sizes[:2], sizes[2]
+    elif sizes[0] in (1, 3):
+        (height, width), channels = sizes[1:], sizes[0]
+    else:
+        return None
+    if (height != width and channels == 1) or min(height, width) < _LEAST_PICTURE:
+        return None
+    port, why = _pixels(main)
+    return Front(
+        signal=f"{'rgb' if channels == 3 else 'grey'} {height} x {width}",
+        why="a picture by its shape; the order of colours may be bgr" if channels == 3 else "a picture by its shape",
+        port=port, port_why=why, frame=(height, width),
+    )  # fmt: skip
+
+
+def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
+    """Guess how a picture of 0 to 255 is scaled for the model."""
+    if main.dtype is not None and main.dtype.kind in "iu" and main.dtype.itemsize == 1:
+        if not main.scale:
+            return {}, ""
+        offset = main.zero - int(np.iinfo(main.dtype).min)
+        scale = {} if main.scale == 1 else {"scale": float(f"{main.scale:.9g}")}
+        return {**({"offset": offset} if offset else {}), **scale}, "bytes go in as they are, by the quantisation"
+    return {"scale": 0.00392156863}, "0 to 1; for -1 to 1 write offset = 127.5, scale = 0.00784313725"
+
+
+def _frames(main: Tensor) -> Front | None:
+    """Frames of sound beside a state."""
+    row, last = main.row, main.shape[-1] if main.shape else 0
+    if len(row) > 1:
+        return None
+    if last == 257:
+        spectrum = {"type": "spectrum", "frame": 512, "hop": 128, "values": "complex", "stream": True, "lead": 384}
+        return _audio("257 magnitudes of a spectrum beside a state, as DTLN has them",
+                      stages=(spectrum, {"type": "magnitude"}))  # fmt: skip
+    if main.dtype is None or main.dtype.kind != "f":
+        return None
+    if last == 576 or (last < 0 and len(main.shape) == 2):
+        return _audio("frames of sound beside a state", port={"rows": 576, "hop": 512, "lead": 64},
+                      port_why="64 samples of the step before and 512 new ones, as Silero has them")  # fmt: skip
+    if last >= 128:
+        return _audio("frames of sound beside a state", port={"rows": last},
+                      port_why="add hop where frames overlap, and lead for samples of the step before")  # fmt: skip
+    return None
+
+
+def _mel(main: Tensor) -> Front | None:
+    row = main.row
+    if len(row) != 2 or min(row) < 1 or (len(main.shape) == 3 and 40 not in row):
+        return None
+    bands = next((bands for bands in _BANDS if bands in row), 0)
+    if not bands:
+        return None
+    rows = row[0] if row[1] == bands else row[1]
+    return Front(
+        signal=AUDIO, why=f"{rows} rows of {bands} bands of a log-mel spectrum",
+        fill="frame, hop, low_hz, high_hz, log and floor of the front end, as training computed it",
+        stages=({**_PLAIN_MEL, "bands": bands},), port={"rows": rows, "hop": max(1, rows // 2)},
+    )  # fmt: skip
+
+
+def _sound(main: Tensor) -> Front | None:
+    row = main.row
+    floats = main.dtype is not None and main.dtype.kind == "f"
+    if len(row) == 1 and row[0] >= _LONG and floats:
+        return _audio("one long row of numbers", port={"rows": row[0]}, port_why="correct the rate above if it differs")
+    if len(main.shape) == 2 and row == (-1,) and floats:
+        return Front(signal=AUDIO, why="one row of any length", fill="rows, how many samples a call takes",
+                     port={"rows": 16000})  # fmt: skip
+    return None
+
+
+def _sensor(main: Tensor) -> Front:
+    row = main.row
+    fill = 'rate_hz, samples a second; channels = ["x (g)", ...], or with low and high where pack gets no recording'
+    if len(row) < 2:
+        numbers = row[0] if row and row[0] > 0 else 1
+        single = numbers <= _MOST_CHANNELS
+        why = "one sample of each channel" if single else "samples of one channel"
+        return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
+                     port={"rows": 1 if single else numbers})  # fmt: skip
+    first_axis = row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
+    channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
+    order = {"layout": "channels-first" if first_axis else "samples-first"}
+    port: dict[str, Any] = {"rows": samples if samples > 0 else 1, **order}
+    return Front(
+        signal={"rate_hz": 0, "channels": max(1, channels)}, fill=fill, port=port,
+        why=f"windows of {samples if samples > 0 else 'any number of'} samples of {max(1, channels)} channels",
+        port_why="the order of the axes; the file cannot say it",
+    )  # fmt: skip

@@ -75,7 +75,7 @@ def _cells(row: Row) -> tuple[str | float | int | None, ...]:
 
 def page(made: Report) -> str:
     """Write the report as `docs/models.md`."""
-    text = (CARDS.parents[2] / "benchmarks" / "real_models" / "page.md").read_text("utf-8")
+    text = (CARDS.parents[2] / "benchmarks" / "real_models" / "page.txt").read_text("utf-8")
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for row in made.rows:
         linked = f"[{row[0]}](../tests/data/cards/{row[0]}.toml)"

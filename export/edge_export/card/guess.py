@@ -179,11 +179,7 @@ def _speech(facts: Facts, ends: Ends, main: Tensor) -> Front | None:
 
 
 def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
-    sizes, fill = main.shape[1:], ""
-    if sorted(sizes) == [-1, -1, 3] and sizes[1] == -1:
-        (height, width) = stated or _OPEN_PICTURE
-        sizes = (3, height, width) if sizes[0] == 3 else (height, width, 3)
-        fill = "" if stated else "height and width of the pictures, which the file leaves open"
+    sizes, fill = _filled(main.shape[1:], stated)
     if len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] in (28, 32):
         sizes = (*sizes, 1)
     if len(sizes) != 3:
@@ -203,6 +199,15 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
         fill=fill,
         port=port, port_why=why, frame=(height, width),
     )  # fmt: skip
+
+
+def _filled(sizes: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[tuple[int, ...], str]:
+    """Fill height and width in where a file of pictures leaves both open; and what a person must write."""
+    if sizes not in ((3, -1, -1), (-1, -1, 3)):
+        return sizes, ""
+    height, width = stated or _OPEN_PICTURE
+    filled = (3, height, width) if sizes[0] == 3 else (height, width, 3)
+    return filled, "" if stated else "height and width of the pictures, which the file leaves open"
 
 
 def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:

@@ -17,7 +17,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers conformance lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-models conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -103,6 +103,10 @@ bench: $(VENV)/.test tools
 # Size, start, memory and idle CPU of what a device gets, in fresh environments: docs/devices.md
 bench-footprint: $(VENV)/.test
 	$(BIN)/python -m benchmarks install $(ARGS)
+
+# Published models from their cards (EDGE_SHARED=FOLDER), into docs/models.md
+bench-models: $(VENV)/.test
+	$(BIN)/python -m benchmarks models --write docs/models.md
 
 # The recipes under examples/ from recordings to bundles: make bench-export DATA="har=FOLDER ecg=FOLDER ..."
 bench-export: $(EXPORT)/.ready

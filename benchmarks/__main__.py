@@ -51,6 +51,18 @@ SCRIPTS = {
     "wake-words": "bench_wake_words",
 }
 """Programs of their own, which print their own tables."""
+MODELS = "models"
+"""Published models, from `EDGE_SHARED`; only where it is asked for by name."""
+
+
+def _models(write: Path | None) -> int:
+    from benchmarks.real_models import run  # noqa: PLC0415 - needs the export toolchain
+
+    made = run.report(Path(os.environ.get("EDGE_SHARED", "../shared")))
+    print(made.text())
+    if write is not None:
+        write.write_text(run.page(made), "utf-8")
+    return 0
 
 
 def main() -> int:
@@ -63,9 +75,12 @@ def main() -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"some of: {', '.join([*OURS, *scripts])}; default: all"
     )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="with models: write docs/models.md there")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and shorter runs: a few minutes in all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
+    if options.names == [MODELS]:
+        return _models(options.write)
     names = options.names or [*OURS, *scripts]
     unknown = [name for name in names if name not in OURS and name not in scripts]
     if unknown:

@@ -403,7 +403,7 @@ class Pipeline:
             start = round(window.start * 1e6) / 1e6
             end = round((start + length) * 1e6) / 1e6
             latency_ms = round((now - window.received) * 1e3, 3)
-            prediction = Prediction(
+            prediction = self._task.types.prediction(
                 window.id, window.key, start, end, "", 0.0, [], "local", True, self._name, "none", latency_ms
             )
             answers.append(prediction)

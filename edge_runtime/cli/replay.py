@@ -153,10 +153,8 @@ def run(options: argparse.Namespace) -> int:
     layout = layout_of(options)
     config = _application(options, layout)
     model, metrics = load_model(config.model), Metrics()
-    if options.labels and model.manifest.output.kind != "probabilities":
-        raise ConfigError(f"--labels: answers of kind {model.manifest.output.kind!r} have no score here; leave it out")
     labels = _labels(options, layout, model.manifest)
-    score = Score(model.manifest.output.labels, labels)
+    score = Score(_classes(model.manifest) if options.labels else (), labels)
     source = RecordingSource(layout, model.manifest.input, metrics, on_labels=labels.add)
     app = App(config, model=model, metrics=metrics, sources=(source,), sinks=(score,) if options.labels else ())
     stopped = False
@@ -242,6 +240,16 @@ def layout_of(options: argparse.Namespace) -> RecordingConfig:
         return replace(config, **told)
     except ValueError as error:
         raise ConfigError(f"replay: {error}") from error
+
+
+def _classes(manifest: Manifest) -> tuple[str, ...]:
+    """Return the labels that an answer gives one of."""
+    output = manifest.output
+    if output.kind == "anomaly":
+        return ("normal", *output.labels)
+    if output.kind not in ("probabilities", "embedding"):
+        raise ConfigError(f"--labels: answers of kind {output.kind!r} have no score here; leave it out")
+    return output.labels
 
 
 def _labels(options: argparse.Namespace, layout: RecordingConfig, manifest: Manifest) -> Labels:

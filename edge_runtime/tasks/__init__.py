@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.tasks.answers import AnswerTypes
 from edge_runtime.types import Correction, Float32, Prediction
 from edge_runtime.windowing.window import Window
 
@@ -49,6 +50,8 @@ class Task(Protocol):
     """Answer of a server that offers such a model, first axis the windows; the first one is the answer itself."""
     asked: bool
     """The cloud can be asked about an answer."""
+    types: AnswerTypes
+    """Classes of its answers."""
 
     def decide(self, answers: Float32, /) -> Decision:
         """Decide for each window, (windows, ...), which ones are hard; one with NaN is."""

@@ -185,8 +185,12 @@ _COMMON = frozenset(one.name for one in fields(Prediction))
 
 
 def own_fields(answer: Prediction) -> dict[str, Any]:
-    """Return the fields that the task has added to an answer, `task` among them; empty for a classification."""
-    return {name: value for name, value in vars(answer).items() if name not in _COMMON}
+    """Return the fields that the task has added to an answer, `task` among them; empty for a classification.
+
+    Where nothing on the device answered, it is `task` alone.
+    """
+    own = {name: value for name, value in vars(answer).items() if name not in _COMMON}
+    return {"task": own["task"]} if own and answer.variant == "none" else own
 
 
 def types_of(fields_of_answer: Mapping[str, Any]) -> AnswerTypes:

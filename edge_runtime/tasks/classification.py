@@ -14,6 +14,7 @@ from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import GateSpec, Manifest
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.tasks import Author, Decision, Finding, ReplyValues
+from edge_runtime.tasks.answers import CLASSIFICATION
 from edge_runtime.types import Correction, Float32, Prediction
 from edge_runtime.windowing.window import Window
 
@@ -86,6 +87,7 @@ class Classification:
         self._length_s = manifest.input.window / manifest.input.rate_hz
         self.outputs: tuple[TensorSpec, ...] = (TensorSpec(PROBABILITIES, "FP32", (-1, len(self._labels))),)
         self.asked = True
+        self.types = CLASSIFICATION
         self.decide = Gate(manifest.gate, threshold).decide
 
     def predictions(

@@ -42,7 +42,7 @@ class WindowTask(ABC):
     def __init__(self, manifest: Manifest, threshold: float | None) -> None:
         self._threshold = manifest.gate.threshold if threshold is None else threshold
         self._length_s = manifest.input.window / manifest.input.rate_hz
-        self._types = TYPES[self.kind]
+        self.types = TYPES[self.kind]
 
     @abstractmethod
     def find(self, answers: Float32) -> list[Finding]:
@@ -72,7 +72,7 @@ class WindowTask(ABC):
         by: Author,
     ) -> list[Prediction]:
         """See `Task`."""
-        made, length, (model, variant) = self._types.prediction, self._length_s, by
+        made, length, (model, variant) = self.types.prediction, self._length_s, by
         return [
             made(
                 f"{window.key}@{window.slot}",
@@ -113,8 +113,8 @@ class WindowTask(ABC):
         """See `Task`."""
         mine = Finding(common["supersedes"], 0.0, [], own)
         # Of a case without an answer of the device's, there is nothing to uphold.
-        more = {**common, **found.own, "upheld": bool(own) and self.same(mine, found)}
-        return self._types.correction(label=found.label, confidence=found.confidence, scores=found.scores, **more)
+        more = {**common, **found.own, "upheld": len(own) > 1 and self.same(mine, found)}
+        return self.types.correction(label=found.label, confidence=found.confidence, scores=found.scores, **more)
 
     def upheld(self, correction: Correction) -> bool:
         """See `Task`."""

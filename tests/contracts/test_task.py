@@ -314,12 +314,14 @@ def test_a_correction_survives_the_disk(case: Case) -> None:
     assert types_of(written).correction(**written) == made
 
 
-def test_a_case_that_nothing_on_the_device_answered_is_not_upheld() -> None:
-    for case in ASKED:
-        answers = case.answers(1, 6)
-        (found,) = case.task.read_reply(case.task.offer(answers), 1, case.replies[0])
-        (made,) = predictions(case.task, answers)
-        assert not case.task.upheld(case.task.correction(found, {}, common(made) | {"supersedes": ""})), case.name
+@pytest.mark.parametrize("case", ASKED, ids=named)
+def test_a_case_that_nothing_on_the_device_answered_is_not_upheld(case: Case) -> None:
+    answers = case.answers(1, 6)
+    (found,) = case.task.read_reply(case.task.offer(answers), 1, case.replies[0])
+    nothing = case.task.types.prediction("k@0", "k", 1.0, 2.0, "", 0.0, [], "local", True, "m/1", "none", 0.0)
+    own = own_fields(nothing)
+    assert not case.task.upheld(case.task.correction(found, own, common(nothing)))
+    assert types_of(own) is case.task.types
 
 
 def test_no_other_room_takes_the_largest_of_several_scores() -> None:

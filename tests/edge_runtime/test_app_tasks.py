@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from edge_runtime.app import App
+from edge_runtime.cli import main
 from edge_runtime.config import parse
 from edge_runtime.embedding import open_model
 from edge_runtime.errors import ConfigError
@@ -167,3 +168,33 @@ def test_thresholds_of_keys_outlive_the_application(tmp_path: Path) -> None:
     second = run(tmp_path, Until(Prediction, N), more, start=1008.0)
     assert b'"k":[12,' in first.thresholds.save()
     assert b'"k":[24,' in second.thresholds.save()
+
+
+def replayed(folder: Path, kind: str) -> tuple[int, Path]:
+    path, recording = bundle(folder, kind), folder / "day.csv"
+    rows = samples(N).transpose(0, 2, 1).reshape(-1, CHANNELS)
+    high = np.repeat(expected(samples(N), (1,))[:, 0] > 0.8, len(rows) // N)
+    lines = [
+        f"{1000 + i / RATE_HZ},{','.join(map(str, row))},{int(label)}"
+        for i, (row, label) in enumerate(zip(rows, high, strict=True))
+    ]
+    recording.write_text("\n".join(["t,c0,c1,c2,fault", *lines]) + "\n")
+    out = folder / "out.jsonl"
+    return main(["replay", str(path), str(recording), "--labels", "fault", "--json", "--out", str(out)]), out
+
+
+def test_a_replay_scores_anomalies_against_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = replayed(tmp_path, "anomaly")
+    score = orjson.loads(capsys.readouterr().err.splitlines()[-1])["score"]
+    assert code == 0
+    assert len(out.read_text().splitlines()) == N
+    assert score["labels"] == ["normal", "anomalous"]
+    assert (score["windows"], score["accuracy"]) == (N, 1.0), "the labels are the model's own answers"
+
+
+def test_a_replay_refuses_labels_of_answers_that_it_cannot_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = replayed(tmp_path, "regression")
+    assert code == 2
+    assert "--labels: answers of kind 'regression' have no score here; leave it out" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import example_pictures, example_runs
+from benchmarks import example_pictures, example_results, example_runs
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NEEDS = {"detection": "simplejpeg", "sound-event": "soundfile"}
@@ -20,7 +20,7 @@ def test_the_commands_of_the_page_give_its_figures_and_its_picture(name: str, sh
     pytest.importorskip("ai_edge_litert")
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} reads the recordings: pip install {NEEDS[name]}")
-    built = example_runs.CHECKOUT / example_runs.EXAMPLES[name].built
+    built = example_results.CHECKOUT / example_runs.EXAMPLES[name].built
     if not built.is_dir():
         pytest.skip(f"{built} is not there: the page's first command builds it")
     words, picture = example_runs.play(name, shared, tmp_path)

@@ -149,7 +149,7 @@ def pack_any(
     )
     return PackedAny(
         manifest=result,
-        notes=fitted.notes,
+        notes=(*fitted.notes, *steps.resampled(contract, data)),
         unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
         compared=tuple(trial.compared),
         steps=len(golden),

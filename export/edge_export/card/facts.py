@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import zipfile
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ _ENDS = {
     "SOFTMAX": "softmax", "Softmax": "softmax", "LOGISTIC": "sigmoid", "Sigmoid": "sigmoid", "ARG_MAX": "index",
     "ArgMax": "index", "FULLY_CONNECTED": "dense", "Gemm": "dense", "MatMul": "dense", "Add": "dense",
 }  # fmt: skip
-_LABEL_KEYS = ("names", "labels", "classes")
+_LABEL_KEYS = ("names", "labels", "classes", "character")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ class Facts:
         inside: layers that keep something where nothing can take it out.
         labels: written into the file.
         labels_from: where they stand.
+        picture: height and width that the file's metadata state (Ultralytics' ``imgsz``).
     """
 
     path: Path
@@ -90,6 +92,7 @@ class Facts:
     inside: str = ""
     labels: tuple[str, ...] = ()
     labels_from: str = ""
+    picture: tuple[int, int] | None = None
 
 
 def read_facts(path: Path) -> Facts:
@@ -137,12 +140,13 @@ def _onnx(path: Path, data: bytes) -> Facts:
     model = onnx.load_model_from_string(data)
     fixed = {one.name for one in model.graph.initializer}
     made = _made_in(model.graph, ChainMap())
-    labels, where = _onnx_labels({one.key: one.value for one in model.metadata_props})
+    properties = {one.key: one.value for one in model.metadata_props}
+    labels, where = _onnx_labels(properties)
     return Facts(
         path=path, format="onnx", precision=precision,
         inputs=tuple(_onnx_tensor(one) for one in model.graph.input if one.name not in fixed),
         outputs=tuple(_onnx_tensor(one, _end(made, one.name)) for one in model.graph.output),
-        labels=labels, labels_from=where,
+        labels=labels, labels_from=where, picture=_size_in(properties.get("imgsz", "")),
     )  # fmt: skip
 
 
@@ -172,6 +176,11 @@ def _onnx_labels(properties: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
         if labels := labels_in(properties.get(key, "")):
             return labels, f"{key!r} in the file's metadata"
     return (), ""
+
+
+def _size_in(text: str) -> tuple[int, int] | None:
+    found = re.fullmatch(r"\[(\d{1,4}), ?(\d{1,4})\]", text.strip())
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def labels_in(text: str) -> tuple[str, ...]:

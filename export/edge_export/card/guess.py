@@ -1,6 +1,6 @@
 """Guesses of a card from the shapes and names of a file: its signal, front end and states.
 
-1. A picture: two sizes of 16 or more with 1 or 3 channels.
+1. A picture: two sizes of 16 or more with 1 or 3 channels, or two open sizes with 3.
 2. Forty numbers a row and variables, or 1960 int8: TensorFlow Lite Micro's micro-frontend.
 3. Sizes of published front ends: 49 x 10, 64 x 96, 257, 640; or as many bands as a log-mel has.
 4. Frames of sound beside a state; long rows of one number: sound.
@@ -20,6 +20,7 @@ from edge_export.card.fitting import alike
 
 AUDIO = "audio 16000"
 _LEAST_PICTURE = 16
+_OPEN_PICTURE = (320, 320)
 _LONG = 8000
 _MOST_CHANNELS = 64
 _BANDS = (128, 80, 64, 40, 32)
@@ -135,7 +136,7 @@ def guess_front(facts: Facts, ends: Ends) -> Front:
     stateful = bool(facts.variables or ends.states or facts.inside)
     return (
         _speech(facts, ends, main)
-        or _picture(main)
+        or _picture(main, facts.picture)
         or (_frames(main) if stateful else None)
         or _mel(main)
         or _sound(main)
@@ -177,8 +178,8 @@ def _speech(facts: Facts, ends: Ends, main: Tensor) -> Front | None:
     return None
 
 
-def _picture(main: Tensor) -> Front | None:
-    sizes = main.shape[1:]
+def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
+    sizes, fill = _filled(main.shape[1:], stated)
     if len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] in (28, 32):
         sizes = (*sizes, 1)
     if len(sizes) != 3:
@@ -195,8 +196,18 @@ def _picture(main: Tensor) -> Front | None:
     return Front(
         signal=f"{'rgb' if channels == 3 else 'grey'} {height} x {width}",
         why="a picture by its shape; the order of colours may be bgr" if channels == 3 else "a picture by its shape",
+        fill=fill,
         port=port, port_why=why, frame=(height, width),
     )  # fmt: skip
+
+
+def _filled(sizes: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[tuple[int, ...], str]:
+    """Fill height and width in where a file of pictures leaves both open; and what a person must write."""
+    if sizes not in ((3, -1, -1), (-1, -1, 3)):
+        return sizes, ""
+    height, width = stated or _OPEN_PICTURE
+    filled = (3, height, width) if sizes[0] == 3 else (height, width, 3)
+    return filled, "" if stated else "height and width of the pictures, which the file leaves open"
 
 
 def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:

@@ -22,6 +22,7 @@ _EMBEDDINGS = (96, 128, 192, 256, 512, 768, 1024, 2048)
 _MOST_LABELS = 100_000
 _CANDIDATES = 100
 _GRID_AXES = 4
+_ROW_AXES = 3
 _YOLO = {8: [10, 13, 16, 30, 33, 23], 16: [30, 61, 62, 45, 59, 119], 32: [116, 90, 156, 198, 373, 326]}
 """Anchors by stride. Source: https://arxiv.org/abs/1804.02767, section 2.3."""
 
@@ -45,9 +46,10 @@ class Task:
 
 def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
     """Guess what a file's answers mean."""
-    if front.frame is not None and (found := _detection(facts, ends)):
+    if front.frame is not None and (found := _detection(facts, ends, front.frame)):
         return found
-    answer = ends.answers[0]
+    numbers = [one for one in ends.answers if one.dtype is not None and one.dtype.kind == "f"]
+    answer = (numbers or ends.answers)[0]  # scikit-learn's converter puts the number of the label first
     named = [{"name": answer.name}] if len(ends.answers) > 1 else []
     outputs = tuple([{**one, **_rows(answer)} for one in named] or ([_rows(answer)] if _rows(answer) else []))
     others = [f"the answer among {', '.join(one.name for one in ends.answers)}"] if named else []
@@ -75,9 +77,9 @@ def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     if answer.end == "softmax" and len(answer.row) <= 1 and 1 < numbers <= _MOST_LABELS:
         labels, fill = labels_of(facts, numbers)
         return Task(keys={"type": "classification", "labels": labels}, why="it ends in a softmax", fill=fill)
-    if answer.end == "sigmoid":
+    if answer.end == "sigmoid" and len(answer.row) <= 1 and (numbers > 0 or len(answer.shape) == 1):
         labels, fill = labels_of(facts, numbers)
-        one = "one number" if numbers == 1 else f"{numbers} numbers"
+        one = "one number" if numbers in (-1, 1) else f"{numbers} numbers"
         return Task(keys={"type": "multi-label", "labels": labels}, why=f"{one} of a sigmoid", fill=fill)
     if answer.end == "index" or len(answer.row) > 1 or not 0 < numbers <= _MOST_LABELS:
         return Task(keys={"type": "vector", "publish": "none"}, why="numbers of a shape of their own",
@@ -118,7 +120,7 @@ def _like_input(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     )  # fmt: skip
 
 
-def _detection(facts: Facts, ends: Ends) -> Task | None:
+def _detection(facts: Facts, ends: Ends, frame: tuple[int, int]) -> Task | None:
     """Guess boxes: two answers of as many candidates, heads of grids, or one row for each candidate."""
     answers = ends.answers
     if len(answers) == 2 and all(len(one.shape) == 3 for one in answers):
@@ -127,8 +129,9 @@ def _detection(facts: Facts, ends: Ends) -> Task | None:
             return _boxes(facts, boxes, scores)
     if len(answers) > 1 and all(_is_head(one, ends.main) for one in answers):
         return _grid(facts, ends)
-    if len(answers) == 1 and len(answers[0].row) == 2:
-        return _joined(facts, answers[0])
+    rows = len(answers[0].shape) == _ROW_AXES and len(answers[0].row) == 2
+    if len(answers) == 1 and rows and answers[0].end != "softmax":
+        return _joined(facts, answers[0], frame)
     return None
 
 
@@ -170,8 +173,10 @@ def _boxes(facts: Facts, boxes: Tensor, scores: Tensor) -> Task:
     )  # fmt: skip
 
 
-def _joined(facts: Facts, answer: Tensor) -> Task | None:
-    few, many = sorted(answer.row)
+def _joined(facts: Facts, answer: Tensor, frame: tuple[int, int]) -> Task | None:
+    cells = sum((frame[0] // stride) * (frame[1] // stride) for stride in _YOLO)
+    row = tuple(cells if size < 0 else size for size in answer.row)
+    few, many = sorted(row)
     if many < _CANDIDATES or few < 5 or (many < 4 * few and not facts.labels):
         return None
     objectness = bool(facts.labels) and few == 5 + len(facts.labels)
@@ -179,7 +184,7 @@ def _joined(facts: Facts, answer: Tensor) -> Task | None:
     keys = {"type": "detection", "decode": "centre", "rows": "joined", "unit": "pixels", "labels": labels}
     if objectness:
         keys["objectness"] = True
-    first = answer.row[0] == few
+    first = row[0] == few
     output = {"rows": many, "layout": "channels-first" if first else "samples-first"}
     return Task(
         keys=keys, why=f"{few} numbers for each of {many} candidates", outputs=(output,),

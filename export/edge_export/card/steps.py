@@ -14,6 +14,7 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import iter_readings
+from edge_runtime.recordings.wav import open_wav
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.join import windower_of
 from edge_runtime.windowing.window import Window
@@ -71,6 +72,25 @@ def recorded(card: AnyCard, contract: InputContract, data: Data, steps: int, *, 
     windows = np.stack([with_context(window, contract.window) for window in chosen])
     _check_ranges(card, windows)
     return windows
+
+
+def resampled(contract: InputContract, data: Data) -> tuple[str, ...]:
+    """Return a line for each sound file of another rate than the card's: the card may state a rate not trained at.
+
+    Raises:
+        ConfigError: a file is no sound.
+    """
+    notes = []
+    for file in data.recordings:
+        if file.suffix.lower() != ".wav":
+            continue
+        with open_wav(file) as (header, _):
+            if header.rate_hz != contract.rate_hz:
+                notes.append(
+                    f"{file} has {header.rate_hz:g} samples a second, resampled to the card's {contract.rate_hz:g}; "
+                    "if the model was trained at another rate than the card's, correct signal"
+                )
+    return tuple(notes)
 
 
 def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None) -> Iterator[Window]:

@@ -18,6 +18,7 @@ from edge_runtime.embedding import open_model, replay
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.stages import ModelStage
 from tests import stateful
+from tests.edge_runtime.recordings import wav_files
 
 CARD = """
 name = "leaky"
@@ -205,6 +206,19 @@ def test_scores_before_the_softmax_become_probabilities(pack: Pack) -> None:
         _, answers = bundle.golden("onnx-fp32")
     answered = answers[answers.sum(axis=1) > 0]
     np.testing.assert_allclose(answered.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "notes"), [(400, 0), (800, 1)])
+def test_sound_of_another_rate_than_the_cards_is_named(pack: Pack, tmp_path: Path, rate: int, notes: int) -> None:
+    said_wav = wav_files.write(tmp_path / "said.wav", np.sin(np.arange(2000)).astype(np.float32) / 2, rate)
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 12]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = PICTURES.replace("rgb 8 x 12", "audio 400").replace("labels = 3", "labels = 12")
+    code, said = pack(card, model, "--recording", str(said_wav))
+    assert code == 0, said
+    assert said.count("has 800 samples a second, resampled to the card's 400") == notes
 
 
 def seeing(*sizes: str | int) -> onnx.ModelProto:

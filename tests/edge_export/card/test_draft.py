@@ -48,7 +48,7 @@ def _onnx(
     folder: Path,
     row: Sequence[int | str],
     last: str,
-    answers: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int | str]],
     labels: dict[str, str] | None = None,
     kind: int = TensorProto.FLOAT,
 ) -> Path:
@@ -127,6 +127,8 @@ def test_variables_are_counted(tmp_path: Path) -> None:
         ((96, 64, 3), "rgb 96 x 64"),
         ((100, 6), "rate_hz = 0, channels = 6"),
         (("t", 6), "rate_hz = 0, channels = 6"),
+        ((3, "h", "w"), "rgb 320 x 320"),
+        (("h", "w", 3), "rgb 320 x 320"),
     ],
 )
 def test_the_signal_is_guessed_by_the_shape(tmp_path: Path, row: tuple[int | str, ...], signal: str) -> None:
@@ -144,6 +146,7 @@ def test_the_signal_is_guessed_by_the_shape(tmp_path: Path, row: tuple[int | str
         ("Relu", [(256,)], 'type = "embedding"'),
         ("Relu", [(7, 5)], 'type = "vector"'),
         ("Sigmoid", [(1,)], 'type = "multi-label"'),
+        ("Sigmoid", [(1, 40, 60)], 'type = "vector"'),
         ("Sigmoid", [(5,)], 'type = "multi-label"'),
         ("Softmax", [(5,)], 'type = "classification"'),
     ],
@@ -171,8 +174,37 @@ def test_boxes_are_told_from_scores(tmp_path: Path, answers: list[tuple[int, ...
     _card(text, tmp_path)
 
 
+def test_size_and_labels_of_a_detector_of_open_size_come_from_its_metadata(tmp_path: Path) -> None:
+    props = {"imgsz": "[64, 96]", "names": "{0: 'cat', 1: 'dog'}"}
+    text = draft(_onnx(tmp_path, (3, "h", "w"), "Relu", [(6, "cells")], props))
+    assert 'signal = "rgb 64 x 96"' in text
+    assert "rows = 126" in text, "cells of 8, 16 and 32 pixels"
+    assert _card(text, tmp_path).task.output.labels == ("cat", "dog")
+
+
+def test_numbers_are_the_answer_rather_than_the_index_of_a_label(tmp_path: Path) -> None:
+    path = _onnx(tmp_path, (6,), "Softmax", [(1,), (3,)])
+    model = onnx.load(str(path))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    onnx.save(model, str(path))
+    text = draft(path)
+    assert 'outputs = [{ name = "y1" }]' in text
+    assert "labels = 3" in text
+
+
+def test_a_map_of_a_picture_is_no_list_of_boxes(tmp_path: Path) -> None:
+    for last, answer in (("Sigmoid", (256, 256, 1)), ("Softmax", (40, 6000))):
+        assert 'type = "vector"' in draft(_onnx(tmp_path, (256, 256, 3), last, [answer]))
+
+
 @pytest.mark.parametrize(
-    "props", [{"names": "{0: 'cat', 1: 'dog'}"}, {"labels": '["cat", "dog"]'}, {"classes": "cat, dog"}]
+    "props",
+    [
+        {"names": "{0: 'cat', 1: 'dog'}"},
+        {"labels": '["cat", "dog"]'},
+        {"classes": "cat, dog"},
+        {"character": "cat\ndog"},
+    ],
 )
 def test_labels_in_the_metadata_of_an_onnx_file_are_taken(tmp_path: Path, props: dict[str, str]) -> None:
     card = _card(draft(_onnx(tmp_path, (100, 6), "Softmax", [(2,)], props)), tmp_path)

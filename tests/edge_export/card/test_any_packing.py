@@ -210,7 +210,8 @@ def test_scores_before_the_softmax_become_probabilities(pack: Pack) -> None:
 
 @pytest.mark.parametrize(("rate", "notes"), [(400, 0), (800, 1)])
 def test_sound_of_another_rate_than_the_cards_is_named(pack: Pack, tmp_path: Path, rate: int, notes: int) -> None:
-    said_wav = wav_files.write(tmp_path / "said.wav", np.sin(np.arange(2000)).astype(np.float32) / 2, rate)
+    sound = np.asarray(np.sin(np.arange(2000)) / 2, np.float32)
+    said_wav = wav_files.write(tmp_path / "said.wav", sound, rate)
     nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 12]) for name in "xy"]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])

@@ -72,7 +72,9 @@ class BatchedConnection(Connection):
         except BaseException:
             sock.close()
             raise
-        self._transport = Transport(sock, self.identity.version, self._config.max_packet_bytes)
+        self._transport = Transport(
+            sock, self.identity.version, self._config.max_packet_bytes, self._config.max_held_bytes
+        )
         return self._transport
 
     @property

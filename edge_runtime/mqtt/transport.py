@@ -127,6 +127,7 @@ class Transport:
         sock: connected, TLS handshake done.
         version: the MQTT version of the connection, `V311` or `V5`.
         max_packet_bytes: largest packet to accept.
+        max_held_bytes: of messages that wait; a flood is read in parts of an eighth of it. None: no bound.
 
     Attributes:
         offered: bytes ever put into the out-buffer.
@@ -134,8 +135,12 @@ class Transport:
         farewell_s: how long `close` waits for the broker to close its side, seconds. 0 while the connection is in use.
     """
 
-    def __init__(self, sock: SocketLike, version: int, max_packet_bytes: int) -> None:
+    def __init__(
+        self, sock: SocketLike, version: int, max_packet_bytes: int, max_held_bytes: int | None = None
+    ) -> None:
         self._sock = sock
+        # What one iteration reads goes beyond what may be held back, so it is a part of that.
+        self._most = FLOOD_BYTES if max_held_bytes is None else max_held_bytes // 8
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._parser = SkippingParser(version, max_packet_bytes)
         self._control = bytearray()
@@ -200,7 +205,7 @@ class Transport:
     # -- our side ------------------------------------------------------------------------------------------------
 
     def read(self) -> tuple[list[Item], bool]:
-        """Read what is there, at most `FLOOD_BYTES` (with TLS `RECEIVE_BYTES`), and parse it.
+        """Read what is there and parse it: up to `RECEIVE_BYTES`; of a flood `FLOOD_BYTES`, or what may be held allows.
 
         Returns:
             Packets in wire order, with a stand-in for each message that was too large; and whether more may be waiting
@@ -221,7 +226,7 @@ class Transport:
         if self._tls:
             data, more = self._drain(data, RECEIVE_BYTES)
         elif len(data) == RECEIVE_BYTES:
-            data, more = self._drain(data, FLOOD_BYTES)
+            data, more = self._drain(data, min(self._most, FLOOD_BYTES))
         return self._parser.feed(data), more
 
     def _drain(self, first: bytes, most: int) -> tuple[bytes, bool]:

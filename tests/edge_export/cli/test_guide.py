@@ -26,7 +26,8 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_recipe_and_the_card_of_the_guide_are_read(tmp_path: Path) -> None:
-    recipe, stages, card, channels, sensors = blocks("toml")
+    recipe, stages, draft, card, channels, sensors = blocks("toml")
+    assert toml.loads(draft)["name"] == "hey_jarvis"
     assert parse(recipe, Path("recipe.toml")).name == "waves"
     (stage,) = parse(recipe + stages, Path("recipe.toml")).student.front_end
     assert isinstance(stage, FilterBankSpec)

@@ -141,7 +141,7 @@ def test_bombs_are_refused_and_counted_by_every_codec(note: Note) -> None:
             outcomes[outcome] += 1
             slowest = max(slowest, took)
             for good in counted.good[:1]:
-                # And the next good one is read as ever; a codec of sequence numbers knows it again.
-                assert counted.send(good, "topic")[0] in ("ok", "duplicate")
+                # And the next good one is read as ever. A codec of sound may know it again, or hold its few samples.
+                assert counted.send(good, "topic")[0] in ("ok", "duplicate", "missing")
     assert slowest < 10, f"{slowest:.0f} s of processor time for one message"
     note("S1", f"{outcomes.total()} bombs of up to 10 MB: {dict(outcomes)}; slowest {slowest * 1e3:.0f} ms")

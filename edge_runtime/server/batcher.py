@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import EdgeError, InputError
+from edge_runtime.errors import InputError
 from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.server.site import Refused
 
 _Key = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -68,22 +69,6 @@ class ServedModel:
         for spec in (*self.inputs, *self.outputs):
             if spec.shape[:1] != (-1,):
                 raise ValueError(f"model {self.name!r}: {spec} needs a first dimension of -1, the batch")
-
-
-class Refused(EdgeError):  # noqa: N818 - an answer, named as the caller sees it
-    """A request that the server answers with an error.
-
-    Attributes:
-        status: HTTP status.
-        retry: whether to invite the caller to come back (`Retry-After`).
-        headers: whole lines that the answer has besides.
-    """
-
-    def __init__(self, status: int, message: str, *, retry: bool = False, headers: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry = retry
-        self.headers = headers
 
 
 @dataclass(slots=True, eq=False)

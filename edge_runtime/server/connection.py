@@ -21,8 +21,7 @@ from edge_runtime.errors import InputError
 from edge_runtime.http.framing import decompress
 from edge_runtime.http.parser import Head, Parser, Steps, T, declared_length
 from edge_runtime.oip import Buffer
-from edge_runtime.server.batcher import Call, Refused
-from edge_runtime.server.routes import Inference, Reply, Routes
+from edge_runtime.server.site import Pending, Refused, Reply, Site, Stream
 from edge_runtime.system.loop import Loop
 
 logger = logging.getLogger(__name__)
@@ -37,6 +36,8 @@ class Wait(enum.Enum):
     READ = enum.auto()
     WRITE = enum.auto()
     MODEL = enum.auto()
+    MESSAGE = enum.auto()
+    """A message of a stream, or the end of its caller."""
     ITERATION = enum.auto()
     """The next iteration of the loop."""
 
@@ -52,6 +53,8 @@ class Phase(enum.IntEnum):
     BODY = enum.auto()
     MODEL = enum.auto()
     SEND = enum.auto()
+    STREAM = enum.auto()
+    """Between messages of a stream."""
     IDLE = enum.auto()
     """Between requests."""
     LINGER = enum.auto()
@@ -73,7 +76,7 @@ class Owner(Protocol):
     """Owner of connections, as one of them sees it: `edge_runtime.server.front.Front`."""
 
     loop: Loop
-    routes: Routes
+    site: Site
     tls: ssl.SSLContext | None
     draining: bool
     received_bytes: int
@@ -102,11 +105,11 @@ class Connection:
     """
 
     __slots__ = (
-        "_call",
         "_closed",
         "_fd",
         "_owner",
         "_parser",
+        "_pending",
         "_sock",
         "_steps",
         "_waits",
@@ -124,7 +127,7 @@ class Connection:
         self._steps = self._converse()
         self._waits: Wait | None = None
         self._watched = False
-        self._call: Call | None = None
+        self._pending: Pending | None = None
         self.phase: Phase | None = None
         self.held = 0
         """Bytes of a request that is being received."""
@@ -166,14 +169,14 @@ class Connection:
 
     def _watch(self) -> None:
         loop, fd = self._owner.loop, self._fd
-        if self._waits is Wait.READ and not self._watched:
+        if self._waits in {Wait.READ, Wait.MESSAGE} and not self._watched:
             loop.watch(fd, self._on_readable)
             self._watched = True
         elif self._waits is Wait.WRITE:
             loop.watch_write(fd, self._on_writable)
 
     def _on_readable(self) -> None:
-        if self._waits is Wait.READ:
+        if self._waits in {Wait.READ, Wait.MESSAGE}:
             self.resume()
             self._owner.bound_memory()
             return
@@ -211,19 +214,22 @@ class Connection:
     def _answer(self) -> Conversation[bool]:
         """Read one request and answer it; whether the connection goes on."""
         keep, whole, head = False, False, None
-        routes = self._owner.routes
+        site = self._owner.site
         try:
             head = yield from self._read(self._parser.head(), Phase.HEAD)
-            reply = routes.unauthorized(head)
+            reply = site.unauthorized(head)
             if reply is None:
                 body = yield from self._read_body(head)
                 whole, keep = True, head.keeps_alive(head.start[2])
-                answer = routes.answer(head, body, ready=not self._owner.draining)
-                reply = answer if isinstance(answer, Reply) else (yield from self._infer(answer))
+                answer = site.answer(head, body, ready=not self._owner.draining)
+                if isinstance(answer, Stream):
+                    yield from self._stream(answer)
+                    return False
+                reply = answer if isinstance(answer, Reply) else (yield from self._wait_for(answer))
         except (InputError, Refused) as error:
-            reply = routes.refusal(error)
+            reply = site.refusal(error)
         except TimeoutError:
-            reply = routes.error(408, "the request did not arrive in time")
+            reply = site.error(408, "the request did not arrive in time")
         keep = keep and not self._owner.draining
         self._owner.counts.answers[reply.status] += 1
         yield from self._send(_message(head, reply, keep=keep))
@@ -233,7 +239,7 @@ class Connection:
         return keep
 
     def _read_body(self, head: Head) -> Conversation[Buffer]:
-        most = self._owner.routes.body_limit(head)
+        most = self._owner.site.body_limit(head)
         self._owner.leave(self)  # the time for the body begins here
         expectation = head.headers.get("expect")
         if expectation is not None and head.start[2] == "HTTP/1.1":
@@ -246,25 +252,46 @@ class Connection:
         self._release()
         return decompress(body, head.headers.get("content-encoding", ""), most)
 
-    def _infer(self, inference: Inference) -> Conversation[Reply]:
-        batcher = inference.batcher
-        call = self._call = batcher.submit(inference.inputs, lambda: self._on_result(call), inference.sequence)
-        self._owner.enter(self, Phase.MODEL)
+    def _wait_for(self, pending: Pending) -> Conversation[Reply]:
+        self._pending = pending
         try:
+            pending.start(lambda: self._on_result(pending))
+            self._owner.enter(self, Phase.MODEL)
             yield Wait.MODEL
-        except TimeoutError:
-            raise Refused(503, f"model {batcher.model.name!r} did not answer in time", retry=True) from None
+        except (TimeoutError, GeneratorExit) as error:
+            refused = pending.withdraw()
+            if isinstance(error, GeneratorExit):
+                raise
+            raise refused from None
         finally:
-            self._call = None
-            if call.outputs is None and call.error is None:
-                batcher.withdraw(call)
-        if call.error is not None:
-            raise call.error
-        assert call.outputs is not None
-        return inference.reply(call.outputs)
+            self._pending = None
+        return pending.reply()
 
-    def _on_result(self, call: Call) -> None:
-        if self._call is call:
+    def _on_result(self, pending: Pending) -> None:
+        if self._pending is pending:
+            self.resume()
+
+    def _stream(self, stream: Stream) -> Conversation[None]:
+        """Send what comes until the caller leaves, or nothing has come for the time of the phase."""
+        self._release()
+        self._owner.counts.answers[200] += 1
+        try:
+            yield from self._send(stream.head())
+            while True:
+                while data := stream.take(self._on_message):
+                    yield from self._send(data)
+                self._owner.enter(self, Phase.STREAM)
+                yield Wait.MESSAGE
+                self._owner.leave(self)
+                if self._receive() is not None:  # it left; or it talks, which no caller of a stream does
+                    return
+        except TimeoutError:
+            self._owner.counts.dropped += 1
+        finally:
+            stream.close()
+
+    def _on_message(self) -> None:
+        if self._waits is Wait.MESSAGE:
             self.resume()
 
     # -- the socket ----------------------------------------------------------------------------------------------------

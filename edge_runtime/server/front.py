@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from edge_runtime.server.batcher import Call
 from edge_runtime.server.connection import Connection, Counts, Phase
-from edge_runtime.server.routes import Routes
+from edge_runtime.server.site import Site
 from edge_runtime.system.loop import Loop, Timer
 
 LINGER_S = 1.0
@@ -57,17 +57,15 @@ class Front:
 
     Args:
         loop: what calls back.
-        routes: what answers.
+        site: what answers.
         tls: how to encrypt; None is clear text.
         limits: see `FrontLimits`.
         counts: see `Counts`; this thread alone changes them.
     """
 
-    def __init__(
-        self, loop: Loop, routes: Routes, tls: ssl.SSLContext | None, limits: FrontLimits, counts: Counts
-    ) -> None:
+    def __init__(self, loop: Loop, site: Site, tls: ssl.SSLContext | None, limits: FrontLimits, counts: Counts) -> None:
         self.loop = loop
-        self.routes = routes
+        self.site = site
         self.tls = tls
         self.draining = False
         self.received_bytes = 0
@@ -131,7 +129,7 @@ class Front:
                     self.loop.call_later(_NO_FILES_PAUSE_S, lambda: self._listen_again(listener))
                     return
                 continue  # a peer that was gone before we got to it, or one that can come in now
-            self._take_on(sock, str(address[0]))
+            self._take_on(sock, str(address[0]) if address else "")  # a Unix socket has none
 
     def _listen_again(self, listener: socket.socket) -> None:
         if not self.draining:
@@ -159,7 +157,7 @@ class Front:
         with contextlib.suppress(OSError), sock:
             if self.tls is None:
                 sock.setblocking(False)
-                reply = self.routes.error(503, why, retry=True)
+                reply = self.site.error(503, why, retry=True)
                 sock.sendall(b"".join((reply.head("Connection: close\r\n"), *reply.body.parts)))
                 sock.shutdown(socket.SHUT_WR)
                 sock.recv(_REFUSAL_BYTES)  # a close over unread bytes would be a reset, and could overtake the answer

@@ -27,7 +27,8 @@ from edge_runtime.clock import Clock
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.model.states import StateStore
 from edge_runtime.oip import Array
-from edge_runtime.server.batcher import InSequence, Refused
+from edge_runtime.server.batcher import InSequence
+from edge_runtime.server.site import Refused
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 

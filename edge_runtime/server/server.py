@@ -3,7 +3,7 @@
 It lets a gateway on the local network be the cloud of smaller devices. It knows nothing of engines: a `ServedModel` is
 a name, tensor specs and a function. One thread holds all connections, each model has another (reasons and figures:
 docs/decisions/0003-cloud-protocol.md). This file is the configuration, and starts and stops; the connections are in
-`serve_front` and `serve_connection`, what is answered on them in `serve_routes`, the models' queues in `serve_batch`.
+`front` and `connection`, what is answered on them in `routes`, the models' queues in `batcher`.
 
 It listens on the loopback address unless told otherwise, bounds connections, memory, every length and every wait, and
 stops by draining.
@@ -254,6 +254,7 @@ class Server:
                 Phase.BODY: config.request_timeout_s,
                 Phase.MODEL: config.queue_timeout_s,
                 Phase.SEND: config.request_timeout_s,
+                Phase.STREAM: config.idle_timeout_s,
                 Phase.IDLE: config.idle_timeout_s,
                 Phase.LINGER: LINGER_S,
             },

@@ -11,7 +11,8 @@ import pytest
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import Batcher, Call, Refused, ServedModel
+from edge_runtime.server.batcher import Batcher, Call, ServedModel
+from edge_runtime.server.site import Refused
 
 ANY = (-1, -1)
 PATIENCE_S = 60.0

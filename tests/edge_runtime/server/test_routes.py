@@ -15,8 +15,9 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.http.parser import Head
 from edge_runtime.oip import JSON_LENGTH_HEADER, Body, TensorSpec, decode_response, encode_request
-from edge_runtime.server.batcher import Batcher, Refused
-from edge_runtime.server.routes import Inference, Reply, Routes
+from edge_runtime.server.batcher import Batcher
+from edge_runtime.server.routes import Inference, Routes
+from edge_runtime.server.site import Refused, Reply
 from edge_runtime.system.secrets import SecretFile
 from tests.oip_servers import linear_model, scores, windows
 
@@ -82,7 +83,7 @@ def test_an_inference_is_answered_as_it_was_asked_for() -> None:
     headers = {JSON_LENGTH_HEADER.lower(): str(request.json_bytes)}
     inference = made().answer(Head(("POST", INFER, "HTTP/1.1"), headers), request.joined(), ready=True)
     assert isinstance(inference, Inference)
-    reply = inference.reply(inference.batcher.model.predict(inference.inputs))
+    reply = inference.finish(inference.batcher.model.predict(inference.inputs))
     answer = decode_response(reply.body.joined(), reply.body.json_bytes)
     assert reply.status == 200
     assert answer.id == "7"

@@ -17,10 +17,11 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import Engine
 from edge_runtime.errors import EngineError
 from edge_runtime.model.loading import Model
-from edge_runtime.server.batcher import InSequence, Refused, ServedModel
+from edge_runtime.server.batcher import InSequence, ServedModel
 from edge_runtime.server.bundle_model import INPUT, served_model
 from edge_runtime.server.sequences import sequence_of
 from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.server.site import Refused
 from tests.integration.running import load_model
 from tests.stateful import CHANNELS, expected, stateful_bundle, stream
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from edge_runtime.model.failover import FallbackChain
 from edge_runtime.model.loading import Model, load_model
 from edge_runtime.observe.drops import DropReporter
 from edge_runtime.observe.silence import SilenceReporter
+from edge_runtime.observe.subject import Subject
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.governor.governor import Governor
     from edge_runtime.mqtt.client import BrokerClient
+    from edge_runtime.observe.observation import Observation
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -137,6 +139,7 @@ class App:
                 max_jump_s=config.window.max_jump_s,
                 metrics=self.metrics,
             )
+            self.intake = Intake(config.intake, config.window.max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(config.window.max_keys, self.metrics)
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
@@ -149,15 +152,16 @@ class App:
                 clock=self.clock,
                 audit_share=config.gate.audit_share,
                 reading_log=self._reading_log(stack),
-                intake=Intake(config.intake, config.window.max_keys, self.metrics, self.clock),
+                intake=self.intake,
                 events=self.events,
                 thresholds=self.thresholds,
                 cache=(config.model.cache_windows, config.model.cache_distance),
-                explain=config.escalation.explain if config.escalation is not None else 0.0,
+                explain_share=config.escalation.explain if config.escalation is not None else 0.0,
             )
             self.learnt = self._learnt(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
+            self.observation = self._observation(stack, rehearsal=rehearsal)
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -266,6 +270,52 @@ class App:
         stack.callback(learnt.close)
         return learnt
 
+    def _observation(self, stack: ExitStack, *, rehearsal: bool) -> Observation | None:
+        """Build what looks into this application; `run` binds its addresses."""
+        path, config = self.config.socket_file, self.config.observe
+        if (path is None and config is None) or rehearsal:
+            return None
+        from edge_runtime.observe.observation import observation_of  # noqa: PLC0415 - and HTTP
+
+        observation = observation_of(config, self._subject(), path, self.pipeline.add_sink)
+        stack.callback(observation.close)
+        return observation
+
+    def _subject(self) -> Subject:
+        """Describe this application to observers."""
+        return Subject(
+            name=self.config.name,
+            loop=self.loop,
+            clock=self.clock,
+            metrics=self.metrics,
+            manifest=lambda: self.model.manifest,
+            backend=self._backend,
+            governor=lambda: None if self.governor is None else self.governor.status(),
+            update=lambda: None if self.updates is None else self.updates.status(),
+            suspects=self.intake.suspects,
+            explain=self.pipeline.explain,
+            tap=self.pipeline.tap,
+            reset=self.pipeline.reset,
+            outbox=self._outbox_figures,
+            lifetime=lambda: None if self.counters is None else self.counters.totals().plain(),
+            cloud="" if self.config.cloud is None else self.config.cloud.url,
+        )
+
+    def _backend(self) -> dict[str, Any]:
+        """Name what answers; an update may bring another model."""
+        chain = self.fallback_chain
+        named = {"variant": self.model.variant.name, "engine": self.model.engine.name}
+        return named if chain is None else named | chain.status()
+
+    def _outbox_figures(self) -> dict[str, Any] | None:
+        """Count what is in the outbox; it may wait for the disk."""
+        if self.outbox is None:
+            return None
+        try:
+            return asdict(self.outbox.counts())
+        except StoreError:
+            return None
+
     def figures(self) -> dict[str, Any]:
         """Return everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
         found = self.metrics.snapshot()
@@ -360,6 +410,8 @@ class App:
             self.silence.start(self.loop, lambda: self.model.manifest.input, self.pipeline.key_states)
             self._begin_windows()
             self._serve_resets()
+            if self.observation is not None:
+                self.observation.open()
             if self.updates is not None:
                 self.loop.each_iteration(self.updates.after_iteration)
             self.loop.each_iteration(self._stop_when_finished)
@@ -406,6 +458,8 @@ class App:
         """Close everything at once, without draining. May be called twice."""
         if self._watchdog is not None:
             self._watchdog.close()
+        if self.observation is not None:
+            self.observation.close()
         for source in self.sources:
             source.close()
         if self.updates is not None:

@@ -33,10 +33,12 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from edge_runtime.governor.config import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
+    from edge_runtime.observe.config import ObserveConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application pays only for the modules it uses
     GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
+    ObserveConfig = schema.Deferred("edge_runtime.observe.config:ObserveConfig")
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
 
 
@@ -66,6 +68,8 @@ class AppConfig:
     """None does the same at every temperature."""
     update: UpdateConfig | None = None
     """None: the bundle is what the configuration names, and stays so."""
+    observe: ObserveConfig | None = None
+    """None: the Unix socket beside the files of state is all that there is to look in by."""
     durability: Literal["window", "reading"] = "window"
     """Most that a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
     reading_log: ReadingLogConfig | None = None
@@ -151,6 +155,13 @@ class AppConfig:
         """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the reading log."""
         path = self.state_file if self.outbox is None else self.outbox.path
         return None if path is None else path.with_name(f"{path.stem}.counters")
+
+    @property
+    def socket_file(self) -> Path | None:
+        """Unix socket for ``edge-runtime watch`` and ``status``: ``outbox.sock`` beside the counters, unless named."""
+        if self.observe is not None and self.observe.socket is not None:
+            return self.observe.socket
+        return None if self.counters_file is None else self.counters_file.with_suffix(".sock")
 
     @property
     def thresholds_file(self) -> Path | None:

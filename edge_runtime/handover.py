@@ -84,6 +84,10 @@ class HandOver:
         self._open = 0
         self._held: dict[str, deque[_Held]] = {}  # by key, oldest first; none where no case waits for its commit
 
+    def add(self, sink: Sink) -> None:
+        """Give answers to this sink too, from now on."""
+        self._sinks.append(sink)
+
     @property
     def idle(self) -> bool:
         """Every answer given so far is safe."""

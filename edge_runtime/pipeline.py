@@ -20,8 +20,8 @@ import itertools
 import logging
 import operator
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.cache import CachedModel, require_cacheable
-from edge_runtime.model.explain import Explainer
+from edge_runtime.model.explain import Explainer, explain
 from edge_runtime.model.loading import Predictor, calls, play
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
@@ -84,7 +84,7 @@ class Pipeline:
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
-        explain: share of the time that may go into explaining hard cases.
+        explain_share: share of the time that may go into explaining hard cases.
 
     Raises:
         ConfigError: the model's answers cannot be kept in a cache, or not be explained.
@@ -107,7 +107,7 @@ class Pipeline:
         events: EventTracker | None = None,
         thresholds: KeyThresholds | None = None,
         cache: tuple[int, float] = (0, 0.0),
-        explain: float = 0.0,
+        explain_share: float = 0.0,
     ) -> None:
         self._intake = intake
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
@@ -119,7 +119,7 @@ class Pipeline:
         self._cache = cache
         if cache[0]:
             require_cacheable(model, cache[1])
-        self._explainer = Explainer(explain, model, clock, metrics) if explain and escalation else None
+        self._explainer = Explainer(explain_share, model, clock, metrics) if explain_share and escalation else None
         self._use(model)
         if reading_log is not None:
             reading_log.keep(model.states)
@@ -135,6 +135,31 @@ class Pipeline:
         self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
+        self._tap: Callable[[Sequence[Window]], None] | None = None
+
+    def add_sink(self, sink: Sink) -> None:
+        """Give answers to this sink too, from now on; it is opened and closed by whoever adds it."""
+        self._out.add(sink)
+
+    def tap(self, tap: Callable[[Sequence[Window]], None] | None) -> None:
+        """Have a function called with the windows that are answered, after their answers; None ends it."""
+        self._tap = tap
+
+    def explain(self, window: Window) -> dict[str, Any]:
+        """Explain the answer to a window, now (`edge_runtime.model.explain`).
+
+        Raises:
+            EngineError: nothing on the device answers, or its answers depend on earlier windows.
+            InputError: the engine will not have these values.
+        """
+        model = self._explained
+        if model is None or model.states is not None:
+            raise EngineError(
+                f"{self._name}: answers of a model with states depend on earlier windows and cannot be explained"
+                if model is not None
+                else f"{self._name} is on trial; ask again later"
+            )
+        return explain(model.manifest, model.predict, window, max_batch=model.max_batch).plain()
 
     @property
     def idle(self) -> bool:
@@ -323,6 +348,8 @@ class Pipeline:
             numbers, windows = numbers[kept], [answered[position] for position in kept]
         if windows:
             self._follow(windows, numbers, answers, hard, (began, ended))
+            if self._tap is not None:
+                self._tap(windows)
 
     def _follow(
         self,

@@ -164,6 +164,10 @@ class Intake:
         key.seen = slot
         key.due = -math.inf if key.suspect or key.rates else due
 
+    def suspects(self) -> dict[str, str]:
+        """Return the keys whose readings are suspect now, each with the checks that it fails."""
+        return {name: ",".join(sorted(key.said)) for name, key in self._keys.items() if key.said}
+
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def _new_key(self, name: str) -> _Key:

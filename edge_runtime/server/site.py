@@ -64,6 +64,8 @@ class Reply:
     body: Body
     headers: str = ""
     """Whole lines, besides those that every answer has."""
+    content_type: str = ""
+    """Empty: what the body says of itself, JSON or tensors."""
 
     def head(self, option: str = "") -> bytes:
         """Status line and headers.
@@ -75,7 +77,7 @@ class Reply:
         length = "" if body.json_bytes is None else f"{JSON_LENGTH_HEADER}: {body.json_bytes}\r\n"
         return (
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
-            f"Content-Type: {body.content_type}\r\n{length}{self.headers}{option}"
+            f"Content-Type: {self.content_type or body.content_type}\r\n{length}{self.headers}{option}"
             f"Content-Length: {sum(map(len, body.parts))}\r\n\r\n"
         ).encode("latin-1")
 

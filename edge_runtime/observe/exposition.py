@@ -1,0 +1,80 @@
+"""Prometheus exposition: the text format 0.0.4 and OpenMetrics 1.0, from `Metrics`.
+
+Names get the prefix ``edge_``. A name may carry labels already, as in ``state_resets_total{reason="gap"}``; drop
+reasons become ``edge_dropped_total{reason="late"}``, stages ``edge_stage_seconds{stage="engine"}``.
+
+Sources: prometheus.io/docs/instrumenting/exposition_formats; the OpenMetrics specification, version 1.0.0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Final
+
+from edge_runtime.metrics import BOUNDS_S, Metrics
+from edge_runtime.observe.catalogue import DROPPED, STAGE, described
+
+PREFIX: Final = "edge_"
+_BOUNDS: Final = tuple(f"{bound:g}" for bound in BOUNDS_S)
+Info = Mapping[str, str]
+
+
+def render(
+    metrics: Metrics, *, openmetrics: bool = False, gauges: Mapping[str, float] | None = None, info: Info | None = None
+) -> bytes:
+    """Render all figures; from any thread.
+
+    Args:
+        metrics: of the application.
+        openmetrics: in that format, else in Prometheus' own.
+        gauges: further levels, by name.
+        info: labels of ``edge_build_info``.
+    """
+    lines: list[str] = []
+    counts = dict(metrics.counts)
+    _families(lines, counts, "counter", openmetrics=openmetrics)
+    _head(lines, DROPPED, "counter", openmetrics=openmetrics)
+    for reason, count in sorted(dict(metrics.dropped).items()):
+        lines.append(f'{PREFIX}{DROPPED}{{reason="{escape(reason)}"}} {count}')
+    _families(lines, {**dict(metrics.gauges), **(gauges or {})}, "gauge", openmetrics=openmetrics)
+    if info:
+        labels = ",".join(f'{name}="{escape(value)}"' for name, value in info.items())
+        _head(lines, "build_info", "gauge", openmetrics=openmetrics)
+        lines.append(f"{PREFIX}build_info{{{labels}}} 1")
+    _head(lines, STAGE, "histogram", openmetrics=openmetrics)
+    for stage, histogram in metrics.stages.items():
+        totals = list(itertools.accumulate(histogram.counts))
+        for bound, total in zip((*_BOUNDS, "+Inf"), totals, strict=True):
+            lines.append(f'{PREFIX}{STAGE}_bucket{{stage="{stage}",le="{bound}"}} {total}')
+        lines.append(f'{PREFIX}{STAGE}_count{{stage="{stage}"}} {totals[-1]}')
+        lines.append(f'{PREFIX}{STAGE}_sum{{stage="{stage}"}} {histogram.total_s:.9g}')
+    if openmetrics:
+        lines.append("# EOF")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _families(lines: list[str], values: Mapping[str, float], kind: str, *, openmetrics: bool) -> None:
+    """Append samples, those of one name together, as both formats want it."""
+    for name, group in itertools.groupby(sorted(values), key=_base):
+        _head(lines, name, kind, openmetrics=openmetrics)
+        lines += [f"{PREFIX}{one} {_number(values[one])}" for one in group]
+
+
+def _base(name: str) -> str:
+    return name.partition("{")[0]
+
+
+def _head(lines: list[str], name: str, kind: str, *, openmetrics: bool) -> None:
+    family = name.removesuffix("_total") if openmetrics and kind == "counter" else name
+    lines.append(f"# HELP {PREFIX}{family} {described(name)}")
+    lines.append(f"# TYPE {PREFIX}{family} {kind}")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.10g}"
+
+
+def escape(text: str) -> str:
+    r"""Escape a label's value: ``\``, ``"`` and line ends."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

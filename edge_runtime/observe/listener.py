@@ -1,0 +1,297 @@
+"""Listener: the thread that answers who looks in, over a Unix socket and over TCP.
+
+The thread has a loop of its own, so a caller that hangs or floods costs the application's loop nothing but what it asks
+of it: one picture each `EVERY_S` as long as somebody looks on, and one answer a request, at most `ASKS_PER_S` a second.
+It is started by the first connection to the Unix socket, or at once where a TCP address is configured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from edge_runtime.errors import ConfigError, EdgeError, InputError
+from edge_runtime.observe.config import ObserveConfig, address_of
+from edge_runtime.observe.report import Query, Report
+from edge_runtime.observe.site import ObserveSite, OnLoop, RenderMetrics, Work, query_of
+from edge_runtime.observe.subject import Subject
+from edge_runtime.server.connection import Counts, Phase
+from edge_runtime.server.front import LINGER_S, Front, FrontLimits
+from edge_runtime.server.site import Pending, Refused, Stream
+from edge_runtime.system.barrier import Barrier
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.secrets import SecretFile
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 0.5
+"""Time between two pictures of a stream."""
+ASKS_PER_S: Final = 50
+"""Requests to the application's loop in a second, of all callers together; more are answered 503."""
+_RECEIVED_BYTES: Final = 4 * 2**20
+_MAX_PATH_BYTES: Final = 107
+"""Longest path of a Unix socket (unix(7): sun_path is 108 bytes with its end)."""
+_STOP_S: Final = 1.0
+
+
+class Listener:
+    """Owner of the thread. Everything else than `start` and `stop` happens on its own loop.
+
+    Args:
+        config: where to listen.
+        subject: the application.
+        report: the picture.
+        metrics: renders the metrics.
+        works: further answers of the application's loop: see `ObserveSite`.
+        posts: the same for requests that change something.
+        files: the page.
+        barrier: what goes wrong in a work is its to count.
+
+    Raises:
+        ConfigError: the token file cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: ObserveConfig,
+        subject: Subject,
+        report: Report,
+        *,
+        metrics: RenderMetrics,
+        works: Mapping[str, Callable[[Mapping[str, str]], Work]],
+        posts: Mapping[str, Callable[[Mapping[str, Any]], Work]],
+        files: Callable[[], Mapping[str, tuple[str, bytes]]],
+        barrier: Barrier,
+    ) -> None:
+        self._config = config
+        self._subject = subject
+        self._report = report
+        self._metrics = metrics
+        self._works = {"api/report": self._one_report, **works}
+        self._posts = posts
+        self._files = files
+        self._barrier = barrier
+        self._token = None if config.token_file is None else SecretFile(config.token_file, "observe.token_file")
+        self._loop: Loop | None = None
+        self._fronts: list[tuple[Front, socket.socket]] = []
+        self._thread: threading.Thread | None = None
+        self._streams: dict[Stream, Query] = {}
+        self._under_way: set[Query] = set()
+        """Queries whose picture the application's loop was asked for."""
+        self._asked = (0.0, 0)
+        self.counts = Counts()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self, unix: socket.socket | None, tcp: socket.socket | None) -> None:
+        """Answer on these listening, non-blocking sockets from now on, which the listener closes."""
+        loop = self._loop = Loop(clock=self._subject.clock)
+        if unix is not None:
+            self._listen(loop, unix, self._site(None, None, page=False))
+        if tcp is not None:
+            host = str(tcp.getsockname()[0])
+            asked, _ = address_of(self._config.listen)
+            hosts = frozenset(
+                {host, asked.lower(), "localhost", "127.0.0.1", "::1", *map(str.lower, self._config.hosts)}
+            )
+            self._listen(loop, tcp, self._site(self._token, hosts, page=self._config.page))
+        loop.call_every(EVERY_S, self._tick)
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="observe", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cut all callers off. May be called twice."""
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+
+        loop.stop()
+        thread.join(_STOP_S)
+        if not thread.is_alive():
+            loop.close()
+
+    def _run(self, loop: Loop) -> None:
+        loop.run()
+        for front, listener in self._fronts:
+            front.drain(listener)
+            front.close()
+
+    def _listen(self, loop: Loop, listener: socket.socket, site: ObserveSite) -> None:
+        limits = FrontLimits(
+            connections=self._config.max_clients,
+            connections_per_address=None,
+            received_bytes=_RECEIVED_BYTES,
+            phases_s={
+                Phase.HEAD: 10.0,
+                Phase.BODY: 10.0,
+                Phase.MODEL: 5.0,
+                Phase.SEND: 10.0,
+                Phase.STREAM: 30.0,
+                Phase.IDLE: 60.0,
+                Phase.LINGER: LINGER_S,
+            },
+        )
+        front = Front(loop, site, None, limits, self.counts)
+        front.listen(listener)
+        self._fronts.append((front, listener))
+
+    def _site(self, token: SecretFile | None, hosts: frozenset[str] | None, *, page: bool) -> ObserveSite:
+        return ObserveSite(
+            token=token,
+            hosts=hosts,
+            metrics=self._metrics,
+            works=self._works,
+            posts=self._posts,
+            pending=self._pending,
+            streams=self._streams,
+            files=self._files() if page else {},
+        )
+
+    # -- work of the application's loop --------------------------------------------------------------------------------
+
+    def _one_report(self, parameters: Mapping[str, str]) -> Work:
+        query = query_of(parameters)
+        return lambda: self._report.live(query)
+
+    def _pending(self, work: Work) -> Pending:
+        if not self._may_ask():
+            raise Refused(503, f"more than {ASKS_PER_S} requests a second", retry=True)
+        return OnLoop(partial(self._behind_barrier, work), self._submit, self._back, self._finish)
+
+    def _may_ask(self) -> bool:
+        now = self._subject.clock.monotonic()
+        began, asked = self._asked
+        self._asked = (now, 1) if now - began >= 1 else (began, asked + 1)
+        return self._asked[1] <= ASKS_PER_S
+
+    def _behind_barrier(self, work: Work) -> dict[str, Any]:
+        try:
+            return work()
+        except (EdgeError, InputError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the barrier counts it, the caller gets 500
+            self._barrier.caught(error)
+            raise Refused(500, "a defect of ours, which the application's log names; please report it") from None
+
+    def _submit(self, callback: Callable[[], None]) -> None:
+        self._subject.loop.call_soon_threadsafe(callback)
+
+    def _back(self, callback: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(callback)
+
+    def _finish(self, found: dict[str, Any]) -> dict[str, Any]:
+        return self._report.complete(found) if "keys_total" in found else found
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Ask for one picture a query that somebody looks at; the next only when the last one is there."""
+        for query in set(self._streams.values()) - self._under_way:
+            self._under_way.add(query)
+            self._submit(partial(self._picture, query))
+
+    def _picture(self, query: Query) -> None:
+        """Take a picture, on the application's loop."""
+        found: list[dict[str, Any]] = []
+        self._barrier.call(lambda: found.append(self._report.live(query)))
+        self._back(partial(self._spread, query, found))
+
+    def _spread(self, query: Query, pictures: list[dict[str, Any]]) -> None:
+        self._under_way.discard(query)
+        for found in pictures:
+            self._send(query, found)
+
+    def _send(self, query: Query, found: dict[str, Any]) -> None:
+        data = orjson.dumps(self._report.complete(found), option=orjson.OPT_NON_STR_KEYS, default=_plain)
+        message = b"data: " + data + b"\n\n"
+        for stream, wanted in list(self._streams.items()):
+            if wanted == query:
+                stream.put(message)
+
+
+def _plain(value: object) -> object:
+    """Give what JSON does not know as text."""
+    return str(value)
+
+
+def listen_unix(path: Path) -> socket.socket:
+    """Listen on a Unix socket that its owner alone may use.
+
+    Raises:
+        ConfigError: another application listens there, it is another kind of file, or the path is too long.
+    """
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise ConfigError(
+            f"observe.socket: the path has more than {_MAX_PATH_BYTES} bytes, which no Unix socket may have; name a "
+            "shorter one"
+        )
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_dead(path)
+        os.fchmod(listener.fileno(), 0o600)  # Linux takes it over to the file; unix(7)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(16)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"observe.socket: cannot listen on {path}: {error.strerror}") from None
+    except ConfigError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove the socket of an application that is gone.
+
+    Raises:
+        ConfigError: an application listens there, or it is no socket.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"observe.socket: {path} is no socket; remove it, or name another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            if error.errno not in {errno.ECONNREFUSED, errno.ENOENT}:
+                raise
+        else:
+            raise ConfigError(f"observe.socket: another application listens on {path}; name another path")
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def listen_tcp(listen: str) -> socket.socket:
+    """Listen on ``host:port``.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    host, port = address_of(listen)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address, family=family, backlog=64)
+    except OSError as error:
+        raise ConfigError(f"observe.listen: cannot listen on {listen}: {error.strerror or error}") from None
+    listener.setblocking(False)
+    return listener

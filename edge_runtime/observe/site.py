@@ -1,0 +1,252 @@
+"""Site of a running application: its metrics, its picture as JSON, a stream of pictures, and the page.
+
+====== =================== =====================================================================================
+GET    ``/metrics``        Prometheus text, or OpenMetrics where the caller asks for it
+GET    ``/api/report``     one picture (`edge_runtime.observe.report`); ``?keys=50&filter=text``
+GET    ``/api/stream``     server-sent events: a picture each half second; the same parameters
+GET    ``/api/key``        one key with its last window; ``?key=NAME``
+POST   ``/api/explain``    why the last window of a key has its answer; ``{"key": NAME}``
+POST   ``/api/reset``      let the states of keys begin again; ``{"keys": [NAME, ...]}``
+GET    ``/``               the page
+====== =================== =====================================================================================
+
+Who may ask: over the Unix socket its owner; elsewhere the holder of the token, where one is set. Browsers are held to
+the page's own origin: a ``Host`` that is not known is refused (DNS rebinding), and so is a POST that another site made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from edge_runtime.errors import EdgeError, InputError
+from edge_runtime.http.parser import Head
+from edge_runtime.observe.report import MOST_KEYS, Query
+from edge_runtime.oip import Body, Buffer
+from edge_runtime.server.site import Pending, Refused, Reply, Site, Stream, json_reply, only, segments
+from edge_runtime.system.secrets import SecretFile
+
+log = logging.getLogger(__name__)
+
+COOKIE: Final = "edge_token"
+_MOST_STREAMS: Final = 16
+
+Work = Callable[[], dict[str, Any]]
+"""Runs on the application's loop; raises `EdgeError` for what cannot be done."""
+
+
+class RenderMetrics(Protocol):
+    """Renders the metrics, from any thread."""
+
+    def __call__(self, *, openmetrics: bool) -> bytes:
+        """Render them in Prometheus' own format, or as OpenMetrics."""
+        ...
+
+
+class OnLoop:
+    """A `Pending` answer that the application's loop gives.
+
+    Args:
+        work: what to do there.
+        submit: has a function called on that loop.
+        back: has a function called on the server's loop.
+        finish: makes the document of what `work` returned, on the server's loop.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        submit: Callable[[Callable[[], None]], None],
+        back: Callable[[Callable[[], None]], None],
+        finish: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> None:
+        self._work = work
+        self._submit = submit
+        self._back = back
+        self._finish = finish
+        self._found: dict[str, Any] | None = None
+        self._error: EdgeError | None = None
+        self._withdrawn = False
+
+    def start(self, done: Callable[[], None]) -> None:
+        """Have it done (see `Pending`)."""
+
+        def run() -> None:
+            if self._withdrawn:
+                return
+            try:
+                self._found = self._work()
+            except EdgeError as error:
+                self._error = error
+            self._back(done)
+
+        self._submit(run)
+
+    def withdraw(self) -> Refused:
+        """Give up: the application's loop is busy, or hangs."""
+        self._withdrawn = True
+        return Refused(503, "the application did not answer in time: it is busy, or an engine hangs", retry=True)
+
+    def reply(self) -> Reply:
+        """Return the document."""
+        if self._error is not None:
+            if isinstance(self._error, Refused | InputError):
+                raise self._error
+            raise Refused(409, str(self._error))
+        assert self._found is not None
+        return _private(json_reply(200, self._finish(self._found)))
+
+
+class ObserveSite(Site):
+    """What can be asked of a running application.
+
+    Args:
+        token: see `Site`.
+        hosts: names that browsers may ask under, in lower case; None asks for no name (a Unix socket).
+        metrics: renders the metrics; see `RenderMetrics`.
+        works: by path, what the application's loop does: takes the parameters of the request.
+        pending: makes the answer of such a work.
+        streams: where streams of pictures are registered, and taken out again.
+        files: the page: by path, content type and bytes. Empty: no page.
+        posts: the same as `works` for requests that change something.
+    """
+
+    def __init__(
+        self,
+        *,
+        token: SecretFile | None,
+        hosts: frozenset[str] | None,
+        metrics: RenderMetrics,
+        works: Mapping[str, Callable[[Mapping[str, str]], Work]],
+        posts: Mapping[str, Callable[[Mapping[str, Any]], Work]],
+        pending: Callable[[Work], Pending],
+        streams: dict[Stream, Query],
+        files: Mapping[str, tuple[str, bytes]],
+    ) -> None:
+        super().__init__("edge-runtime", token=token)
+        self._hosts = hosts
+        self._metrics = metrics
+        self._works = works
+        self._posts = posts
+        self._pending = pending
+        self._streams = streams
+        self._files = files
+
+    def admitted(self, head: Head, token: SecretFile) -> bool:
+        """Accept the token as a bearer token, as ``?token=`` or as the page's cookie."""
+        if super().admitted(head, token):
+            return True
+        asked = dict(parse_qsl(urlsplit(head.start[1]).query)).get("token", "")
+        return token.matches(asked or _cookie(head))
+
+    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Pending | Stream:
+        """Answer a request (see the module)."""
+        del ready
+        self._check_origin(head)
+        parameters = dict(parse_qsl(urlsplit(head.start[1]).query))
+        path = "/".join(segments(head))
+        if path in self._posts:
+            only(head, "POST")
+            return self._pending(self._posts[path](_document(head, body)))
+        only(head, "GET")
+        if path == "metrics":
+            return self._metrics_reply(head)
+        if path == "api/stream":
+            return self._stream(parameters)
+        if path in self._works:
+            return self._pending(self._works[path](parameters))
+        if path in self._files:
+            return self._file(path, parameters)
+        raise Refused(404, "no such path; there is /metrics, /api/report, /api/stream and /api/key")
+
+    def _check_origin(self, head: Head) -> None:
+        if self._hosts is None:
+            return
+        host = _name_of(head.headers.get("host", ""))
+        if host not in self._hosts:
+            raise Refused(421, f"not under the name {host[:60]!r}: add it to hosts under [observe]")
+        origin = head.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower():
+            raise Refused(403, "another site may not ask for this")
+
+    def _metrics_reply(self, head: Head) -> Reply:
+        openmetrics = "application/openmetrics-text" in head.headers.get("accept", "")
+        kind = (
+            "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            if openmetrics
+            else "text/plain; version=0.0.4; charset=utf-8"
+        )
+        return Reply(200, Body((self._metrics(openmetrics=openmetrics),)), content_type=kind)
+
+    def _stream(self, parameters: Mapping[str, str]) -> Stream:
+        if len(self._streams) >= _MOST_STREAMS:
+            raise Refused(503, f"{_MOST_STREAMS} others look on already", retry=True)
+        query = query_of(parameters)
+        stream = Stream(self._forget)
+        self._streams[stream] = query
+        return stream
+
+    def _forget(self, stream: Stream) -> None:
+        self._streams.pop(stream, None)
+
+    def _file(self, path: str, parameters: Mapping[str, str]) -> Reply:
+        kind, data = self._files[path]
+        headers = (
+            "Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+            "Content-Security-Policy: default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
+            "base-uri 'none'; form-action 'none'\r\n"
+        )
+        token = parameters.get("token", "")
+        if token and self._token is not None and self._token.matches(token):  # never what a caller made up
+            cookie = f"Set-Cookie: {COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/\r\n"
+            return Reply(303, Body((b"",)), f"{cookie}Location: /\r\n{headers}", content_type=kind)
+        return Reply(200, Body((data,)), headers, content_type=kind)
+
+
+def query_of(parameters: Mapping[str, str]) -> Query:
+    """Read which keys a caller wants to see.
+
+    Raises:
+        InputError: a number that is none.
+    """
+    try:
+        keys = int(parameters.get("keys", "50"))
+    except ValueError:
+        raise InputError("parameter", "keys must be a number") from None
+    return Query(max(1, min(keys, MOST_KEYS)), parameters.get("filter", "")[:200])
+
+
+def _private(reply: Reply) -> Reply:
+    return Reply(reply.status, reply.body, "Cache-Control: no-store\r\n" + reply.headers, reply.content_type)
+
+
+def _document(head: Head, body: Buffer) -> Mapping[str, Any]:
+    """Read the JSON object of a request. The type is what keeps other sites' forms out (CORS, simple requests)."""
+    if head.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "send application/json")
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise InputError("json", "the body is no JSON") from None
+    if not isinstance(found, dict):
+        raise InputError("json", "the body is no JSON object")
+    return found
+
+
+def _name_of(host: str) -> str:
+    """Return the name of a ``Host``, in lower case, without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].removeprefix("[").lower()
+    return host.partition(":")[0].lower()
+
+
+def _cookie(head: Head) -> str:
+    for part in head.headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""

@@ -1,0 +1,44 @@
+"""Subject: what an application lets be seen of itself, as functions, so that nothing here knows the application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edge_runtime.clock import Clock
+from edge_runtime.manifest import Manifest
+from edge_runtime.metrics import Metrics
+from edge_runtime.system.loop import Loop
+from edge_runtime.windowing.window import Window
+
+Tap = Callable[[Sequence[Window]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An application, as observers see it. What is a function is called on the application's loop, but for `outbox`."""
+
+    name: str
+    loop: Loop
+    clock: Clock
+    metrics: Metrics
+    manifest: Callable[[], Manifest]
+    backend: Callable[[], Mapping[str, Any]]
+    """Variant, engine and fallback chain that answer, as plain values."""
+    governor: Callable[[], Mapping[str, Any] | None]
+    update: Callable[[], Mapping[str, Any] | None]
+    suspects: Callable[[], Mapping[str, str]]
+    """Keys whose readings are suspect, and why: ``stuck``, ``rate,unit``."""
+    explain: Callable[[Window], Mapping[str, Any]]
+    """Explain the answer to a window (`edge_runtime.model.explain`); raises `EdgeError`."""
+    tap: Callable[[Tap | None], None]
+    """Have a function called with the windows that are answered; None ends it."""
+    reset: Callable[[Sequence[str]], int]
+    """Let the states of keys begin again; returns how many had some."""
+    outbox: Callable[[], Mapping[str, Any] | None]
+    """Counts of the outbox, None without one; from any thread, and it may wait for a disk."""
+    lifetime: Callable[[], Mapping[str, Any] | None]
+    """Counters of all runs, None where none are kept; from any thread."""
+    cloud: str = ""
+    """Address of the cloud, without what is secret; empty without one."""

@@ -133,6 +133,8 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     if app.reading_log is not None:
         files.append(app.reading_log.path)
     files += [sink.path for sink in app.sink if sink.type == "jsonl"]
+    if app.observe is not None:
+        files += [path for path in (app.observe.socket, app.observe.textfile) if path is not None]
     if app.model.tuned is not None or app.model.tune_at_start_s:
         files.append(app.model.tuned or file_for(app.model.bundle))
     written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL rotates its files

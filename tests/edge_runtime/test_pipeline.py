@@ -147,7 +147,7 @@ def bench(
         audit_share=config.audit_share,
         intake=Intake(IntakeConfig(), 100, metrics, clock) if checked else None,
         cache=cache,
-        explain=explain,
+        explain_share=explain,
     )
     return Bench(pipeline, engine, sink, escalation, metrics, clock)
 

@@ -123,7 +123,7 @@ def test_every_path_that_can_be_configured_has_been_thought_of() -> None:
     thought_of = {
         "model.bundle", "model.trusted_keys", "model.tuned", "model.compiled", "outbox.path", "reading_log.path",
         "governor.root", "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
-        "source(iio).sysfs", "source(iio).dev",
+        "source(iio).sysfs", "source(iio).dev", "observe.socket", "observe.textfile",
     }  # fmt: skip
     found = set(_paths_in(AppConfig))
     assert {"outbox.path", "sink(jsonl).path", "broker.password_file"} <= found
@@ -134,6 +134,13 @@ def test_what_accelerators_compile_can_be_written_where_a_folder_of_its_own_is_n
     paths = paths_of(app('compiled = "/var/lib/watch/compiled"'), FILE)
     assert Path("/var/lib/watch/compiled") in paths.written
     assert Path("/var/lib/watch/compiled") not in paths.read
+
+
+def test_what_observers_are_given_can_be_written() -> None:
+    more = '[observe]\nsocket = "/run/watch/app.sock"\ntextfile = "/var/lib/node/watch.prom"\n'
+    paths = paths_of(app(more=more), FILE)
+    assert {Path("/run/watch"), Path("/var/lib/node")} <= set(paths.written)
+    assert not {Path("/run/watch/app.sock"), Path("/var/lib/node/watch.prom")} & set(paths.read)
 
 
 def test_times_and_bounds_follow_the_configuration() -> None:

@@ -45,6 +45,8 @@ COMMANDS = (
     "outbox",
     "update",
     "reset",
+    "watch",
+    "status",
     "install-service",
     "demo",
 )

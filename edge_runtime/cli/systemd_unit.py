@@ -244,7 +244,8 @@ def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
         "Restart=on-failure",
         "RestartSec=2",
         "RestartPreventExitStatus=2",
-        "SuccessExitStatus=3",  # it ended in order; what it lost is in the journal
+        "SuccessExitStatus=3 4",  # it ended in order; what it lost is in the journal
+        "RestartForceExitStatus=4",  # and here it was told to begin again
         f"TimeoutStartSec={start_s:.0f}",
         f"TimeoutStopSec={app.drain_timeout_s + _SLACK_S:.0f}",
         "KillMode=mixed",

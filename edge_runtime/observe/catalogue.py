@@ -94,6 +94,10 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "updates_refused_total": "Announcements, files and keys that were refused.",
     "update_fetch_failures_total": "Downloads that failed and are tried again.",
     "update_key_rotations_total": "Changes of the trusted keys.",
+    # -- Home Assistant
+    "home_assistant_keys": "Keys that Home Assistant is shown.",
+    "home_assistant_retired_total": "Keys that were taken out of Home Assistant.",
+    "home_assistant_commands_total": "Commands from Home Assistant that were obeyed.",
     # -- the process
     "side_channel_errors_total": "Unexpected errors outside the stream; inference went on.",
     "build_info": "Version of the runtime, and the model that answers.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_runtime.clock import Clock
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
@@ -40,5 +41,11 @@ class Subject:
     """Counts of the outbox, None without one; from any thread, and it may wait for a disk."""
     lifetime: Callable[[], Mapping[str, Any] | None]
     """Counters of all runs, None where none are kept; from any thread."""
+    rules: Callable[[], Sequence[EventRule]]
+    """Rules by which answers become events now."""
+    install: Callable[[], bool]
+    """Start the bundle that was fetched and verified and waits to be asked for; whether there is one."""
+    restart: Callable[[], None]
+    """End in order, with the exit code that has the service started again."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

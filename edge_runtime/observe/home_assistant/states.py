@@ -1,0 +1,63 @@
+"""States: what is published of an answer, as one JSON object; entities take their value out of it by position.
+
+Names of labels and quantities never stand in a template: ``values[0]``, not ``values['...']``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from edge_runtime.manifest import AnyOutput
+from edge_runtime.manifest.outputs import DetectionOutput, MultiLabelOutput, RegressionOutput, VectorOutput
+from edge_runtime.observe.home_assistant.names import MAX_STATE, readable
+from edge_runtime.types import Correction, Prediction
+
+MOST_VALUES: Final = 32
+"""Labels, quantities and numbers of an answer that get an entity of their own."""
+_MOST_BOXES: Final = 20
+
+
+def state_of(answer: Prediction | Correction, output: AnyOutput) -> dict[str, Any]:
+    """Build the state of a key from its last answer, or from the correction of it."""
+    state: dict[str, Any] = {
+        "label": label_of(answer),
+        "confidence": round(100 * answer.confidence, 1) if answer.scores or answer.label else None,
+        "route": answer.route,
+        "id": answer.id,
+        "model": answer.model,
+    }
+    if suspect := getattr(answer, "suspect", ""):
+        state["suspect"] = suspect
+    return state | _of_task(answer, output)
+
+
+def label_of(answer: Prediction | Correction) -> str | None:
+    """Return the label as Home Assistant can keep it; None where there is none."""
+    return readable(answer.label, MAX_STATE) or None
+
+
+def _of_task(answer: Any, output: AnyOutput) -> dict[str, Any]:
+    if isinstance(output, RegressionOutput):
+        given = getattr(answer, "values", {})
+        return {"values": [given.get(one.name) or _NO_VALUE for one in output.quantities[:MOST_VALUES]]}
+    if isinstance(output, MultiLabelOutput):
+        if not answer.scores and not answer.label:
+            return {"on": [None] * len(output.labels[:MOST_VALUES])}
+        given = set(getattr(answer, "labels", ()))
+        return {"on": [label in given for label in output.labels[:MOST_VALUES]]}
+    if isinstance(output, DetectionOutput):
+        boxes: Sequence[dict[str, Any]] = getattr(answer, "boxes", ())
+        counts = [sum(box["label"] == label for box in boxes) for label in output.labels[:MOST_VALUES]]
+        return {"counts": counts, "boxes": list(boxes[:_MOST_BOXES])}
+    if isinstance(output, VectorOutput):
+        rows: Any = getattr(answer, "rows", [])
+        last = rows[-1] if output.names and len(output.shape) > 1 and rows else rows
+        return {"numbers": list(last[:MOST_VALUES]) if output.names and last else [None] * len(output.names)}
+    if output.kind == "anomaly":
+        names = ("score", "threshold", "anomalous")
+        return {name: getattr(answer, name, None) for name in names}
+    return {}
+
+
+_NO_VALUE: Final = {"value": None, "low": None, "high": None}

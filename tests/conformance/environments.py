@@ -3,14 +3,18 @@
     python tests/conformance/environments.py            make what is missing (1.4 GB in all, some minutes)
     python tests/conformance/environments.py kserve     only this one
 
-They are kept apart since their dependencies contradict one another (numpy below and above 2, four versions of
+Some need a newer Python than this one: it is looked for on the path and among pyenv's, and what needs one that is not
+there is left out with a line. They are kept apart since their dependencies contradict one another (numpy below and above 2, four versions of
 protobuf); none of it is needed to use edge-runtime.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +26,18 @@ PACKAGES = {
     "kserve": ("kserve==0.21.0",),
     "amqtt": ("amqtt==0.12.1",),
     "model-signing": ("model-signing==1.1.1", "pyOpenSSL==26.4.0"),  # imports OpenSSL without asking for it
-}
+    # With what its parts would install while it runs: components/*/manifest.json of mqtt, frontend, recorder, backup.
+    "home-assistant-2025": (
+        "homeassistant==2025.4.4", "paho-mqtt==2.1.0", "home-assistant-frontend==20250411.0", "SQLAlchemy==2.0.39",
+        "fnv-hash-fast==1.4.0", "psutil-home-assistant==0.0.1", "Pillow==11.1.0",
+    ),
+    "home-assistant-2026": (
+        "homeassistant==2026.2.3", "paho-mqtt==2.1.0", "home-assistant-frontend==20260128.6", "SQLAlchemy==2.0.41",
+        "fnv-hash-fast==1.6.0", "psutil-home-assistant==0.0.1",
+    ),
+}  # fmt: skip
+NEEDS = {"home-assistant-2025": (3, 13, 0), "home-assistant-2026": (3, 13, 2)}
+"""Python that an environment needs, up to the next minor version; this one where none is named."""
 
 
 def python_of(name: str) -> Path:
@@ -41,14 +56,51 @@ def command_for(name: str) -> str:
     return f"python tests/conformance/environments.py {name}"
 
 
+def interpreter_for(name: str) -> str | None:
+    """An interpreter that the environment can be made with; None where this machine has none."""
+    if name not in NEEDS:
+        return sys.executable
+    return next((one for one in _interpreters(NEEDS[name][:2]) if _version(one) >= NEEDS[name]), None)
+
+
+def lacks(name: str) -> str:
+    """What this machine lacks for an environment, for people; empty if nothing."""
+    needed = ".".join(map(str, NEEDS.get(name, ())))
+    return "" if interpreter_for(name) else f"{name} needs Python {needed} or a later one of that series"
+
+
+def _interpreters(series: tuple[int, ...]) -> Iterator[str]:
+    name = "python" + ".".join(map(str, series))
+    folders = [*os.environ.get("PATH", "").split(os.pathsep), *_pyenv_folders()]
+    for folder in folders:
+        if folder and (found := shutil.which(name, path=folder)):
+            yield found
+
+
+def _pyenv_folders() -> list[str]:
+    if not shutil.which("pyenv"):
+        return []
+    root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=False).stdout.strip()
+    return [str(path) for path in sorted(Path(root, "versions").glob("*/bin"), reverse=True)] if root else []
+
+
+def _version(interpreter: str) -> tuple[int, ...]:
+    """Version of an interpreter; nothing where it does not run, as a pyenv shim of another version."""
+    question = [interpreter, "-c", "import sys; print(*sys.version_info[:3])"]
+    answer = subprocess.run(question, capture_output=True, text=True, check=False)
+    return tuple(map(int, answer.stdout.split()))
+
+
 def make(name: str) -> None:
     """Create an environment and install its packages.
 
     Raises:
         subprocess.CalledProcessError: pip failed; it has said why.
     """
+    interpreter = interpreter_for(name)
+    assert interpreter is not None, lacks(name)
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / name], check=True)
+    subprocess.run([interpreter, "-m", "venv", "--clear", FOLDER / name], check=True)
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *PACKAGES[name]], check=True)
     (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
@@ -61,7 +113,11 @@ def main(names: list[str]) -> int:
         print(f"unknown environment {unknown[0]!r}; there are {', '.join(PACKAGES)}", file=sys.stderr)
         return 2
     for name in names or PACKAGES:
-        if not is_ready(name):
+        if is_ready(name):
+            continue
+        if lack := lacks(name):
+            print(f"left out: {lack}", file=sys.stderr)
+        else:
             make(name)
     return 0
 

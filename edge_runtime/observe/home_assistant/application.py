@@ -62,7 +62,7 @@ class ApplicationStates:
             "model": readable(self._subject.manifest().model),
             "variant": backend.get("variant"),
             "engine": backend.get("engine"),
-            "keys": int(metrics.gauges.get("home_assistant_keys", 0)),
+            "shown": int(metrics.gauges.get("home_assistant_keys", 0)),
             "dropped": sum(metrics.dropped.values()),
             "share": round(100 * min(1.0, asked), 1),
             "temperature": metrics.gauges.get("temperature_celsius"),

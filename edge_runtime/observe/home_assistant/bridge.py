@@ -93,6 +93,8 @@ class HomeAssistant:
         """Monotonic time from which states may be published again."""
         self._told = False
         """Everything was published since the connection began."""
+        self._asked = False
+        """The broker was asked for what an earlier run has left."""
         self._announce = False
         """The application's discovery message has to be sent."""
         self._birth_due: float | None = None
@@ -108,8 +110,7 @@ class HomeAssistant:
         if self._labels is not None:
             self._labels.open(loop)
         listen = self._broker_client.listen
-        listen([(self._topics.birth, 1)], self._receive_birth, self._barrier)
-        listen([(self._topics.of("+", "availability"), 1)], self._receive_left, self._barrier)
+        listen([(self._topics.birth, 0)], self._receive_birth, self._barrier)
         if self._commands.filters:
             listen(self._commands.filters, self._commands.take, self._barrier)
         self._broker_client.open(loop, publish_qos=1)
@@ -369,6 +370,7 @@ class HomeAssistant:
         if not self._broker_client.connected:
             self._told = False
             return
+        self._ask_for_left()
         if not self._told or (self._birth_due is not None and now >= self._birth_due):
             self._told, self._birth_due = True, None
             self._births_from = now + BIRTHS_S
@@ -381,15 +383,26 @@ class HomeAssistant:
         self._watch_silence(now, messages)
         if now >= self._settled:
             messages += self._due_states(now)
-        self._metrics.gauges["home_assistant_keys"] = float(len(self._keys))
         self._publish(messages + self._application.messages(now))
+
+    def _ask_for_left(self) -> None:
+        """Have the broker send what it has kept of an earlier run's keys.
+
+        It does so for a subscription that is new to it, and the session may have this one from before.
+        """
+        if not self._asked:
+            self._asked = True
+            kept = self._topics.of("+", "availability")
+            self._broker_client.leave([kept])
+            self._broker_client.listen([(kept, 1)], self._receive_left, self._barrier)
 
     def _watch_silence(self, now: float, messages: list[Message]) -> None:
         """Say which keys are silent, and retire those that have long been (rule 4)."""
-        for shown in list(self._keys.silent(now - self._silent_s)):
-            if now - shown.heard >= self._config.retire_s:
+        for shown in list(self._keys.silent(now - min(self._silent_s, self._config.retire_s))):
+            silent_s = now - shown.heard
+            if silent_s >= self._config.retire_s:
                 self._retire(shown, messages)
-            elif shown.online:
+            elif shown.online and silent_s >= self._silent_s:
                 messages.append(self._available(shown, online=False))
         for name in self._keys.take_left(now - self._config.retire_s):
             messages += self._gone(name)
@@ -431,6 +444,7 @@ class HomeAssistant:
         if not messages:
             return
         self._waiting += len(messages)
+        self._metrics.gauges["home_assistant_keys"] = float(len(self._keys))
         self._broker_client.publish(messages, self._taken(len(messages)))
 
     def _taken(self, count: int) -> Callable[[], None]:

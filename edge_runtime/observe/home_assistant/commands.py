@@ -51,8 +51,9 @@ class Commands:
 
     @property
     def filters(self) -> list[tuple[str, int]]:
-        """Topic filters to listen to; none where nothing is allowed."""
-        return [(self._topics.own("set", "+"), 1), (self._topics.of("+", "set", "+"), 1)] if self._allowed else []
+        """Topic filters to listen to, none where nothing is allowed. QoS 0: the broker keeps no command for later."""
+        own, of_key = self._topics.own("set", "+"), self._topics.of("+", "set", "+")
+        return [(own, 0), (of_key, 0)] if self._allowed else []
 
     def take(self, publish: Publish) -> None:
         """Obey a message, or count why not."""

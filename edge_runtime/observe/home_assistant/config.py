@@ -67,8 +67,8 @@ class HomeAssistantConfig:
         most = 1000 if self.devices == "key" else 100
         if not 1 <= self.max_keys <= most:
             raise ValueError(f"max_keys must be 1 to {most:,} with devices = '{self.devices}'")
-        if self.retire_s < 60:
-            raise ValueError("retire_s must be at least 60")
+        if self.retire_s < 1:
+            raise ValueError("retire_s must be at least 1")
         if not 0.5 <= self.interval_s <= 3600:
             raise ValueError("interval_s must be 0.5 to 3,600")
         if unknown := sorted(set(self.classes.values()) - BINARY_CLASSES):

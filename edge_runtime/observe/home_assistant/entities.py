@@ -107,9 +107,9 @@ def _quantities(output: RegressionOutput) -> Iterator[Entity]:
         more: dict[str, Any] = {"unit_of_meas": unit} if unit else {}
         if kind := class_of(quantity.kind, unit):
             more["dev_cla"] = kind
-        interval = f"{{{{ {{'low': value_json.values[{i}].low, 'high': value_json.values[{i}].high}} | tojson }}}}"
+        interval = f"{{{{ {{'low': value_json.quantities[{i}].low, 'high': value_json.quantities[{i}].high}} | tojson }}}}"
         yield _number(
-            f"value-{identifier(quantity.name)}", readable(quantity.name), f"{{{{ value_json.values[{i}].value }}}}",
+            f"value-{identifier(quantity.name)}", readable(quantity.name), f"{{{{ value_json.quantities[{i}].value }}}}",
             json_attr_tpl=interval, **more,
         )  # fmt: skip
 
@@ -145,7 +145,7 @@ def application_entities(*, commands: Sequence[str], updates: bool, cloud: bool,
     found = [
         Entity("model", "sensor", "Model", {"val_tpl": "{{ value_json.model }}", **diagnostic}
                | _attributes("variant", "engine"), "stats"),
-        _number("keys", "Keys", "{{ value_json.keys }}", **diagnostic)._replace(state="stats"),
+        _number("keys", "Keys", "{{ value_json.shown }}", **diagnostic)._replace(state="stats"),
         Entity("dropped", "sensor", "Dropped", {"stat_cla": "total_increasing",
                "val_tpl": "{{ value_json.dropped }}", **diagnostic}, "stats"),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """States: what is published of an answer, as one JSON object; entities take their value out of it by position.
 
-Names of labels and quantities never stand in a template: ``values[0]``, not ``values['...']``.
+Names of labels and quantities never stand in a template: ``quantities[0]``, not by their names. No field has the name
+of a method of dictionaries (``keys``, ``values``), which a template would find first.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def label_of(answer: Prediction | Correction) -> str | None:
 def _of_task(answer: Any, output: AnyOutput) -> dict[str, Any]:
     if isinstance(output, RegressionOutput):
         given = getattr(answer, "values", {})
-        return {"values": [given.get(one.name) or _NO_VALUE for one in output.quantities[:MOST_VALUES]]}
+        return {"quantities": [given.get(one.name) or _NO_VALUE for one in output.quantities[:MOST_VALUES]]}
     if isinstance(output, MultiLabelOutput):
         if not answer.scores and not answer.label:
             return {"on": [None] * len(output.labels[:MOST_VALUES])}

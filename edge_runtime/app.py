@@ -638,7 +638,10 @@ def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClie
         return {}
     from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
 
+    brokers = dict(config.broker)
+    if (home := config.home_assistant) is not None:
+        brokers[home.broker] = home.with_status(brokers[home.broker], config.name)
     return {
         name: BrokerClient(with_room(broker, name, config.source), name, metrics, application=config.name)
-        for name, broker in config.broker.items()
+        for name, broker in brokers.items()
     }

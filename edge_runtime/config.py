@@ -121,14 +121,8 @@ class AppConfig:
             check_sources([(part.broker, part.patterns) for part in self.source if part.type == "mqtt"])
 
     def _check_home_assistant(self, config: HomeAssistantConfig) -> None:
-        broker = self.broker.get(config.broker)
-        if broker is None:
+        if config.broker not in self.broker:
             raise ValueError(f"home_assistant.broker '{config.broker}' has no [broker.{config.broker}]")
-        if not broker.status_topic:
-            raise ValueError(
-                f"[home_assistant] needs status_topic under [broker.{config.broker}], as in status_topic = "
-                '"edge-runtime/status": Home Assistant sees there when this application is gone'
-            )
         if "install" in config.commands and (self.update is None or self.update.start != "asked"):
             raise ValueError(
                 "home_assistant.commands: install needs [update] with start = 'asked'; otherwise a verified bundle "

@@ -90,9 +90,7 @@ def prepare(folder: Path, *, port: int, broker_port: int) -> str:
         "system_generated": False, "local_only": False,
     }  # fmt: skip
     groups = [{"id": f"system-{name}", "name": name} for name in ("admin", "users", "read-only")]
-    _store(
-        storage, "auth", (1, 1), {"users": [owner], "groups": groups, "credentials": [], "refresh_tokens": [token]}
-    )
+    _store(storage, "auth", (1, 1), {"users": [owner], "groups": groups, "credentials": [], "refresh_tokens": [token]})
     return _token(refresh, key)
 
 

@@ -352,7 +352,9 @@ def test_each_task_is_shown_as_what_its_answers_are(
     output = QUANTITIES if task == "regression" else task_bundles.OUTPUTS[task]
     task_bundles.task_bundle(tmp_path / "tiny.edge", output, files=task_bundles.FILES.get(task))
     name = f"{home_name}_{task.replace('-', '_')}"
-    (tmp_path / "app.toml").write_text(APP.format(port=mosquitto.port, name=name, home="", model='unsigned = "allow"', more=""))
+    (tmp_path / "app.toml").write_text(
+        APP.format(port=mosquitto.port, name=name, home="", model='unsigned = "allow"', more="")
+    )
     rows = task_bundles.samples(1)[0].T
     stamps = 1_700_000_000.0 + np.arange(len(rows)) / task_bundles.RATE_HZ
     with (

@@ -29,7 +29,7 @@ from edge_runtime.observe.home_assistant.discovery import Discovery
 from edge_runtime.observe.home_assistant.entities import Entity, Shown, application_entities, entities_of
 from edge_runtime.observe.home_assistant.keys import NEVER, ShownKey, ShownKeys
 from edge_runtime.observe.home_assistant.labels import Label, label_sink
-from edge_runtime.observe.home_assistant.names import identifier, topics_of
+from edge_runtime.observe.home_assistant.names import identifier
 from edge_runtime.observe.home_assistant.states import label_of, state_of
 from edge_runtime.observe.live import agrees
 from edge_runtime.observe.subject import Subject
@@ -70,7 +70,7 @@ class HomeAssistant:
         self._metrics = subject.metrics
         self._clock = subject.clock
         self._barrier = Barrier("home_assistant", subject.metrics)
-        self._topics = topics_of(config.prefix, config.topic, config.identity, subject.name)
+        self._topics = config.topics(subject.name)
         self._discovery = Discovery(self._topics, broker_client.config.status_topic, subject.name)
         self._application = ApplicationStates(subject, self._topics)
         self._keys = ShownKeys(config.max_keys)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
+from edge_runtime.observe.home_assistant.names import Topics, topics_of
 
 Command = Literal["install", "restart", "reset", "label"]
 
@@ -24,7 +27,7 @@ BINARY_CLASSES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeAssistantConfig:
-    """Settings of what Home Assistant sees. The broker's table needs a `status_topic`: it tells when we are gone.
+    """Settings of what Home Assistant sees. It sees on the broker's `status_topic` when this application is gone.
 
     Raises:
         ValueError: a value makes no sense.
@@ -83,3 +86,13 @@ class HomeAssistantConfig:
     def identity(self) -> str:
         """`device_id`, or the host's name."""
         return self.device_id or socket.gethostname()
+
+    def topics(self, application: str) -> Topics:
+        """Make the topics of an application."""
+        return topics_of(self.prefix, self.topic, self.identity, application)
+
+    def with_status(self, broker: BrokerConfig, application: str) -> BrokerConfig:
+        """Return the settings of the broker with a status topic, ``status`` below ours where it has none."""
+        if broker.status_topic:
+            return broker
+        return dataclasses.replace(broker, status_topic=self.topics(application).own("status"))

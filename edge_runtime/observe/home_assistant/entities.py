@@ -107,7 +107,9 @@ def _quantities(output: RegressionOutput) -> Iterator[Entity]:
         more: dict[str, Any] = {"unit_of_meas": unit} if unit else {}
         if kind := class_of(quantity.kind, unit):
             more["dev_cla"] = kind
-        interval = f"{{{{ {{'low': value_json.quantities[{i}].low, 'high': value_json.quantities[{i}].high}} | tojson }}}}"
+        interval = (
+            f"{{{{ {{'low': value_json.quantities[{i}].low, 'high': value_json.quantities[{i}].high}} | tojson }}}}"
+        )
         yield _number(
             f"value-{identifier(quantity.name)}", readable(quantity.name), f"{{{{ value_json.quantities[{i}].value }}}}",
             json_attr_tpl=interval, **more,

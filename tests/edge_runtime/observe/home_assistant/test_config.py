@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError
+from tests.models import tiny_bundle
 
 BROKER = '[broker.b]\nurl = "mqtt://127.0.0.1:1"\n'
 APP = '[model]\nbundle = "x.edge"\n'
@@ -17,7 +19,6 @@ APP = '[model]\nbundle = "x.edge"\n'
     ("text", "says"),
     [
         ('[home_assistant]\nbroker = "c"', "has no \\[broker.c\\]"),
-        ('[home_assistant]\nbroker = "b"', "status_topic"),
         ('[home_assistant]\nbroker = "b"\nprefix = "a/+"', "is no topic"),
         ('[home_assistant]\nbroker = "b"\ntopic = "$x"', "must not begin with"),
         ('[home_assistant]\nbroker = "b"\ndevices = "application"\nmax_keys = 101', "max_keys must be 1 to 100"),
@@ -43,3 +44,16 @@ def test_install_needs_updates_that_wait_to_be_asked_for(tmp_path: Path) -> None
     found = parse(text.format(start='start = "asked"\n'), tmp_path / "app.toml").home_assistant
     assert found is not None
     assert found.commands == ("install",)
+
+
+def test_the_broker_gets_a_status_topic_unless_it_has_one(tmp_path: Path) -> None:
+    tiny_bundle(tmp_path / "tiny.edge")
+    text = (
+        'name = "gym"\n[model]\nbundle = "tiny.edge"\nunsigned = "allow"\nfailover = "off"\n' + BROKER + "{status}"
+        '[[source]]\ntype = "mqtt"\nbroker = "b"\ntopics = ["x"]\n[[sink]]\ntype = "stdout"\n'
+        '[home_assistant]\nbroker = "b"\ndevice_id = "pi"\n'
+    )
+    for status, topic in (("", "edge-runtime/pi/gym/status"), ('status_topic = "own"\n', "own")):
+        app = App(parse(text.format(status=status), tmp_path / "app.toml"))
+        assert app._broker_clients["b"].config.status_topic == topic
+        app.close()

@@ -4,8 +4,8 @@
     python tests/conformance/environments.py kserve     only this one
 
 Some need a newer Python than this one: it is looked for on the path and among pyenv's, and what needs one that is not
-there is left out with a line. They are kept apart since their dependencies contradict one another (numpy below and above 2, four versions of
-protobuf); none of it is needed to use edge-runtime.
+there is left out with a line. They are kept apart since their dependencies contradict one another (numpy below and
+above 2, four versions of protobuf); none of it is needed to use edge-runtime.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,10 @@ from tests.mosquitto import Mosquitto
 
 pytestmark = pytest.mark.slow
 
+OURS = re.compile(
+    r"(WARNING|ERROR).*(er-|edge-runtime|components\.(mqtt|sensor|binary_sensor|button|event|text|update)|helpers\.)"
+)
+"""Lines of its log about our devices, or by what shows them."""
 LABELS = ("rest", "walk", "run")
 HTML = "<img src=x onerror=alert(1)>"
 ROWS, RATE_HZ = 16, 50.0
@@ -74,7 +79,7 @@ def home(
     with HomeAssistant([str(python), "-m", "homeassistant"], folder, mosquitto.port) as running:
         yield running
         issues = running.ask("repairs/list_issues")["issues"]
-    ours = [line for line in running.log().splitlines() if "er-" in line or "edge-runtime" in line]
+    ours = [line for line in running.log().splitlines() if OURS.search(line)]
     assert ours == [], "\n".join(ours)
     assert [one for one in issues if one["domain"] == "mqtt"] == []
 
@@ -213,7 +218,7 @@ def test_bundle_with_other_labels_is_installed_from_the_update_entity(
 ) -> None:
     factory = Factory(tmp_path)
     factory.key()
-    made = {"hop": ROWS, "name": "watch", "variants": ("onnx-fp32",)}
+    made: dict[str, Any] = {"hop": ROWS, "name": "watch", "variants": ("onnx-fp32",)}
     tiny_bundle(tmp_path / "tiny.edge", labels=LABELS, version=1, **made)
     sign_bundle(tmp_path / "tiny.edge", SigningKey(tmp_path / "release.pem"))
     tiny_bundle(tmp_path / "two.edge", labels=("sit", "stand", HTML), version=2, **made)
@@ -294,8 +299,12 @@ def test_hostile_keys_are_devices_of_their_own_and_forged_commands_do_nothing(ho
         home.until(lambda: len(ours()) == len(hostile))
         names = {one["name"] for one in ours()}
         assert {"a b", "a-b", "a.b", HTML.replace("/", ""), "{{ 2 * 2 }}"} < names
-        home.until(lambda: [one["state"] for name, one in home.states().items()
-                            if name.startswith(own) and name.endswith("-label")] == ["walk"] * len(hostile))  # fmt: skip
+
+        def labels() -> list[str]:
+            found = home.states().items()
+            return [one["state"] for name, one in found if name.startswith(own) and name.endswith("-label")]
+
+        home.until(lambda: labels() == ["walk"] * len(hostile))
         base = f"edge-runtime/{gym.name}/gym"
         forged = {
             "set/restart": b"restart", "set/install": b"install", "set/x": b"", "keys/../set/reset": b"reset",
@@ -304,7 +313,7 @@ def test_hostile_keys_are_devices_of_their_own_and_forged_commands_do_nothing(ho
         forger.send([Message(f"{base}/{topic}", sent) for topic, sent in forged.items()])
         forger.send([Message("homeassistant/status", b"online")] * 50)
         send("a b", "rest")
-        home.until(lambda: "rest" in [one["state"] for name, one in home.states().items() if name.startswith(own)])
+        home.until(lambda: "rest" in labels())
         assert process.running()
         until(lambda: "reason=command_not_allowed" in process.err, lambda: process.err)
 
@@ -314,9 +323,10 @@ def test_one_device_of_the_application_holds_the_entities_of_all_keys(home: Home
     with gym.running(), sensors(gym) as send:
         send("left", "walk")
         send("right", "rest")
-        found: Callable[[], list[Any]] = lambda: [
-            state(home, f"{gym.device(key)}-label") for key in ("left", "right")
-        ]  # fmt: skip
+
+        def found() -> list[Any]:
+            return [state(home, f"{gym.device(key)}-label") for key in ("left", "right")]
+
         home.until(lambda: found() == ["walk", "rest"])
         assert [name for name in home.devices() if name.startswith(gym.device())] == [gym.device()]
         send("third", "run")
@@ -352,9 +362,8 @@ def test_each_task_is_shown_as_what_its_answers_are(
     output = QUANTITIES if task == "regression" else task_bundles.OUTPUTS[task]
     task_bundles.task_bundle(tmp_path / "tiny.edge", output, files=task_bundles.FILES.get(task))
     name = f"{home_name}_{task.replace('-', '_')}"
-    (tmp_path / "app.toml").write_text(
-        APP.format(port=mosquitto.port, name=name, home="", model='unsigned = "allow"', more="")
-    )
+    text = APP.format(port=mosquitto.port, name=name, home="", model='unsigned = "allow"', more="")
+    (tmp_path / "app.toml").write_text(text)
     rows = task_bundles.samples(1)[0].T
     stamps = 1_700_000_000.0 + np.arange(len(rows)) / task_bundles.RATE_HZ
     with (

@@ -107,13 +107,10 @@ def _quantities(output: RegressionOutput) -> Iterator[Entity]:
         more: dict[str, Any] = {"unit_of_meas": unit} if unit else {}
         if kind := class_of(quantity.kind, unit):
             more["dev_cla"] = kind
-        interval = (
-            f"{{{{ {{'low': value_json.quantities[{i}].low, 'high': value_json.quantities[{i}].high}} | tojson }}}}"
-        )
-        yield _number(
-            f"value-{identifier(quantity.name)}", readable(quantity.name), f"{{{{ value_json.quantities[{i}].value }}}}",
-            json_attr_tpl=interval, **more,
-        )  # fmt: skip
+        given = f"value_json.quantities[{i}]"
+        more["json_attr_tpl"] = f"{{{{ {{'low': {given}.low, 'high': {given}.high}} | tojson }}}}"
+        name, title = identifier(quantity.name), readable(quantity.name)
+        yield _number(f"value-{name}", title, f"{{{{ {given}.value }}}}", **more)
 
 
 def _labels(shown: Shown, output: MultiLabelOutput) -> Iterator[Entity]:

@@ -135,8 +135,10 @@ class Bridge:
         self.config = HomeAssistantConfig(broker="b", device_id="pi", **more)
         self.clock = SimulatedClock()
         self.metrics = Metrics()
-        self.client: Any = FakeClient()
-        self.loop: Any = FakeLoop()
+        client: Any = FakeClient()
+        self.client = client
+        loop: Any = FakeLoop()
+        self.loop = loop
         self.manifest = manifest()
         self.rules = rules
         self.done: list[object] = []
@@ -151,13 +153,13 @@ class Bridge:
             return len(keys)
 
         self.subject = Subject(
-            name="gym", loop=self.loop, clock=self.clock, metrics=self.metrics, manifest=lambda: self.manifest,
+            name="gym", loop=loop, clock=self.clock, metrics=self.metrics, manifest=lambda: self.manifest,
             backend=lambda: {"variant": "v", "engine": "e"}, governor=lambda: None, update=lambda: update,
             suspects=dict, explain=lambda _: {}, tap=lambda _: None, reset=reset, outbox=lambda: None,
             lifetime=lambda: None, rules=lambda: self.rules, install=install,
             restart=lambda: self.done.append("restart"), cloud=cloud,
         )  # fmt: skip
-        self.bridge = HomeAssistant(self.config, self.subject, self.client)
+        self.bridge = HomeAssistant(self.config, self.subject, client)
 
     def open(self) -> Bridge:
         self.bridge.open(self.loop)

@@ -164,7 +164,7 @@ def test_an_entity_that_a_bundle_no_longer_has_is_named_as_gone() -> None:
     bridge.take()
     bridge.rules = ()
     bridge.send(prediction())
-    device = orjson.loads(dict((topic, payload) for topic, payload, _ in bridge.take())[DISCOVERY])
+    device = orjson.loads({topic: payload for topic, payload, _ in bridge.take()}[DISCOVERY])
     assert device["cmps"]["event-fall"] == {"p": "event"}
     assert device["cmps"]["during-fall"] == {"p": "binary_sensor"}
 

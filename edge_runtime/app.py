@@ -298,8 +298,13 @@ class App:
             reset=self.pipeline.reset,
             outbox=self._outbox_figures,
             lifetime=lambda: None if self.counters is None else self.counters.totals().plain(),
+            publish_stats=self._publish_stats,
             cloud="" if self.config.cloud is None else self.config.cloud.url,
         )
+
+    def _publish_stats(self, document: bytes) -> None:
+        for broker_client in self._broker_clients.values():
+            broker_client.publish_below_status("$stats", document)
 
     def _backend(self) -> dict[str, Any]:
         """Name what answers; an update may bring another model."""

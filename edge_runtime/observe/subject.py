@@ -40,5 +40,7 @@ class Subject:
     """Counts of the outbox, None without one; from any thread, and it may wait for a disk."""
     lifetime: Callable[[], Mapping[str, Any] | None]
     """Counters of all runs, None where none are kept; from any thread."""
+    publish_stats: Callable[[bytes], None]
+    """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

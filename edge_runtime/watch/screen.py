@@ -209,7 +209,7 @@ def _keys_page(report: Mapping[str, Any], view: ViewState, width: int, room: int
     lines = [paint(clean(title, width), "dim")]
     for place, one in enumerate(keys[first : first + rows], start=first):
         lines.append(_row(one, width, name, chosen=place == view.chosen, paint=paint))
-    hidden = report["keys_total"] - min(len(keys), rows)
+    hidden = report["keys_found"] - min(len(keys), rows)
     if hidden > 0:
         lines.append(paint(clean(f"and {hidden} more keys; / filters", width), "dim"))
     if events:

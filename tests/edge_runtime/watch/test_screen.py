@@ -27,7 +27,7 @@ REPORT: dict[str, Any] = {
     "latency_ms": {"engine": {"p50": 0.02}, "total": {"p99": 1.5}},
     "brokers": {"home": True},
     "keys": [KEY],
-    "keys_total": 1,
+    "keys_found": 1,
     "events": [],
     "cloud": {"url": "", "reachable": None, "corrections": 0},
     "outbox": None,
@@ -72,7 +72,7 @@ def test_whatever_a_key_is_called_a_screen_fits_and_moves_no_cursor(
     drops = [{"count": 3, "reason": label, "what": "samples", "advice": "look " * 30, "example": key, "component": "x"}]
     detail = DETAIL | {"key": key, "label": label, "labels": [label, key]}
     view = ViewState(page=page, key=key, filter=label)
-    lines = draw(report(keys=[one] * 9, keys_total=900, drops=drops), detail, view, width, height, PLAIN)
+    lines = draw(report(keys=[one] * 9, keys_found=900, drops=drops), detail, view, width, height, PLAIN)
     assert len(lines) == height
     for line in lines:
         assert columns(line) <= width
@@ -144,7 +144,7 @@ def test_drops_come_with_what_to_do() -> None:
 def test_the_chosen_key_stays_on_the_screen() -> None:
     keys = [KEY | {"key": f"key{place:03}"} for place in range(100)]
     view = ViewState(chosen=90)
-    lines = draw(report(keys=keys, keys_total=100), None, view, 80, 24, PLAIN)
+    lines = draw(report(keys=keys, keys_found=100), None, view, 80, 24, PLAIN)
     assert any(line.startswith("key090") for line in lines)
     assert any("and 82 more keys" in line for line in lines)
 

@@ -23,6 +23,7 @@ from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import render
 from edge_runtime.observe.listener import Listener, listen_tcp, listen_unix
 from edge_runtime.observe.live import Live
+from edge_runtime.observe.page import page_files
 from edge_runtime.observe.report import Report, process_figures, stats_of
 from edge_runtime.observe.site import Work
 from edge_runtime.observe.subject import Subject
@@ -144,7 +145,7 @@ class Observation:
             metrics=self.metrics,
             works={"api/key": self._key},
             posts={"api/explain": self._explain, "api/reset": self._reset},
-            files=dict,
+            files=page_files,
             barrier=self._barrier,
         )
         config = self._config

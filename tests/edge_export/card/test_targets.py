@@ -106,6 +106,7 @@ def pack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pack:
     return Pack(tmp_path, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["air", "air (Cel)"])
 def test_a_column_of_the_recordings_sets_the_interval_and_tells_how_it_holds_on_keys_left_out(
     pack: Pack, tmp_path: Path, column: str
@@ -132,6 +133,7 @@ def test_a_column_of_the_recordings_sets_the_interval_and_tells_how_it_holds_on_
     assert np.mean(shares) == pytest.approx(0.9, abs=0.05), "of machines that set nothing"
 
 
+@pytest.mark.slow
 def test_a_table_of_targets_sets_the_same_interval_as_a_column_of_steps(pack: Pack, tmp_path: Path) -> None:
     pack.write("day.csv", "other")
     rows = ["key,start,end,air"]
@@ -146,6 +148,7 @@ def test_a_table_of_targets_sets_the_same_interval_as_a_column_of_steps(pack: Pa
     assert by_table == pytest.approx(pack.half_width(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_parquet_has_columns_of_targets_too(pack: Pack, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pytest.importorskip("pyarrow")
@@ -158,6 +161,7 @@ def test_parquet_has_columns_of_targets_too(pack: Pack, tmp_path: Path) -> None:
     assert pack.half_width() == pytest.approx(half_width, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_last_value_of_a_window_may_be_meant(pack: Pack) -> None:
     assert pack("--measured", pack.write("day.csv"))[0] == 0
     mean = pack.half_width()
@@ -184,6 +188,15 @@ def test_targets_that_are_none_are_refused(pack: Pack, options: dict[str, str], 
     assert code == 2
     assert words in said
     assert not (pack.folder / "heat.edge").exists()
+
+
+@pytest.mark.slow
+def test_another_column_may_name_the_keys(pack: Pack, tmp_path: Path) -> None:
+    text = (tmp_path / pack.write("day.csv")).read_text()
+    (tmp_path / "day.csv").write_text(text.replace("t,key,", "t,machine,", 1))
+    code, said = pack("--measured", "day.csv", "--key-column", "machine")
+    assert code == 0, said
+    assert "of each of 9 keys" in said
 
 
 def test_a_single_key_is_named_as_what_was_not_measured(pack: Pack) -> None:

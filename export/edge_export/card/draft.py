@@ -91,7 +91,14 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     if task.outputs:
         yield from _list("outputs", [(one, "") for one in task.outputs])
     if facts.inside:
-        yield commented('inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on')
+        yield commented(*_inside(ends.main))
+
+
+def _inside(main: Tensor) -> tuple[str, str]:
+    """Guess whether layers that remember run on: a file says it nowhere, but one row is no sequence."""
+    if len(main.shape) == len("BTC") and main.shape[1] == 1:
+        return 'inside = "kept"', f'{_GUESSED}a step holds one row, so it runs on; "cleared" if it begins anew each time'
+    return 'inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on'
 
 
 def _port(ends: Ends, front: Front) -> dict[str, Any]:

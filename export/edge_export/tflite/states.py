@@ -14,7 +14,7 @@ CALL_ONCE runs a second graph that assigns the first values. They are left out o
    gives each row of a batch what it gets alone, the copy has an open batch; else it stays at 1.
 
 The second is variable tensors: inputs of an LSTM or SVDF operator that it also writes. A file cannot say whether such a
-layer runs on from call to call, or begins anew with each, so the caller says it. Where it runs on:
+layer runs on from call to call, or forgets before each, so the caller says it. Where it runs on:
 
 4. The same tensor is named as an input and as an output of the graph. The operator goes on reading and writing it in
    place. Nothing is computed otherwise.

@@ -1,4 +1,4 @@
-"""A layer that keeps its state inside its file, packed by a card that says it runs on: its keys are apart from each other.
+"""A layer that keeps its state inside its file, packed by a card that says it runs on: keys do not touch each other.
 
 The reference is an interpreter for each key, and a new one where the key begins anew.
 """
@@ -127,9 +127,7 @@ def test_keys_of_one_call_answer_as_each_in_an_interpreter_of_its_own(model: Mod
 
 
 @pytest.mark.parametrize(("why", "times"), [("asked", 1), ("evicted", 2), ("gap", 1)])
-def test_a_key_that_begins_anew_answers_as_a_new_interpreter_and_is_counted(
-    model: Model, why: str, times: int
-) -> None:
+def test_a_key_that_begins_anew_answers_as_a_new_interpreter_and_is_counted(model: Model, why: str, times: int) -> None:
     metrics, windows = Metrics(), steps("a")
     assert model.states is not None
     model.states.bound(1, metrics)

@@ -188,7 +188,9 @@ def other_shape(file: Inside) -> None:
 def test_what_cannot_be_taken_out_is_refused_with_its_reason(change: Callable[[Inside], None], reason: str) -> None:
     file = inside()
     change(file)
-    with pytest.raises(ConfigError, match=f"^wake.tflite: its state cannot be taken out: .*{reason}.*convert the model again"):
+    with pytest.raises(
+        ConfigError, match=f"^wake.tflite: its state cannot be taken out: .*{reason}.*convert the model again"
+    ):
         take_states_out(file.bytes(), "wake.tflite")
 
 

@@ -30,25 +30,20 @@ Either copy is tried beside the file itself for some steps, and refused where on
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter
 
 from edge_export.tflite import editing
-from edge_runtime.engines.base import Array, EngineOptions
-from edge_runtime.engines.batch_trial import Carried, largest_batch
-from edge_runtime.engines.litert import affine_of, load_litert, samples
-from edge_runtime.errors import ConfigError, EngineError
+from edge_export.tflite.state_trial import first_difference, takes_batches
+from edge_runtime.engines.batch_trial import Carried
+from edge_runtime.errors import ConfigError
 
 _VARIABLE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _ADVICE = "convert the model again with states as inputs and outputs (in Keras: return_state=True)"
-_TRIAL_STEPS = 16
-_ROUNDING = 1e-5
-"""Share of the largest number; a step of 16 bits is more."""
 _SHARED = (schema.TensorType.FLOAT32, schema.TensorType.INT8, schema.TensorType.INT16)
 """Types whose numbers are the same again after an engine has made floats of them."""
 
@@ -127,10 +122,12 @@ def _take_out(model: Any, data: bytes, *, kept: bool) -> TakenOut:
     _open_batch(model, graph)
     editing.drop_unused(model)
     opened = editing.repack(model)
-    batches = not inside and _batches(opened, states)
-    taken = TakenOut(opened if batches else editing.repack(plain), tuple(states), opened=batches, inside=inside)
-    _try(data, taken, clears=bool(inside))
-    return taken
+    carried = {each.input: Carried(each.output, each.initial) for each in states}
+    batches = not inside and takes_batches(opened, carried)
+    made = opened if batches else editing.repack(plain)
+    if (step := first_difference(data, made, carried, clears=bool(inside))) is not None:
+        raise _RefusalError(f"without it, step {step} of some noise is answered otherwise")
+    return TakenOut(made, tuple(states), opened=batches, inside=inside)
 
 
 def _name(model: Any, operator: Any) -> str:
@@ -337,69 +334,3 @@ def _takes_first_row(model: Any, graph: Any, operator: Any) -> bool:
         return False
     begin, end, stride = (int(np.frombuffer(each.tobytes(), np.int32)[0]) for each in found if each is not None)
     return stride == 1 and (begin == 0 or bool(options.beginMask & 1)) and (end == 1 or bool(options.endMask & 1))
-
-
-def _batches(data: bytes, states: list[TakenState]) -> bool:
-    """Try whether LiteRT gives each row of a batch what it gets alone."""
-    carried: Mapping[str, Carried] = {each.input: Carried(each.output, each.initial) for each in states}
-    try:
-        engine = load_litert(data, EngineOptions(), {})
-    except EngineError:
-        return False
-    try:
-        return largest_batch(engine, (), carried) == 0
-    except EngineError:
-        return False
-    finally:
-        engine.close()
-
-
-def _try(data: bytes, taken: TakenOut, *, clears: bool) -> None:
-    """Answer some steps of noise with the file itself and with the copy.
-
-    Args:
-        data: the file itself.
-        taken: the copy.
-        clears: variable tensors stay inside, and are cleared before each step.
-
-    Raises:
-        _RefusalError: one answer differs.
-    """
-    try:
-        interpreter = Interpreter(model_content=data, num_threads=1)
-        interpreter.allocate_tensors()
-        engine = load_litert(taken.data, EngineOptions(max_batch=1), {})
-    except (EngineError, ValueError, RuntimeError):
-        return  # refused with its reason where it is opened
-    sources, targets = interpreter.get_input_details(), interpreter.get_output_details()
-    rng = np.random.default_rng(0)
-    now: list[Array] = [state.initial for state in taken.states]
-    for step in range(_TRIAL_STEPS):
-        rows = samples(sources, [affine_of(detail) for detail in sources], rng)
-        if clears:
-            interpreter.reset_all_variables()
-        for detail, row in zip(sources, rows, strict=True):
-            interpreter.set_tensor(detail["index"], row)
-        interpreter.invoke()
-        expected = [_as_engines(interpreter.get_tensor(detail["index"]), detail) for detail in targets]
-        # States stand behind the inputs and outputs that the file had.
-        given = engine.run(*map(_as_engines, rows, sources), *now)
-        if not all(map(_equal, expected, given)):
-            raise _RefusalError(f"without it, step {step + 1} of some noise is answered otherwise")
-        now = list(given[len(expected) :])
-
-
-def _equal(expected: Array, given: Array) -> bool:
-    """Equal but for the last bits of floats: a library may choose other float kernels for the copy."""
-    if expected.shape != given.shape or expected.dtype != given.dtype:
-        return False
-    largest = float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected)))
-    return np.allclose(given, expected, rtol=0.0, atol=_ROUNDING * largest, equal_nan=True)
-
-
-def _as_engines(stored: Array, detail: dict[str, Any]) -> Array:
-    """Numbers of a file as an engine gives and takes them."""
-    affine = affine_of(detail)
-    if affine is not None:
-        return affine.dequantize(stored)
-    return stored.astype(np.float32) if stored.dtype.kind == "f" else stored

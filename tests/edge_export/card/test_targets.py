@@ -170,21 +170,21 @@ def test_the_last_value_of_a_window_may_be_meant(pack: Pack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "cell", "words"),
+    ("column", "cell", "words"),
     [
         (
             {"column": "water"},
             "",
             "has no column 'air' or 'air (Cel)' with the true values; it has t, key, a, b, water",
         ),
-        ({}, "inf", "the true value 'inf' of air is no finite number; correct it, or leave the cell empty"),
-        ({}, "warm", "the true value 'warm' of air is no finite number"),
-        ({}, "nan", "0 windows with a target cannot keep a coverage of 0.9; it needs 9 or more"),
+        ("air", "inf", "the true value 'inf' of air is no finite number; correct it, or leave the cell empty"),
+        ("air", "warm", "the true value 'warm' of air is no finite number"),
+        ("air", "nan", "0 windows with a target cannot keep a coverage of 0.9; it needs 9 or more"),
     ],
     ids=["missing", "infinite", "text", "all empty"],
 )
-def test_targets_that_are_none_are_refused(pack: Pack, options: dict[str, str], cell: str, words: str) -> None:
-    code, said = pack("--measured", pack.write("day.csv", **options, cell=cell))
+def test_targets_that_are_none_are_refused(pack: Pack, column: str, cell: str, words: str) -> None:
+    code, said = pack("--measured", pack.write("day.csv", column, cell=cell))
     assert code == 2
     assert words in said
     assert not (pack.folder / "heat.edge").exists()

@@ -310,9 +310,9 @@ class Pipeline:
             self._intake.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
-        self._adapts = self._thresholds.active
         if self._examples is not None:
             self._examples.use(manifest)
+        self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -348,10 +348,8 @@ class Pipeline:
     ) -> None:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
-        if self._adapts:
-            numbers = self._thresholds.follow(windows, numbers, self._suspects)
-        if self._examples is not None and self._examples.active:
-            self._examples.remember(windows, numbers, self._suspects)
+        if self._learns:
+            numbers = self._learn(windows, numbers)
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
@@ -374,6 +372,12 @@ class Pipeline:
                     self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+
+    def _learn(self, windows: Sequence[Window], numbers: Float32) -> Float32:
+        """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
+        if self._examples is not None and self._examples.active:
+            self._examples.remember(windows, numbers, self._suspects)
+        return self._thresholds.follow(windows, numbers, self._suspects) if self._thresholds.active else numbers
 
     def _marked(self, window: Window, answer: Prediction) -> Prediction:
         """Return the answer; as a hard one that says why, where the window's readings are suspect."""

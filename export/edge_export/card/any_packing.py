@@ -106,8 +106,7 @@ def pack_any(
         files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
         task = answer.complete(card, fitted)
-        if data.measured.recordings:
-            targets.require_open(task.output)
+        targets.require_open(task.output, data.measured)
         contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
         tensors = [matched(fitted.stages, files[0], own) for own in files]
         try:
@@ -126,9 +125,7 @@ def pack_any(
             sources.append(_source(card, own, names, [source.name for source in sources]))
         trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
         sources = [trial.of(source) for source in sources]
-        output, told = task.output, list[str]()
-        if data.measured.recordings:
-            output, told = trial.with_intervals(sources[0], data)
+        output, told = trial.with_intervals(sources[0], data)
         extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
@@ -270,7 +267,9 @@ class _Trial:
 
     def with_intervals(self, source: VariantSource, data: steps.Data) -> tuple[AnyOutput, list[str]]:
         """Return the output with the intervals that true values set, and a line for each quantity."""
-        output = targets.require_open(self._task.output)
+        output = targets.require_open(self._task.output, data.measured)
+        if output is None:
+            return self._task.output, []
         known = targets.Targets(output, self._contract, data.measured, data.layout)
         found = [
             (window.key, row.reshape(-1), known.of(window)) for window, row in self._measured_answers(source, data)

@@ -5,7 +5,7 @@
 2. With a table of targets, it is the value of the stretch that covers most of the window, if half of it is covered; as
    labels are (`edge_runtime.recordings.labels`).
 3. Windows without a true value are left out. A value that is no finite number is refused.
-4. The half width is that of all windows (`edge_export.evaluation.conformal`). How well it holds elsewhere is told by
+4. The half width is that of all windows (`edge_export.conformal`). How well it holds elsewhere is told by
    leaving out one key after another: the half width of the others, and the share of its windows inside.
 """
 
@@ -16,14 +16,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_export.evaluation.conformal import half_widths
+from edge_export.conformal import half_widths
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import InputContract
+from edge_runtime.manifest import AnyOutput, InputContract
 from edge_runtime.manifest.outputs import Quantity, RegressionOutput
 from edge_runtime.recordings.columns import is_empty
 from edge_runtime.recordings.labels import LEAST, Labels, labels_for, read_labels
@@ -239,15 +239,16 @@ def _left_out(
     return found
 
 
-def require_open(output: object) -> RegressionOutput:
-    """Return the output, if true values can set its intervals.
+def require_open(output: AnyOutput, measured: Measured) -> RegressionOutput | None:
+    """Return the output, if true values set its intervals; None where there are no recordings with any.
 
     Raises:
-        ConfigError: it is no regression, or states them already.
+        ConfigError: it is no regression, or states its intervals already.
     """
+    if not measured.recordings:
+        return None
     if not isinstance(output, RegressionOutput):
-        kind = cast("RegressionOutput", output).kind
-        raise ConfigError(f"--measured sets the intervals of a regression, and [task] is {kind}; leave it out")
+        raise ConfigError(f"--measured sets the intervals of a regression, and [task] is {output.kind}; leave it out")
     if stated := [one.name for one in output.quantities if one.half_width]:
         raise ConfigError(f"quantity {stated[0]!r} states half_width; leave it out of the card, or --measured")
     return output

@@ -173,7 +173,7 @@ def test_the_last_value_of_a_window_may_be_meant(pack: Pack) -> None:
     ("column", "cell", "words"),
     [
         (
-            {"column": "water"},
+            "water",
             "",
             "has no column 'air' or 'air (Cel)' with the true values; it has t, key, a, b, water",
         ),

@@ -142,7 +142,7 @@ class Pipeline:
         self._tap: Callable[[Sequence[Window]], None] | None = None
 
     def add_sink(self, sink: Sink) -> None:
-        """Give answers to this sink too, from now on; it is opened and closed by whoever adds it."""
+        """Give answers to this sink too, from now on; it is opened and closed by its owner."""
         self._out.add(sink)
 
     def tap(self, tap: Callable[[Sequence[Window]], None] | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import edge_runtime
 from edge_runtime.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
+from scripts import metrics_page
 
 PACKAGE = Path(str(edge_runtime.__file__)).parent
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -72,3 +73,7 @@ def test_names_follow_the_conventions() -> None:
         assert not re.search(r"_(ms|us|kb|mb|s)(_total)?$", name), name
         assert help_text.endswith(".")
         assert "\n" not in help_text
+
+
+def test_the_page_of_metrics_is_what_the_code_says() -> None:
+    assert metrics_page.PAGE.read_text("utf-8") == metrics_page.page(), "python -m scripts.metrics_page --write"

@@ -16,11 +16,11 @@ from edge_runtime.observe.exposition import PREFIX
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 _INTRODUCTION = f"""# Metrics
 
-Every figure that a running application counts, as Prometheus sees it; [observe.md](observe.md) says how to get them. This page is
-written by `python -m scripts.metrics_page --write`.
+Every figure that a running application counts, as Prometheus sees it; [observe.md](observe.md) says how to get them.
+This page is written by `python -m scripts.metrics_page --write`.
 
-Names begin with `{PREFIX}`. Counters end with `_total` and only rise while the application runs; `edge-runtime status --json` has the
-counters of all runs as `lifetime`.
+Names begin with `{PREFIX}`. Counters end with `_total` and only rise while the application runs; the topic `$stats` has
+those of all runs as `lifetime`.
 
 | metric | type | meaning |
 |---|---|---|

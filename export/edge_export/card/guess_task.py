@@ -2,9 +2,11 @@
 
 1. Several answers with 4 or more numbers a candidate, or one for each pair of candidate and label: detection.
 2. An answer as large as the input: a reconstruction, whose score is how far it is off; with a state, a filtered signal.
-3. Softmax: classification. Sigmoid: several labels at once. A dense layer without either: scores before the softmax.
-4. One number without either: a measured value. 96 to 1024 numbers, a power of two or its half: an embedding.
-5. Anything else: plain numbers.
+3. Of several answers, one that ends in probabilities goes before others of its sizes.
+4. Softmax: classification. Sigmoid: several labels at once. A dense layer without either: scores before the softmax.
+   An objective in the file's metadata: scores of trees before it is applied.
+5. One number without either: a measured value. 96 to 1024 numbers, a power of two or its half: an embedding.
+6. Anything else: plain numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from edge_export.card.facts import Facts, Tensor
 from edge_export.card.guess import Ends, Front
 from edge_export.card.short_forms import different
+from edge_runtime.listen.table import plain
 
 _EMBEDDINGS = (96, 128, 192, 256, 512, 768, 1024, 2048)
 _MOST_LABELS = 100_000
@@ -50,6 +53,9 @@ def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
         return found
     numbers = [one for one in ends.answers if one.dtype is not None and one.dtype.kind == "f"]
     answer = (numbers or ends.answers)[0]  # scikit-learn's converter puts the number of the label first
+    if not answer.end or answer.end == "dense":
+        sure = [one for one in numbers if one.end in ("softmax", "sigmoid") and one.shape == answer.shape]
+        answer = sure[0] if sure else answer
     named = [{"name": answer.name}] if len(ends.answers) > 1 else []
     outputs = tuple([{**one, **_rows(answer)} for one in named] or ([_rows(answer)] if _rows(answer) else []))
     others = [f"the answer among {', '.join(one.name for one in ends.answers)}"] if named else []
@@ -89,6 +95,10 @@ def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
 
 def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
     """Guess what a row of numbers without softmax or sigmoid means."""
+    if facts.objective.startswith(("binary", "multi", "softmax")):
+        labels, fill = labels_of(facts, max(2, numbers))
+        keys = {"type": "classification", "values": "logits" if numbers > 1 else "logit", "labels": labels}
+        return Task(keys=keys, why=f"scores of trees before their objective, {plain(facts.objective)}", fill=fill)
     if numbers == 1:
         quantity = {"name": "value", "unit": "1"}
         return Task(keys={"type": "regression", "quantities": [quantity]}, why="one number without activation",

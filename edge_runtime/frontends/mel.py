@@ -76,17 +76,17 @@ class MelRows:
         return to_float32(self._levelled(made).reshape(batch, n_cuts * self.rows, *self.shape)), []
 
     def _prepared(self, samples: Float64) -> Float64:
-        """Scale, normalise, emphasise and pad."""
+        """Scale, divide by the largest, emphasise, even out and pad."""
         spec = self._spec
         if spec.scale != 1.0:
             samples *= spec.scale
         if spec.normalise == "max":
             largest = samples.max(axis=1, keepdims=True)
             samples /= np.where(largest > 0, largest, 1.0)
-        elif spec.normalise == "mean-std":
-            samples = _standardised(samples)
         if spec.preemphasis and spec.definition != "kaldi":
             samples[:, 1:] -= spec.preemphasis * samples[:, :-1]
+        if spec.normalise == "mean-std":
+            samples = _standardised(samples)
         if any(self._pads):
             samples = np.pad(samples, ((0, 0), self._pads), mode=spec.padding or "constant")
         return samples
@@ -122,7 +122,6 @@ class MelRows:
             if spec.top_db:
                 np.maximum(rows, loudest - spec.top_db * _units_per_db(spec), out=rows)
         return np.asarray(rows)
-
 
     def _levelled(self, rows: Float64) -> Float64:
         """Return rows with the bands of a cut at one level: (n, rows, bands)."""

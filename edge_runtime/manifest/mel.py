@@ -95,8 +95,8 @@ class Mel(RowStage):
     preemphasis: float = LEFT_OUT
     """x[n] - preemphasis * x[n-1]; ``kaldi`` in each frame, the others over the cut, before whose first sample is 0."""
     normalise: Literal["none", "max", "mean-std"] = "none"
-    """``max``: divide the samples of a cut by the largest, as MLPerf Tiny's keyword training does. ``mean-std``: less
-    their mean, by their standard deviation, as `do_normalize` of transformers' feature extractors does."""
+    """``max``: divide the samples of a cut by the largest, as MLPerf Tiny's keyword training does. ``mean-std``:
+    after pre-emphasis, less their mean and by their standard deviation, as `do_normalize` of transformers does."""
     normalise_rows: Literal["none", "mean", "mean-std"] = "none"
     """Each band over the rows of a cut: less its mean, and by its standard deviation (CMN, CMVN)."""
     scale: float = 1.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_export.card.facts import Facts, read_facts
+from edge_export.card.facts import Facts, Tensor, read_facts
 from edge_export.card.guess import Ends, Front, guess_front, tell_apart
 from edge_export.card.guess_task import Task, guess_task
 from edge_runtime.errors import ConfigError
@@ -78,10 +78,7 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     ports += [
         ({"name": one.name, "value": int(value)}, f"{_GUESSED}the signal's rate") for one, value in ends.constants
     ]
-    ports += [
-        ({"name": one.name, "value": 0}, f"{_FILL}a value, or rows = with of = the track that feeds it")
-        for one in ends.others
-    ]
+    ports += [_other(one) for one in ends.others]
     states = [({"input": one.name, "output": other.name}, f"{_GUESSED}by shape and name") for one, other in ends.states]
     yield from ("", "[[stages]]")
     if any(port for port, _ in ports):
@@ -92,6 +89,13 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
         yield from _list("outputs", [(one, "") for one in task.outputs])
     if facts.inside:
         yield commented('inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on')
+
+
+def _other(one: Tensor) -> tuple[dict[str, Any], str]:
+    """Write an input that no rule names: a number for one that holds one, else a track, which pack then asks for."""
+    if all(size == 1 for size in one.shape):
+        return {"name": one.name, "value": 0}, f"{_FILL}a value"
+    return {"name": one.name, "of": one.name}, f"{_FILL}of, the track that feeds it, or value, the same everywhere"
 
 
 def _port(ends: Ends, front: Front) -> dict[str, Any]:

@@ -312,10 +312,11 @@ def _mel(main: Tensor) -> Front | None:
     if not bands:
         return None
     rows = row[0] if row[1] == bands else row[1]
+    layout = {"layout": "samples-first"} if rows == bands else {}
     return Front(
         signal=AUDIO, why=f"{rows} rows of {bands} bands of a log-mel spectrum",
-        fill="frame, hop, low_hz, high_hz, log and floor of the front end, as training computed it",
-        stages=({**_PLAIN_MEL, "bands": bands},), port={"rows": rows, "hop": max(1, rows // 2), **({"layout": "samples-first"} if rows == bands else {})},
+        fill="frame, fft, hop, window, low_hz, high_hz, log and floor of the front end, as training computed it",
+        stages=({**_PLAIN_MEL, "bands": bands},), port={"rows": rows, "hop": max(1, rows // 2), **layout},
     )  # fmt: skip
 
 
@@ -362,7 +363,10 @@ def _sensor(main: Tensor) -> Front:
         why = "one sample of each channel" if single else "samples of one channel"
         return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
                      port={"rows": 1 if single else numbers})  # fmt: skip
-    first_axis = row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
+    runs_on = len(row) == 2 and row[1] < 0 < row[0]  # the open axis is time
+    first_axis = runs_on or (
+        row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
+    )
     channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
     order = {"layout": "channels-first" if first_axis else "samples-first"}
     port: dict[str, Any] = {"rows": samples if samples > 0 else 1, **order}

@@ -78,6 +78,8 @@ def labels_of(facts: Facts, count: int) -> tuple[Any, tuple[str, ...]]:
 
 def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     numbers = answer.row[-1] if answer.row else 1
+    if scores := _scores(facts, answer, numbers):
+        return scores
     if answer.row == ends.main.row and answer.row and math.prod(answer.row) > 1:
         return _like_input(facts, ends, answer)
     if answer.end == "softmax" and len(answer.row) <= 1 and 1 < numbers <= _MOST_LABELS:
@@ -93,12 +95,17 @@ def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     return _bare(facts, ends, answer, numbers)
 
 
+def _scores(facts: Facts, answer: Tensor, numbers: int) -> Task | None:
+    """Guess scores of trees, to which the objective in the file's metadata is not yet applied."""
+    if answer.end in ("softmax", "sigmoid") or not facts.objective.startswith(("binary", "multi", "softmax")):
+        return None
+    labels, fill = labels_of(facts, max(2, numbers))
+    keys = {"type": "classification", "values": "logits" if numbers > 1 else "logit", "labels": labels}
+    return Task(keys=keys, why=f"scores of trees before their objective, {plain(facts.objective)}", fill=fill)
+
+
 def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
     """Guess what a row of numbers without softmax or sigmoid means."""
-    if facts.objective.startswith(("binary", "multi", "softmax")):
-        labels, fill = labels_of(facts, max(2, numbers))
-        keys = {"type": "classification", "values": "logits" if numbers > 1 else "logit", "labels": labels}
-        return Task(keys=keys, why=f"scores of trees before their objective, {plain(facts.objective)}", fill=fill)
     if numbers == 1:
         quantity = {"name": "value", "unit": "1"}
         return Task(keys={"type": "regression", "quantities": [quantity]}, why="one number without activation",
@@ -113,7 +120,7 @@ def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
     if answer.end == "dense" and not ends.states:
         labels, fill = labels_of(facts, numbers)
         return Task(keys={"type": "classification", "values": "logits", "labels": labels},
-                    why="a dense layer without softmax; else regression or vector", fill=fill)  # fmt: skip
+                    why="a dense layer without softmax; else multi-label, regression or vector", fill=fill)  # fmt: skip
     return Task(keys={"type": "vector"}, why=f"{numbers} numbers without activation",
                 fill=("names of the numbers, if they have any",))  # fmt: skip
 

@@ -218,7 +218,7 @@ class PcmCodec:
             if not math.isnan(t):  # as in a recording that does not say when a message arrived
                 check_stamp(t)
         held = self._held(key, sound)
-        held.sounded = held.sounded or np.count_nonzero(sound.samples) >= SOUNDING
+        held.sounded = held.sounded or int(np.count_nonzero(sound.samples)) >= SOUNDING
         if not sound.stated:
             self._check_rate(key, held, n, received)
         drift_s = self._config.drift_s or (ARRIVAL_DRIFT_S if self._stamp is None else n / sound.rate_hz / 2)

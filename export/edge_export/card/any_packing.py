@@ -122,6 +122,7 @@ def pack_any(
             sources.append(_source(card, own, names, [source.name for source in sources]))
         trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
         sources = [trial.of(source) for source in sources]
+        references, heard = steps.sound_references(contract, data)
         extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
@@ -136,6 +137,7 @@ def pack_any(
         answer=task.answer,
         gate=card.gate,
         events=card.events,
+        references=references,
         variants=sources,
         golden_inputs=stored,
         card=_text(card, contract, fitted),
@@ -149,7 +151,7 @@ def pack_any(
     )
     return PackedAny(
         manifest=result,
-        notes=(*fitted.notes, *steps.resampled(contract, data)),
+        notes=(*fitted.notes, *steps.resampled(contract, data), *heard),
         unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
         compared=tuple(trial.compared),
         steps=len(golden),

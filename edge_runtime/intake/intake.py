@@ -170,11 +170,14 @@ class Intake:
                 self._note_units(window.key, key, self._unit.look(key.span, window))
             due = min(due, key.span.due)
         if self._spectrum is not None:
-            if back or slot >= key.spectrum.due:
-                self._note_spectrum(window.key, key, self._spectrum.look(key.spectrum, window))
-            due = min(due, key.spectrum.due)
+            due = min(due, self._look_at_spectrum(self._spectrum, key, window, back=back))
         key.seen = slot
         key.due = -math.inf if key.suspect or key.rates else due
+
+    def _look_at_spectrum(self, spectrum: SpectrumCheck, key: _Key, window: Window, *, back: bool) -> float:
+        if back or window.slot >= key.spectrum.due:
+            self._note_spectrum(window.key, key, spectrum.look(key.spectrum, window))
+        return key.spectrum.due
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ and the PCM codec count samples against the clock. Measured: docs/sound.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -144,19 +144,24 @@ def measure_tops(windows: Iterable[tuple[int, Float32]], contract: InputContract
     Returns:
         Hz by channel, those with sound; empty where windows are no sound.
     """
-    names = [channel.name for channel in contract.channels if not channel.mask_of]
-    meter = TopMeter(contract, [i for i, channel in enumerate(contract.channels) if not channel.mask_of])
-    if not meter.works:
-        return {}
-    key, found, seen = KeySpectrum(), [], -1
+    columns = [i for i, channel in enumerate(contract.channels) if not channel.mask_of]
+    meter = TopMeter(contract, columns)
+    spans = list(_spans(meter, windows, contract.hop)) if meter.works else []
+    known = {
+        contract.channels[column].name: [top for top in tops if top]
+        for column, tops in zip(columns, zip(*spans, strict=True), strict=False)
+    }
+    return {name: float(np.quantile(tops, 0.05, method="lower")) for name, tops in known.items() if tops}
+
+
+def _spans(meter: TopMeter, windows: Iterable[tuple[int, Float32]], hop: int) -> Iterator[list[float]]:
+    key, seen = KeySpectrum(), -1
     for slot, samples in windows:
-        if slot >= key.due or slot != seen + contract.hop:  # another recording begins at a slot of its own
+        if slot >= key.due or slot != seen + hop:  # another recording begins at a slot of its own
             tops = meter.look(key, slot, samples)
             if tops is not None:
-                found.append(tops)
+                yield tops
         seen = slot
-    known = {name: [tops[i] for tops in found if tops[i]] for i, name in enumerate(names)}
-    return {name: float(np.quantile(tops, 0.05, method="lower")) for name, tops in known.items() if tops}
 
 
 class SpectrumCheck:

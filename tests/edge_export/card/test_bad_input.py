@@ -13,7 +13,8 @@ from edge_runtime.codecs.config import CodecConfig, load_codec
 from edge_runtime.codecs.frame import FrameConfig
 from edge_runtime.codecs.pcm import PcmConfig
 from edge_runtime.errors import InputError
-from edge_runtime.manifest import Channel, Frame
+from edge_runtime.manifest import Channel
+from edge_runtime.manifest.frames import Frame
 from tests.edge_export.card import test_any_packing as packing
 from tests.edge_runtime.codecs.test_frame import stated
 from tests.edge_runtime.codecs.test_pcm import numbers, told_of, wav
@@ -87,7 +88,7 @@ MISTAKES: dict[str, Callable[[Bench], str]] = {
     )[1],
     "height and width swapped": lambda bench: bench.pack(packing.PICTURES, packing.seeing(12, 8))[1],
     "an embedding as a classifier": lambda bench: bench.pack(packing.scores(3, ""), packing.ends_in("logits", 3))[1],
-    "an output that nobody declared": Bench.unused,
+    "an output that the card does not declare": Bench.unused,
     "a recording of another rate than the card's": lambda bench: bench.packed(
         SOUND, np.zeros(8000, np.float32), 16000
     ),

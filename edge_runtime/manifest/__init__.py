@@ -225,6 +225,8 @@ class Reference:
     """Longest time for which one of the channels kept a value; None where that may be any time."""
     rates_hz: tuple[float, float] | None = None
     """Samples a second of the recordings, the slowest and the fastest, before they were resampled; None: unknown."""
+    top_hz: float | None = None
+    """Of sound: frequency that nearly all of it reaches; half the rate where nothing cuts it off; None: unknown."""
 
     def __post_init__(self) -> None:
         if not self.channels or len(set(self.channels)) != len(self.channels):
@@ -239,6 +241,8 @@ class Reference:
             raise ValueError("still_s must be 0 or more seconds, or be left out")
         if self.rates_hz is not None and not 0 < self.rates_hz[0] <= self.rates_hz[1] < math.inf:
             raise ValueError("rates_hz must be the slowest and the fastest rate, above 0")
+        if self.top_hz is not None and not (0 < self.top_hz < math.inf and len(self.channels) == 1):
+            raise ValueError("top_hz must be above 0 Hz, and of one channel")
 
 
 def _check_reference(reference: Reference, channels: Iterable[Channel]) -> None:
@@ -378,7 +382,7 @@ def dump(manifest: Manifest) -> bytes:
         if isinstance(stage, ModelStage):
             for name, cls in (("inputs", Port), ("constants", Constant), ("states", State), ("outputs", Output)):
                 _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
-    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz")
+    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz", "top_hz")
     _sparse(plain.get("events", ()), EventRule, *(field.name for field in dataclasses.fields(EventRule)))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 

@@ -18,6 +18,7 @@ from edge_runtime.embedding import open_model, replay
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.stages import ModelStage
 from tests import stateful
+from tests.edge_runtime.media.sounds import resampled
 from tests.edge_runtime.recordings import wav_files
 
 CARD = """
@@ -220,6 +221,31 @@ def test_sound_of_another_rate_than_the_cards_is_named(pack: Pack, tmp_path: Pat
     code, said = pack(card, model, "--recording", str(said_wav))
     assert code == 0, said
     assert said.count("has 800 samples a second, resampled to the card's 400") == notes
+
+
+def hearing() -> onnx.ModelProto:
+    """Make a model of sound: 512 samples as a row of probabilities."""
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 512]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(("low", "top_hz", "notes"), [(8000, 4000, 0), (4000, 2000, 1)])
+def test_recordings_say_how_far_up_sound_reaches(
+    pack: Pack, tmp_path: Path, low: int, top_hz: float, notes: int
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, (11 * low, 1)).astype(np.float32)
+    sound = noise if low == 8000 else resampled(noise, low, 8000)
+    wav = wav_files.write(tmp_path / "day.wav", sound, 8000)
+    card = PICTURES.replace("rgb 8 x 12", "audio 8000").replace("labels = 3", "labels = 512")
+    code, said = pack(card, hearing(), "--recording", str(wav))
+    assert code == 0, said
+    assert said.count("and the card's rate has room for 4000: if they were recorded at") == notes
+    with pack.bundle() as bundle:
+        (reference,) = bundle.manifest.references
+    assert reference.top_hz == pytest.approx(top_hz, rel=0.05)
+    assert (reference.channels, reference.still_s, reference.rates_hz) == (("sound",), None, None)
 
 
 def seeing(*sizes: str | int) -> onnx.ModelProto:

@@ -368,6 +368,7 @@ def dump(manifest: Manifest) -> bytes:
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
     _sparse([plain], Manifest, "references", "events", "stages", "answer")
     _sparse([plain["input"]], InputContract, "fill", "frame")
+    _sparse(list(filter(None, [plain["input"].get("frame")])), Frame, "at", "crop_share", "antialias")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):

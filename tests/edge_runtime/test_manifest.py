@@ -228,7 +228,9 @@ def test_a_frame_is_written_where_there_is_one() -> None:
 def test_a_frame_of_another_fit_reads_back_what_it_wrote() -> None:
     frame = Frame(height=2, width=3, colours="bgr", fit="pad", at="top-left", padding=(1, 2, 3), antialias=False)
     channels = tuple(Channel(name=name, unit="1") for name in ("blue", "green", "red"))
-    pictures = dataclasses.replace(MANIFEST, schema_version=2, input=dataclasses.replace(PICTURES, channels=channels, frame=frame))
+    pictures = dataclasses.replace(
+        MANIFEST, schema_version=2, input=dataclasses.replace(PICTURES, channels=channels, frame=frame)
+    )
     assert parse(dump(pictures)) == pictures
 
 

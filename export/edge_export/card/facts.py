@@ -18,6 +18,7 @@ import onnx
 from onnx import helper
 
 from edge_export.card.kinds import Format, kind_of
+from edge_export.card.short_forms import character_lines
 from edge_runtime.errors import ConfigError
 
 _LONGEST_TEXT = 1 << 20
@@ -173,9 +174,17 @@ def _onnx_tensor(value: onnx.ValueInfoProto, end: str = "") -> Tensor:
 
 def _onnx_labels(properties: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     for key in _LABEL_KEYS:
-        if labels := labels_in(properties.get(key, "")):
+        text = properties.get(key, "")
+        labels = tuple(character_lines(text)) if _characters(text) else labels_in(text)
+        if labels:
             return labels, f"{key!r} in the file's metadata"
     return (), ""
+
+
+def _characters(text: str) -> bool:
+    """Return whether a text is a list of single characters, as PaddleOCR writes it; a comma is one of them."""
+    lines = character_lines(text)
+    return len(lines) > 1 and all(len(line) <= 1 for line in lines)
 
 
 def _size_in(text: str) -> tuple[int, int] | None:

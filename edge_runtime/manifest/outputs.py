@@ -309,7 +309,7 @@ class TextOutput:
     """Text, from the scores of characters in rows, as a model trained with CTC gives them."""
 
     characters: tuple[str, ...]
-    """In the order of a row, without the blank."""
+    """In the order of a row, without the blank; an empty one stands for nothing."""
     rows: int
     """Places from left to right, each with a score for every character and for the blank."""
     kind: Literal["text"] = "text"
@@ -319,8 +319,8 @@ class TextOutput:
     """Scores; of logits the softmax is taken."""
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or not all(self.characters):
-            raise ValueError("rows must be 1 or more, and no character may be empty: the blank is not among them")
+        if self.rows < 1 or not self.characters:
+            raise ValueError("needs 1 row or more, and characters in the order of a row, without the blank")
 
     @property
     def labels(self) -> tuple[str, ...]:

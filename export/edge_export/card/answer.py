@@ -154,13 +154,14 @@ def _filled_vector(output: VectorOutput, given: Sequence[str], answer: tuple[int
 
 
 def _filled_text(output: TextOutput, answer: tuple[int, ...]) -> AnyOutput:
-    classes = len(output.characters) + 1
-    if answer[-1] != classes:
+    classes, scores = len(output.characters) + 1, math.prod(answer)
+    if scores % classes or (len(answer) > 1 and answer[-1] != classes):
+        row = f"a row of {answer[-1]} scores" if len(answer) > 1 else f"{scores} scores"
         raise ConfigError(
-            f"a row of the answer has {answer[-1]} scores, and [task] names {len(output.characters)} characters beside "
-            f"the blank; write {answer[-1] - 1} characters in their order, a space too if it is one"
+            f"the answer has {row}, and [task] names {len(output.characters)} characters beside the blank; write all "
+            "of them in their order, a space too if it is one"
         )
-    return replace(output, rows=math.prod(answer) // classes)
+    return replace(output, rows=scores // classes)
 
 
 def _split(track: _Track, wanted: tuple[int, ...]) -> None:

@@ -19,6 +19,7 @@ from onnx import helper
 
 from edge_export.card.kinds import Format, kind_of
 from edge_export.card.short_forms import character_lines
+from edge_export.card.zip_map import without_zip_map
 from edge_runtime.errors import ConfigError
 
 _LONGEST_TEXT = 1 << 20
@@ -139,14 +140,18 @@ def _onnx(path: Path, data: bytes) -> Facts:
 
     precision = onnx_precision(data, path)
     model = onnx.load_model_from_string(data)
+    zipped = without_zip_map(model)
     fixed = {one.name for one in model.graph.initializer}
     made = _made_in(model.graph, ChainMap())
     properties = {one.key: one.value for one in model.metadata_props}
     labels, where = _onnx_labels(properties)
+    if zipped:
+        labels, where = next(iter(zipped.values())), "the file's ZipMap, which pack takes off"
+    ends = {one.name: "softmax" if one.name in zipped else _end(made, one.name) for one in model.graph.output}
     return Facts(
         path=path, format="onnx", precision=precision,
         inputs=tuple(_onnx_tensor(one) for one in model.graph.input if one.name not in fixed),
-        outputs=tuple(_onnx_tensor(one, _end(made, one.name)) for one in model.graph.output),
+        outputs=tuple(_onnx_tensor(one, ends[one.name]) for one in model.graph.output),
         labels=labels, labels_from=where, picture=_size_in(properties.get("imgsz", "")),
     )  # fmt: skip
 

@@ -22,6 +22,8 @@ from edge_export.card.fitting import alike
 AUDIO = "audio 16000"
 _LEAST_PICTURE = 16
 _OPEN_PICTURE = (320, 320)
+_LARGE_PICTURE = (960, 960)
+_MOST_PIXELS = 1_000_000
 _LINE = 8
 """Width of a line of text, in heights, where the file leaves it open."""
 _LONG = 8000
@@ -215,8 +217,13 @@ def _filled(sizes: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[tup
         fill, filled = "width of the pictures, which the file leaves open; wider lines are made smaller", (
             height, _LINE * height)  # fmt: skip
     else:
-        fill = "" if stated else "height and width of the pictures, which the file leaves open"
-        filled = stated or _OPEN_PICTURE
+        fill, filled = "", stated or _OPEN_PICTURE
+        if not stated:
+            fill = "height and width of the pictures, which the file leaves open"
+        elif stated[0] * stated[1] > _MOST_PIXELS:
+            made = f"{stated[0]} x {stated[1]}"
+            fill = f"height and width; {made}, for which the file was made, are more than a window holds"
+            filled = _LARGE_PICTURE
     return (*colours, *filled) if first else (*filled, *colours), fill
 
 

@@ -85,7 +85,7 @@ def labels_of(facts: Facts, count: int) -> tuple[Any, tuple[str, ...]]:
 
 def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     numbers = answer.row[-1] if answer.row else 1
-    if answer.row == ends.main.row and answer.row and math.prod(answer.row) > 1:
+    if answer.end != "softmax" and answer.row == ends.main.row and math.prod(answer.row) > 1:
         return _like_input(facts, ends, answer)
     if answer.end == "softmax" and len(answer.row) <= 1 and 1 < numbers <= _MOST_LABELS:
         labels, fill = labels_of(facts, numbers)

@@ -96,7 +96,8 @@ def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
         return Task(keys={"type": "multi-label", "labels": labels}, why=f"{one} of a sigmoid", fill=fill)
     if answer.end == "index" or len(answer.row) > 1 or not 0 < numbers <= _MOST_LABELS:
         return Task(keys={"type": "vector", "publish": "none"}, why="numbers of a shape of their own",
-                    fill=("names of the numbers of a row, if they have any",))  # fmt: skip
+                    fill=('publish: "rows" gives each answer all its numbers, which may be many',
+                          "names of the numbers of a row, if they have any"))  # fmt: skip
     return _bare(facts, ends, answer, numbers)
 
 

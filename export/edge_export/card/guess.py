@@ -208,23 +208,29 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
 
 def _filled(sizes: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[tuple[int, ...], str]:
     """Fill height and width in where a file of pictures leaves them open; and what a person must write."""
-    first = sizes[:1] in ((1,), (3,))
-    height, width = (sizes[1:] if first else sizes[:2]) if len(sizes) == 3 else (1, 1)
-    colours = (sizes[:1] if first else sizes[2:]) if len(sizes) == 3 else ()
-    if width > 0 or colours not in ((1,), (3,)) or (height < 0 and colours == (1,)):
+    if len(sizes) != 3 or sizes.count(-1) not in (1, 2):
         return sizes, ""
-    if height > 0:
-        fill, filled = "width of the pictures, which the file leaves open; wider lines are made smaller", (
-            height, _LINE * height)  # fmt: skip
+    if first := sizes[0] in (1, 3):
+        colours, height, width = sizes
     else:
-        fill, filled = "", stated or _OPEN_PICTURE
-        if not stated:
-            fill = "height and width of the pictures, which the file leaves open"
-        elif stated[0] * stated[1] > _MOST_PIXELS:
-            made = f"{stated[0]} x {stated[1]}"
-            fill = f"height and width; {made}, for which the file was made, are more than a window holds"
-            filled = _LARGE_PICTURE
-    return (*colours, *filled) if first else (*filled, *colours), fill
+        height, width, colours = sizes
+    if width > 0 or colours not in (1, 3) or (height < 0 and colours == 1):
+        return sizes, ""
+    (height, width), fill = _size(height, stated)
+    return (colours, height, width) if first else (height, width, colours), fill
+
+
+def _size(height: int, stated: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
+    """Return height and width of a picture whose width is open, and what a person must write."""
+    if height > 0:
+        fill = "width of the pictures, which the file leaves open; wider lines are made smaller"
+        return (height, _LINE * height), fill
+    if stated is None:
+        return _OPEN_PICTURE, "height and width of the pictures, which the file leaves open"
+    if stated[0] * stated[1] <= _MOST_PIXELS:
+        return stated, ""
+    made = f"{stated[0]} x {stated[1]}"
+    return _LARGE_PICTURE, f"height and width; {made}, for which the file was made, are more than a window holds"
 
 
 def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:

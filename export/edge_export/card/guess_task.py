@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_export.card.facts import Facts, Tensor
@@ -34,6 +34,16 @@ _MEDIAPIPE = ((8, 16, 16, 16), (16, 32, 32, 32), (8, 16, 32, 32, 32))
 back camera (palms as the former), poses. Source: google-ai-edge/mediapipe, the SsdAnchorsCalculator of the modules."""
 _YOLO = {8: [10, 13, 16, 30, 33, 23], 16: [30, 61, 62, 45, 59, 119], 32: [116, 90, 156, 198, 373, 326]}
 """Anchors by stride. Source: https://arxiv.org/abs/1804.02767, section 2.3."""
+
+_LETTERBOX = {"fit": "pad", "padding": 114, "antialias": False}
+_YOLOX = {
+    "decode": "priors", "priors_at": "corner", "variances": [1.0, 1.0], "strides": list(_YOLO),
+    "anchors": [[stride] for stride in _YOLO],
+}  # fmt: skip
+_DECODED = (
+    'score and iou; if the file decodes its boxes itself, decode = "centre" and unit = "pixels" in place of decode, '
+    "priors_at, variances, strides and anchors"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,40 +240,46 @@ def _joined(facts: Facts, answer: Tensor, frame: tuple[int, int]) -> Task | None
     few, many = sorted(row)
     if many < _CANDIDATES or few < 5 or (many < 4 * few and not facts.labels):
         return None
-    first = row[0] == few
-    chosen = not first and few == 6 and many <= _MOST_CHOSEN and many not in (cells, 3 * cells)
-    corner = not first and few > 5 and many == cells
-    objectness = corner or (not first and many == 3 * cells) or (bool(facts.labels) and few == 5 + len(facts.labels))
-    count = (len(facts.labels) or 1) if chosen else few - 5 if objectness else few - 4
-    labels, fill = labels_of(facts, count)
-    keys: dict[str, Any] = {
-        "type": "detection",
-        "decode": "centre",
-        "rows": "joined",
-        "unit": "pixels",
-        "labels": labels,
-    }
-    todo = "decode, unit (pixels or share) and objectness, as the model's code has them; score and iou, too"
-    fit: dict[str, Any] = {"fit": "pad", "padding": 114, "antialias": False}
-    if chosen:
-        keys |= {"decode": "corners", "rows": "chosen", "iou": 1.0}
-        todo = "unit (pixels or share), and score from which on a box is given"
-    if corner:
-        keys |= {
-            "decode": "priors", "priors_at": "corner", "variances": [1.0, 1.0], "strides": list(_YOLO),
-            "anchors": [[stride] for stride in _YOLO],
-        }  # fmt: skip
-        del keys["unit"]
-        todo = (
-            'score and iou; if the file decodes its boxes itself, decode = "centre" and unit = "pixels" in place of '
-            "decode, priors_at, variances, strides and anchors"
+    rows_first = row[0] == many
+    grids = many // cells if rows_first and many in (cells, 3 * cells) else 0
+    if rows_first and few == 6 and many <= _MOST_CHOSEN and not grids:
+        task = _chosen(facts)
+    else:
+        task = _scored(facts, few, grids)
+    output = {"rows": many, "layout": "samples-first" if rows_first else "channels-first"}
+    return replace(task, why=task.why or f"{few} numbers for each of {many} candidates", outputs=(output,))
+
+
+def _chosen(facts: Facts) -> Task:
+    """Write the task of a model that has chosen its boxes."""
+    labels, fill = labels_of(facts, len(facts.labels) or 1)
+    keys = {"type": "detection", "decode": "corners", "rows": "chosen", "unit": "pixels", "iou": 1.0, "labels": labels}
+    return Task(
+        keys=keys,
+        why="",
+        fill=("unit (pixels or share), and score from which on a box is given", *fill),
+        fit=_LETTERBOX,
+    )
+
+
+def _scored(facts: Facts, numbers: int, grids: int) -> Task:
+    """Write the task of a model that scores each candidate.
+
+    Args:
+        facts: of the file.
+        numbers: of a candidate.
+        grids: candidates of a cell, where rows come first; 0 for other counts.
+    """
+    objectness = (grids > 0 and numbers > 5) or (bool(facts.labels) and numbers == 5 + len(facts.labels))
+    labels, fill = labels_of(facts, numbers - 5 if objectness else numbers - 4)
+    keys = {"type": "detection", "rows": "joined", "labels": labels, **({"objectness": True} if objectness else {})}
+    if grids == 1 and objectness:
+        fit = {**_LETTERBOX, "at": "top-left"}
+        return Task(
+            keys={**keys, **_YOLOX}, why="as many rows as cells, as YOLOX has them", fill=(_DECODED, *fill), fit=fit
         )
-        fit["at"] = "top-left"
-    if objectness:
-        keys["objectness"] = True
-    output = {"rows": many, "layout": "channels-first" if first else "samples-first"}
-    why = "as many rows as cells, as YOLOX has them" if corner else f"{few} numbers for each of {many} candidates"
-    return Task(keys=keys, why=why, outputs=(output,), fill=(todo, *fill), fit=fit)
+    todo = "decode, unit (pixels or share) and objectness, as the model's code has them; score and iou, too"
+    return Task(keys={**keys, "decode": "centre", "unit": "pixels"}, why="", fill=(todo, *fill), fit=_LETTERBOX)
 
 
 def _landmarks(facts: Facts, ends: Ends) -> Task | None:

@@ -24,7 +24,7 @@ _BITS: Final = 22
 
 
 class Frame(Protocol):
-    """How a picture is fitted, as `edge_runtime.manifest.frames.Frame` has it."""
+    """Way to fit a picture, as `edge_runtime.manifest.frames.Frame` has it."""
 
     @property
     def height(self) -> int:
@@ -58,7 +58,7 @@ class Frame(Protocol):
 
     @property
     def antialias(self) -> bool:
-        """Whether every pixel counts."""
+        """True where every pixel counts."""
         ...
 
 

@@ -213,7 +213,7 @@ def _cells(frame: tuple[int, int], stride: int) -> int:
 
 
 def _mediapipe(candidates: int, frame: tuple[int, int]) -> dict[str, Any]:
-    """Return decode, strides and anchors, whose sizes nobody reads, of a MediaPipe detector; empty for others."""
+    """Return decode, strides and anchors, whose sizes are not read, of a MediaPipe detector; empty for others."""
     if candidates == _cells(frame, 4):  # BlazeFace, full range
         return {"decode": "offsets", "strides": [4], "anchors": [[1]]}
     for layers in _MEDIAPIPE:

@@ -66,6 +66,9 @@ class Channel:
         return bool(self.resample or self.max_age_s or self.mask_of) or self.missing != "refuse"
 
 
+_MOST_SAMPLES = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
     """Contract of a window: the same rules cut windows in training (see `edge_runtime.windowing.window`)."""
@@ -93,7 +96,12 @@ class InputContract:
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("needs at least one channel")
-        if not 1 <= self.window <= 1_000_000 or not 1 <= self.hop <= self.window:
+        if self.frame is not None and self.frame.pixels > _MOST_SAMPLES:
+            raise ValueError(
+                f"a picture of {self.frame.height} x {self.frame.width} has {self.frame.pixels:,} pixels, and a window "
+                f"holds {_MOST_SAMPLES:,}; take a smaller one, if the model's sizes are open"
+            )
+        if not 1 <= self.window <= _MOST_SAMPLES or not 1 <= self.hop <= self.window:
             raise ValueError("window must be 1 to 1,000,000 samples and hop 1 to window")
         if not 1e-6 <= self.rate_hz <= (1e6 if self.frame is None else LARGEST_RATE_HZ):
             raise ValueError("rate_hz must be 1e-6 to 1e6; of pixels, to 1e9")
@@ -372,6 +380,7 @@ def dump(manifest: Manifest) -> bytes:
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
     _sparse([plain], Manifest, "references", "events", "stages", "answer")
     _sparse([plain["input"]], InputContract, "fill", "frame")
+    _sparse(list(filter(None, [plain["input"].get("frame")])), Frame, "at", "crop_share", "antialias")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):

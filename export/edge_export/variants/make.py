@@ -182,9 +182,10 @@ def _rounded(model: Calibrated, ranges: Ranges) -> tuple[onnx.ModelProto, onnx.M
 
 
 def _combined(model: Calibrated, method: Method) -> onnx.ModelProto:
-    """Equalise where there is something to equalise, then round, then correct biases."""
-    found = equalize(smooth(model.graph, model.few).model, model.few)
-    base = replace(model, graph=found.model) if found.pairs else model
+    """Smooth and equalise where there is something to, then round, then correct biases."""
+    smoothed = smooth(model.graph, model.few)
+    found = equalize(smoothed.model, model.few)
+    base = replace(model, graph=found.model) if smoothed.normalisations or found.pairs else model
     ranges = base.ranges(method)
     _, rounded, steps = _rounded(base, ranges)
     return _corrected(replace(base, graph=rounded), ranges, reference=base.graph, steps=steps)

@@ -101,7 +101,8 @@ def pack_any(
     """
     data = data or steps.Data()
     with ExitStack() as opened:
-        files = [{name: _open(opened, file) for name, file in own.items()} for own in variants]
+        kept = {stage.name for stage in card.models if stage.inside == "kept"}
+        files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
         task = answer.complete(card, fitted)
         contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
@@ -158,8 +159,8 @@ def pack_any(
     )
 
 
-def _open(opened: ExitStack, file: Path) -> ModelFile:
-    model = open_file(file)
+def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:
+    model = open_file(file, kept=kept)
     opened.callback(model.close)
     return model
 

@@ -1,4 +1,4 @@
-"""Layers back in float in a graph that is written in integers already, so that a search need not write each set anew.
+"""Layers back in float in a graph that is written in integers already: a search writes once, not once for each set.
 
 onnxruntime's writer takes seconds for a network of 50 layers. What it writes has one pair of QuantizeLinear and
 DequantizeLinear per tensor: the same graph with fewer integer layers is that graph with some of the pairs bypassed.
@@ -7,7 +7,7 @@ DequantizeLinear per tensor: the same graph with fewer integer layers is that gr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 import onnx
 
@@ -64,24 +64,40 @@ def _with_company(graph: onnx.GraphProto, integers: Collection[str]) -> set[str]
 
 def _bypass(graph: onnx.GraphProto, integers: Collection[str]) -> None:
     producers = {name: node for node in graph.node for name in node.output}
+    readers = _readers(graph)
+    ends = {each.name for each in graph.output}
+    for node in graph.node:
+        source, rounded = _rounding(node, producers), node.output[0]
+        if not source:
+            continue
+        touching = {each.name for each in (*readers[rounded], producers.get(source, node))}
+        if touching.isdisjoint(integers):
+            _read_instead(readers[rounded], rounded, source)
+            if rounded in ends:
+                _pass_on(node, source)
+
+
+def _read_instead(readers: Iterable[onnx.NodeProto], before: str, after: str) -> None:
+    for reader in readers:
+        reader.input[:] = [after if name == before else name for name in reader.input]
+
+
+def _rounding(node: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]) -> str:
+    """Name of the tensor that a DequantizeLinear gives back rounded; empty for any other node, and for constants."""
+    pair = producers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+    return pair.input[0] if pair is not None and pair.op_type == "QuantizeLinear" else ""
+
+
+def _pass_on(node: onnx.NodeProto, source: str) -> None:
+    """Make a DequantizeLinear at the model's end give what came."""
+    node.op_type = "Identity"
+    del node.attribute[:]
+    node.input[:] = [source]
+
+
+def _readers(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
     readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in graph.node:
         for name in node.input:
             readers[name].append(node)
-    for node in graph.node:
-        pair = producers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
-        if pair is None or pair.op_type != "QuantizeLinear":
-            continue
-        source, rounded = pair.input[0], node.output[0]
-        touching = [*readers[rounded], *([producers[source]] if source in producers else [])]
-        if any(each.name in integers for each in touching):
-            continue
-        for reader in readers[rounded]:
-            for place, name in enumerate(reader.input):
-                if name == rounded:
-                    reader.input[place] = source
-        if any(each.name == rounded for each in graph.output):
-            node.op_type = "Identity"
-            del node.input[1:]
-            del node.attribute[:]
-            node.input[0] = source
+    return readers

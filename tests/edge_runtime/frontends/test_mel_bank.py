@@ -71,10 +71,8 @@ def test_any_settings_give_as_many_finite_rows_as_stated(
 def test_rows_of_a_louder_cut_with_another_mean_are_the_same_where_cuts_are_levelled() -> None:
     samples = np.random.default_rng(5).normal(0, 0.1, (1, 1, 1600, 1)).astype(np.float32)
     common: dict[str, Any] = {"frame": 400, "hop": 160, "bands": 20, "log": "ln", "centred": False}
-    plain, level, bands = (
-        build(Mel(**common, **more), (1600, 1))
-        for more in ({}, {"normalise": "mean-std"}, {"normalise_rows": "mean-std"})
-    )
+    levelled: tuple[dict[str, Any], ...] = ({}, {"normalise": "mean-std"}, {"normalise_rows": "mean-std"})
+    plain, level, bands = (build(Mel(**common, **more), (1600, 1)) for more in levelled)
     rows = plain(samples, [])[0]
     assert np.abs(plain(8 * samples + 0.5, [])[0] - rows).max() > 1
     np.testing.assert_allclose(level(8 * samples + 0.5, [])[0], level(samples, [])[0], atol=1e-3)

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,15 +75,19 @@ def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
     ):
         return found
     numbers = [one for one in ends.answers if one.dtype is not None and one.dtype.kind == "f"]
-    answer = (numbers or ends.answers)[0]  # scikit-learn's converter puts the number of the label first
-    if not answer.end or answer.end == "dense":
-        sure = [one for one in numbers if one.end in ("softmax", "sigmoid") and one.shape == answer.shape]
-        answer = sure[0] if sure else answer
+    answer = _likeliest(numbers or ends.answers)  # scikit-learn's converter puts the number of the label first
     named = [{"name": answer.name}] if len(ends.answers) > 1 else []
     outputs = tuple([{**one, **_rows(answer)} for one in named] or ([_rows(answer)] if _rows(answer) else []))
     others = [f"the answer among {', '.join(one.name for one in ends.answers)}"] if named else []
     task = _single(facts, ends, answer)
     return Task(keys=task.keys, why=task.why, fill=(*others, *task.fill), outputs=outputs if task.outputs == () else ())
+
+
+def _likeliest(answers: Sequence[Tensor]) -> Tensor:
+    """Return the first answer, or the probabilities that are made of it."""
+    first = answers[0]
+    sure = [one for one in answers if one.end in ("softmax", "sigmoid") and one.shape == first.shape]
+    return sure[0] if sure and first.end in ("", "dense") else first
 
 
 def _rows(answer: Tensor) -> dict[str, Any]:

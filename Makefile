@@ -130,7 +130,7 @@ audit: $(UPKEEP)/.ready
 	$(UPKEEP)/bin/python scripts/locks.py audit $(TORCH) $(ARGS)
 
 tools:
-	@sh scripts/tools mosquitto strace
+	@sh scripts/tools mosquitto strace mosquitto_sub=mosquitto-clients promtool=prometheus prometheus-node-exporter
 
 clean:
 	rm -rf $(VENV) .venvs build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -70,6 +70,9 @@ def add(commands: Any) -> None:
         default=60.0,
         help="of a model with states: a sequence without a request for so long is forgotten (default: %(default)s)",
     )
+    parser.add_argument(
+        "--metrics", action="store_true", help="answer /metrics too, for Prometheus; with the token where one is set"
+    )
     parser.add_argument("--token-file", type=existing_file, help="file with the bearer token that callers must send")
     parser.add_argument("--cert-file", type=existing_file, help="certificate for TLS, with --key-file")
     parser.add_argument("--key-file", type=existing_file, help="private key for TLS")
@@ -89,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.model.config import ModelConfig  # noqa: PLC0415
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
+    from edge_runtime.observe.exposition import render_server  # noqa: PLC0415
     from edge_runtime.server.bundle_model import served_model  # noqa: PLC0415
     from edge_runtime.server.server import ServeConfig, Server  # noqa: PLC0415
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
@@ -100,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
             max_queue_delay_ms=options.batch_delay_ms,
             max_connections=options.max_connections,
             max_connections_per_address=options.max_connections_per_address,
+            metrics=options.metrics,
             token_file=options.token_file,
             cert_file=options.cert_file,
             key_file=options.key_file,
@@ -129,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
     }
     if len(served) < len(models):
         raise ConfigError("serve: two bundles have the same name; serve them on ports of their own")
-    with stopped_by_signals(stop.set), Server(served, config) as server:
+    with stopped_by_signals(stop.set), Server(served, config, render=render_server) as server:
         print(f"serving {', '.join(served)} on {server.url} (stop with Ctrl-C)", flush=True)
         stop.wait()
     for model in models:

@@ -177,6 +177,17 @@ class BrokerClient:
         if self._connected and self._outbound_queue is not None and self.config.status_topic:
             self._outbound_queue.enqueue([self._status("online", "")], None)
 
+    def publish_below_status(self, level: str, payload: bytes) -> None:
+        """Keep a payload retained below the status topic, where there is one; only while connected.
+
+        Args:
+            level: last level of the topic.
+            payload: replaces the one before.
+        """
+        if self._connected and self._outbound_queue is not None and self.config.status_topic:
+            topic = f"{self.config.status_topic}/{level}".encode()
+            self._outbound_queue.enqueue([Message(topic, payload, b"", 0, retain=True)], None)
+
     def open(self, loop: Loop, *, publish_qos: int = 0) -> None:
         """Begin to connect in the loop's next iteration, when all users have called it, each with its highest QoS."""
         self._users += 1

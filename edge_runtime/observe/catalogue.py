@@ -24,7 +24,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "clock_jumps_total": "Jumps of a key's clock that were accepted.",
     "keys_evicted_total": "Keys that left for newer ones.",
     "window_restarts_total": "Keys whose begun window was given up, for a new model or a lost file.",
-    "suspect_keys_total": "Keys whose readings became suspect, by reason.",
+    "suspect_keys_found": "Keys whose readings became suspect, by reason.",
     "suspect_windows_total": "Windows with suspect readings, by reason.",
     "suspect_keys": "Keys whose readings are suspect now, by reason.",
     # -- answers
@@ -42,8 +42,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "explanations_skipped_total": "Hard cases left unexplained for want of time.",
     "topics_sanitised_total": "Topics that had to be changed, since a value held what no topic may.",
     "jsonl_errors_total": "Writes to a file of answers that failed.",
-    "webhook_delivered_total": "Batches that a webhook took.",
-    "webhook_retries_total": "Batches that were sent to a webhook again.",
+    "webhook_requests_total": "Requests that a webhook took.",
+    "webhook_failures_total": "Requests to a webhook that failed and are sent again.",
     # -- model
     "failovers_total": "Changes of the backend that answers, by direction.",
     "model_fallback_level": "Position of the backend that answers in the fallback chain, 0 is the first.",
@@ -98,6 +98,15 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "home_assistant_keys": "Keys that Home Assistant is shown.",
     "home_assistant_retired_total": "Keys that were taken out of Home Assistant.",
     "home_assistant_commands_total": "Commands from Home Assistant that were obeyed.",
+    # -- edge-runtime serve
+    "serve_answers_total": "Requests answered, by HTTP status.",
+    "serve_batches_total": "Calls of a model; windows divided by them is the mean batch.",
+    "serve_windows_total": "Windows answered.",
+    "serve_model_failures_total": "Calls of a model that failed.",
+    "serve_connections_refused_total": "Connections turned away at a limit.",
+    "serve_connections_dropped_total": "Connections ended by silence, slowness or a failed TLS handshake.",
+    "serve_connections_evicted_total": "Connections closed for a newcomer, or for memory.",
+    "serve_connections": "Connections that are open.",
     # -- the process
     "side_channel_errors_total": "Unexpected errors outside the stream; inference went on.",
     "build_info": "Version of the runtime, and the model that answers.",

@@ -197,7 +197,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "they are of more keys than max_keys under [home_assistant] lets Home Assistant see; the sinks have them",
     ),
     "command_retained": Reason(
-        "home_assistant", "commands", "somebody published them retained, so they would come again at every start"
+        "home_assistant", "commands", "they were published retained, so they would come again at every start"
     ),
     "command_not_allowed": Reason(
         "home_assistant",

@@ -12,28 +12,34 @@ import itertools
 from collections.abc import Mapping
 from typing import Final
 
+from edge_runtime._version import __version__
 from edge_runtime.metrics import BOUNDS_S, Metrics
 from edge_runtime.observe.catalogue import DROPPED, STAGE, described
+from edge_runtime.server.server import ServerStats
 
 PREFIX: Final = "edge_"
 _BOUNDS: Final = tuple(f"{bound:g}" for bound in BOUNDS_S)
-Info = Mapping[str, str]
 
 
 def render(
-    metrics: Metrics, *, openmetrics: bool = False, gauges: Mapping[str, float] | None = None, info: Info | None = None
+    metrics: Metrics,
+    *,
+    openmetrics: bool = False,
+    counts: Mapping[str, float] | None = None,
+    gauges: Mapping[str, float] | None = None,
+    info: Mapping[str, str] | None = None,
 ) -> bytes:
     """Render all figures; from any thread.
 
     Args:
         metrics: of the application.
         openmetrics: in that format, else in Prometheus' own.
+        counts: further counters, by name.
         gauges: further levels, by name.
         info: labels of ``edge_build_info``.
     """
     lines: list[str] = []
-    counts = dict(metrics.counts)
-    _families(lines, counts, "counter", openmetrics=openmetrics)
+    _families(lines, {**dict(metrics.counts), **(counts or {})}, "counter", openmetrics=openmetrics)
     _head(lines, DROPPED, "counter", openmetrics=openmetrics)
     for reason, count in sorted(dict(metrics.dropped).items()):
         lines.append(f'{PREFIX}{DROPPED}{{reason="{escape(reason)}"}} {count}')
@@ -42,7 +48,8 @@ def render(
         labels = ",".join(f'{name}="{escape(value)}"' for name, value in info.items())
         _head(lines, "build_info", "gauge", openmetrics=openmetrics)
         lines.append(f"{PREFIX}build_info{{{labels}}} 1")
-    _head(lines, STAGE, "histogram", openmetrics=openmetrics)
+    if metrics.stages:
+        _head(lines, STAGE, "histogram", openmetrics=openmetrics)
     for stage, histogram in metrics.stages.items():
         totals = list(itertools.accumulate(histogram.counts))
         for bound, total in zip((*_BOUNDS, "+Inf"), totals, strict=True):
@@ -52,6 +59,21 @@ def render(
     if openmetrics:
         lines.append("# EOF")
     return ("\n".join(lines) + "\n").encode()
+
+
+def render_server(stats: ServerStats, openmetrics: bool) -> bytes:
+    """Render the figures of ``edge-runtime serve``."""
+    metrics = Metrics(stages={})
+    for status, answers in stats.answers.items():
+        metrics.counts[f'serve_answers_total{{status="{status}"}}'] = answers
+    metrics.counts["serve_batches_total"] = stats.batches
+    metrics.counts["serve_windows_total"] = stats.windows
+    metrics.counts["serve_model_failures_total"] = stats.model_failures
+    metrics.counts["serve_connections_refused_total"] = stats.refused_connections
+    metrics.counts["serve_connections_dropped_total"] = stats.dropped_connections
+    metrics.counts["serve_connections_evicted_total"] = stats.evicted_connections
+    metrics.gauges["serve_connections"] = stats.connections
+    return render(metrics, openmetrics=openmetrics, info={"version": __version__})
 
 
 def _families(lines: list[str], values: Mapping[str, float], kind: str, *, openmetrics: bool) -> None:

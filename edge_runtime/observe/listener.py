@@ -1,7 +1,7 @@
 """Listener: the thread that answers who looks in, over a Unix socket and over TCP.
 
 The thread has a loop of its own, so a caller that hangs or floods costs the application's loop nothing but what it asks
-of it: one picture each `EVERY_S` as long as somebody looks on, and one answer a request, at most `ASKS_PER_S` a second.
+of it: one picture each `EVERY_S` as long as a caller looks on, and one answer a request, at most `ASKS_PER_S` a second.
 It is started by the first connection to the Unix socket, or at once where a TCP address is configured.
 """
 
@@ -24,11 +24,11 @@ import orjson
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.observe.config import ObserveConfig, address_of
 from edge_runtime.observe.report import Query, Report
-from edge_runtime.observe.site import ObserveSite, OnLoop, RenderMetrics, Work, query_of
+from edge_runtime.observe.site import ObserveSite, OnLoop, Work, query_of
 from edge_runtime.observe.subject import Subject
 from edge_runtime.server.connection import Counts, Phase
 from edge_runtime.server.front import LINGER_S, Front, FrontLimits
-from edge_runtime.server.site import Pending, Refused, Stream
+from edge_runtime.server.site import Pending, Refused, RenderMetrics, Stream
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.secrets import SecretFile
@@ -89,10 +89,15 @@ class Listener:
         self._streams: dict[Stream, Query] = {}
         self._under_way: set[Query] = set()
         """Queries whose picture the application's loop was asked for."""
+        self._regular: list[tuple[float, Callable[[], object]]] = []
         self._asked = (0.0, 0)
         self.counts = Counts()
 
     # -- life ----------------------------------------------------------------------------------------------------------
+
+    def every(self, seconds: float, callback: Callable[[], object]) -> None:
+        """Have something done regularly on the thread, from its start on."""
+        self._regular.append((seconds, callback))
 
     def start(self, unix: socket.socket | None, tcp: socket.socket | None) -> None:
         """Answer on these listening, non-blocking sockets from now on, which the listener closes."""
@@ -107,6 +112,9 @@ class Listener:
             )
             self._listen(loop, tcp, self._site(self._token, hosts, page=self._config.page))
         loop.call_every(EVERY_S, self._tick)
+        for seconds, callback in self._regular:
+            loop.call_soon(partial(self._barrier.call, callback))
+            loop.call_every(seconds, partial(self._barrier.call, callback))
         self._thread = threading.Thread(target=self._run, args=(loop,), name="observe", daemon=True)
         self._thread.start()
 
@@ -194,12 +202,12 @@ class Listener:
             loop.call_soon_threadsafe(callback)
 
     def _finish(self, found: dict[str, Any]) -> dict[str, Any]:
-        return self._report.complete(found) if "keys_total" in found else found
+        return self._report.complete(found) if "keys_found" in found else found
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Ask for one picture a query that somebody looks at; the next only when the last one is there."""
+        """Ask for one picture a query that a caller looks at; the next only when the last one is there."""
         for query in set(self._streams.values()) - self._under_way:
             self._under_way.add(query)
             self._submit(partial(self._picture, query))

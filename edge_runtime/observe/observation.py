@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.hardware import this_device
@@ -21,9 +23,11 @@ from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import render
 from edge_runtime.observe.listener import Listener, listen_tcp, listen_unix
 from edge_runtime.observe.live import Live
-from edge_runtime.observe.report import Report, process_figures
+from edge_runtime.observe.page import page_files
+from edge_runtime.observe.report import Report, process_figures, stats_of
 from edge_runtime.observe.site import Work
 from edge_runtime.observe.subject import Subject
+from edge_runtime.observe.textfile import TextFile
 from edge_runtime.server.site import Refused
 from edge_runtime.sinks import Sink
 from edge_runtime.system.barrier import Barrier
@@ -34,7 +38,7 @@ _MAX_RESET: Final = 1000
 
 
 class Observation:
-    """What looks into an application.
+    """Owner of all that looks into an application.
 
     Args:
         config: who may look, and where.
@@ -55,6 +59,7 @@ class Observation:
         self._listener: Listener | None = None
         self._live: Live | None = None
         self._report: Report | None = None
+        self._textfile: TextFile | None = None
         self._began = subject.clock.monotonic()
         self._address = ("", 0)
 
@@ -71,23 +76,28 @@ class Observation:
                 if self._config.socket is not None:
                     raise
                 log.warning("%s; edge-runtime watch and status cannot reach this application", error)
-        if self._config.listen:
-            tcp = listen_tcp(self._config.listen)
+        config = self._config
+        if config.listen:
+            tcp = listen_tcp(config.listen)
             self._start(tcp)
             self._address = tcp.getsockname()[:2]
             log.info("observe: listening: url=http://%s:%d/", *self._address)
+        elif config.textfile is not None or config.stats_s:
+            self._start(None)
         elif self._unix is not None:
             self._subject.loop.watch(self._unix.fileno(), self._first_caller)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the metrics and the page are, once it is open; port 0 where they are not."""
+        """Return the address of the metrics and the page, once it is open; port 0 where there is none."""
         return self._address
 
     def close(self) -> None:
         """End it all. May be called twice."""
         if self._listener is not None:
             self._listener.stop()
+            if self._textfile is not None:
+                self._textfile.remove()
         elif self._unix is not None:
             self._subject.loop.unwatch(self._unix.fileno())
             self._unix.close()
@@ -99,7 +109,8 @@ class Observation:
     def metrics(self, *, openmetrics: bool) -> bytes:
         """Render the metrics, from any thread."""
         subject = self._subject
-        gauges = {f"process_{name}": value for name, value in process_figures().items() if name != "cpu_s"}
+        gauges = {f"process_{name}": value for name, value in process_figures().items()}
+        counts = {"process_cpu_seconds_total": gauges.pop("process_cpu_s")}
         gauges["uptime_seconds"] = subject.clock.monotonic() - self._began
         if self._listener is not None:
             gauges["observers"] = self._listener.counts.connections
@@ -112,7 +123,7 @@ class Observation:
                 "outbox_oldest_seconds": outbox["oldest_age_s"],
             }
         info = {"version": __version__, "model": subject.manifest().model, "application": subject.name}
-        return render(subject.metrics, openmetrics=openmetrics, gauges=gauges, info=info)
+        return render(subject.metrics, openmetrics=openmetrics, counts=counts, gauges=gauges, info=info)
 
     # -- the listener --------------------------------------------------------------------------------------------------
 
@@ -134,10 +145,23 @@ class Observation:
             metrics=self.metrics,
             works={"api/key": self._key},
             posts={"api/explain": self._explain, "api/reset": self._reset},
-            files=dict,
+            files=page_files,
             barrier=self._barrier,
         )
+        config = self._config
+        if config.textfile is not None:
+            self._textfile = TextFile(config.textfile, lambda: self.metrics(openmetrics=False))
+            self._listener.every(config.textfile_s, self._textfile.write)
+        if config.stats_s:
+            self._listener.every(config.stats_s, self._publish_stats)
         self._listener.start(self._unix, tcp)
+
+    def _publish_stats(self) -> None:
+        """Publish the figures without keys and answers, which have topics of their own."""
+        document = orjson.dumps(stats_of(self._subject))
+        self._subject.loop.call_soon_threadsafe(
+            lambda: self._barrier.call(lambda: self._subject.publish_stats(document))
+        )
 
     def _board(self) -> Board | None:
         board = Board(this_device(), self._subject.clock)

@@ -83,7 +83,7 @@ class Report:
             "backend": dict(subject.backend()),
             "rates": self._rates(),
             "keys": [_key(key, view, now, suspects.get(key, "")) for key, view in shown],
-            "keys_total": total,
+            "keys_found": total,
             "events": [_event(event) for event in list(self._live.events)[-20:]],
             "corrections": [
                 {
@@ -206,6 +206,21 @@ class Report:
             "throttled": ", ".join(sensors.throttled),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def stats_of(subject: Subject) -> dict[str, Any]:
+    """Return the figures without keys and answers, for a message; from any thread, and it may wait for a disk."""
+    snapshot = subject.metrics.snapshot()
+    return {
+        "at": subject.clock.wall(),
+        "application": subject.name,
+        "model": subject.manifest().model,
+        "runtime": __version__,
+        **snapshot,
+        "outbox": subject.outbox(),
+        "lifetime": subject.lifetime(),
+        "process": process_figures(),
+    }
 
 
 def drops_of(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
@@ -27,7 +27,18 @@ from edge_runtime.errors import EdgeError, InputError
 from edge_runtime.http.parser import Head
 from edge_runtime.observe.report import MOST_KEYS, Query
 from edge_runtime.oip import Body, Buffer
-from edge_runtime.server.site import Pending, Refused, Reply, Site, Stream, json_reply, only, segments
+from edge_runtime.server.site import (
+    Pending,
+    Refused,
+    RenderMetrics,
+    Reply,
+    Site,
+    Stream,
+    json_reply,
+    metrics_reply,
+    only,
+    segments,
+)
 from edge_runtime.system.secrets import SecretFile
 
 log = logging.getLogger(__name__)
@@ -37,14 +48,6 @@ _MOST_STREAMS: Final = 16
 
 Work = Callable[[], dict[str, Any]]
 """Runs on the application's loop; raises `EdgeError` for what cannot be done."""
-
-
-class RenderMetrics(Protocol):
-    """Renders the metrics, from any thread."""
-
-    def __call__(self, *, openmetrics: bool) -> bytes:
-        """Render them in Prometheus' own format, or as OpenMetrics."""
-        ...
 
 
 class OnLoop:
@@ -102,7 +105,7 @@ class OnLoop:
 
 
 class ObserveSite(Site):
-    """What can be asked of a running application.
+    """Routes of a running application.
 
     Args:
         token: see `Site`.
@@ -154,7 +157,7 @@ class ObserveSite(Site):
             return self._pending(self._posts[path](_document(head, body)))
         only(head, "GET")
         if path == "metrics":
-            return self._metrics_reply(head)
+            return metrics_reply(head, self._metrics)
         if path == "api/stream":
             return self._stream(parameters)
         if path in self._works:
@@ -172,15 +175,6 @@ class ObserveSite(Site):
         origin = head.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower():
             raise Refused(403, "another site may not ask for this")
-
-    def _metrics_reply(self, head: Head) -> Reply:
-        openmetrics = "application/openmetrics-text" in head.headers.get("accept", "")
-        kind = (
-            "application/openmetrics-text; version=1.0.0; charset=utf-8"
-            if openmetrics
-            else "text/plain; version=0.0.4; charset=utf-8"
-        )
-        return Reply(200, Body((self._metrics(openmetrics=openmetrics),)), content_type=kind)
 
     def _stream(self, parameters: Mapping[str, str]) -> Stream:
         if len(self._streams) >= _MOST_STREAMS:

@@ -47,5 +47,7 @@ class Subject:
     """Start the bundle that was fetched and verified and waits to be asked for; whether there is one."""
     restart: Callable[[], None]
     """End in order, with the exit code that has the service started again."""
+    publish_stats: Callable[[bytes], None]
+    """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

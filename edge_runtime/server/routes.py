@@ -27,7 +27,17 @@ from edge_runtime.oip import (
 )
 from edge_runtime.server.batcher import Batcher, Call, InSequence, ServedModel
 from edge_runtime.server.sequences import EXTENSIONS, sequence_of
-from edge_runtime.server.site import SMALL_BODY_BYTES, Refused, Reply, Site, json_reply, only, segments
+from edge_runtime.server.site import (
+    SMALL_BODY_BYTES,
+    Refused,
+    RenderMetrics,
+    Reply,
+    Site,
+    json_reply,
+    metrics_reply,
+    only,
+    segments,
+)
 from edge_runtime.system.secrets import SecretFile
 
 _JSON_BYTES_PER_NUMBER = 32  # "-1.2345678901234567e-308, " has 26
@@ -87,6 +97,7 @@ class Routes(Site):
         token: what callers must send; None lets everybody in.
         max_request_bytes: longest body, as received and as decompressed, where a model's own inputs set no lower limit.
         retry_after_s: seconds after which a caller who was turned away for want of room may come back.
+        metrics: renders the metrics for ``/metrics``; None has no such path.
     """
 
     def __init__(
@@ -96,6 +107,7 @@ class Routes(Site):
         token: SecretFile | None,
         max_request_bytes: int,
         retry_after_s: int,
+        metrics: RenderMetrics | None = None,
     ) -> None:
         super().__init__(
             "inference",
@@ -104,6 +116,7 @@ class Routes(Site):
             retry_after_s=retry_after_s,
         )
         self._batchers = batchers
+        self._metrics = metrics
         self._limits = {
             name: _limits(min(max_request_bytes, _largest_request(batcher.model))) for name, batcher in batchers.items()
         }
@@ -136,6 +149,9 @@ class Routes(Site):
                 only(head, "GET")
                 good = what == "live" or ready
                 return json_reply(200 if good else 503, {what: good})
+            case ["metrics"] if self._metrics is not None:
+                only(head, "GET")
+                return metrics_reply(head, self._metrics)
             case ["v2", "models", name, *rest]:
                 return self._model(head, body, name, rest, ready=ready)
             case _:

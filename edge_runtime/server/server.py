@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,8 @@ class ServeConfig:
     retry_after_s: int = 1
     drain_s: float = 5.0
     """Longest wait of `Server.stop` for requests under way."""
+    metrics: bool = False
+    """Whether ``/metrics`` is answered, with the token where one is set."""
     token_file: Path | None = None
     """Bearer token that callers must send; health checks of the server itself stay open."""
     cert_file: Path | None = None
@@ -127,13 +129,18 @@ class Server:
         models: by the name they are served under.
         config: how to listen.
         clock: what waits are measured with.
+        render: of `ServerStats` the metrics, for `ServeConfig.metrics`.
 
     Raises:
         ConfigError: no model, or a file of the configuration cannot be used.
     """
 
     def __init__(
-        self, models: Mapping[str, ServedModel], config: ServeConfig | None = None, clock: Clock | None = None
+        self,
+        models: Mapping[str, ServedModel],
+        config: ServeConfig | None = None,
+        clock: Clock | None = None,
+        render: Callable[[ServerStats, bool], bytes] | None = None,
     ) -> None:
         if not models:
             raise ConfigError("serve: there is no model to serve")
@@ -157,6 +164,11 @@ class Server:
             token=None if token is None else SecretFile(token, "token_file"),
             max_request_bytes=self._config.max_request_bytes,
             retry_after_s=self._config.retry_after_s,
+            metrics=(
+                (lambda *, openmetrics: render(self.stats(), openmetrics))
+                if self._config.metrics and render is not None
+                else None
+            ),
         )
         self._counts = Counts()
         self._listener: socket.socket | None = None

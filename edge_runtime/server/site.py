@@ -107,6 +107,14 @@ class Pending(Protocol):
         ...
 
 
+class RenderMetrics(Protocol):
+    """Renders metrics, from any thread."""
+
+    def __call__(self, *, openmetrics: bool) -> bytes:
+        """Render them in Prometheus' own format, or as OpenMetrics."""
+        ...
+
+
 class Stream:
     """Server-sent events to one caller (WHATWG HTML, section 9.2). Everything happens on the server's loop.
 
@@ -243,6 +251,13 @@ class Site:
 def json_reply(status: int, document: Mapping[str, Any]) -> Reply:
     """Build an answer of a JSON object."""
     return Reply(status, Body((orjson.dumps(document),)))
+
+
+def metrics_reply(head: Head, render: RenderMetrics) -> Reply:
+    """Build the answer to a scraper, in the format that it asks for."""
+    openmetrics = "application/openmetrics-text" in head.headers.get("accept", "")
+    kind = "application/openmetrics-text; version=1.0.0" if openmetrics else "text/plain; version=0.0.4"
+    return Reply(200, Body((render(openmetrics=openmetrics),)), content_type=f"{kind}; charset=utf-8")
 
 
 def only(head: Head, method: str) -> None:

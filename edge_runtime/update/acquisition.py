@@ -55,7 +55,7 @@ class Arrived:
     """Origin of the copy: to be removed, or set aside."""
 
     asked: bool = False
-    """Somebody wants it started: with ``start = "asked"``, nothing announced is without."""
+    """An operator wants it started; with ``start = "asked"``, an announced one waits for that."""
 
     @property
     def what(self) -> str:

@@ -1,7 +1,7 @@
 """Screens of ``edge-runtime watch``: a picture of an application as lines of text, in a given width and height.
 
 Pure: no terminal is touched here. What comes from outside (keys, labels, topics) is cleaned before it is drawn: a
-control character in a key must not move the cursor of whoever looks on.
+control character in a key must not move the cursor of the person who looks on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HELP: Final = "q quit  p pause  / filter  arrows choose  enter look  w why  d dr
 
 @dataclass(slots=True)
 class ViewState:
-    """What the person has chosen."""
+    """Choices of the person who looks on."""
 
     filter: str = ""
     typing: bool = False
@@ -209,7 +209,7 @@ def _keys_page(report: Mapping[str, Any], view: ViewState, width: int, room: int
     lines = [paint(clean(title, width), "dim")]
     for place, one in enumerate(keys[first : first + rows], start=first):
         lines.append(_row(one, width, name, chosen=place == view.chosen, paint=paint))
-    hidden = report["keys_total"] - min(len(keys), rows)
+    hidden = report["keys_found"] - min(len(keys), rows)
     if hidden > 0:
         lines.append(paint(clean(f"and {hidden} more keys; / filters", width), "dim"))
     if events:

@@ -47,7 +47,7 @@ class Watcher:
 
     def run(self) -> None:
         """Draw and obey keys, until ``q``; raises `ConnectionFailed` if the application is not there to begin with."""
-        self._look()
+        self.look()
         with _raw_terminal():
             due = 0.0
             while True:
@@ -125,7 +125,8 @@ class Watcher:
 
     # -- pictures ------------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Take a picture; raises as `Asker.ask` does."""
         self._report = self._asker.report(filter_text=self._view.filter)
         if self._view.page == "key":
             try:
@@ -139,20 +140,21 @@ class Watcher:
         if self._view.paused:
             return
         try:
-            self._look()
+            self.look()
         except EdgeError as error:
             self._view.notice = str(error)
 
+    def lines(self, width: int, height: int) -> list[str]:
+        """Return the screen as it is to be drawn."""
+        if width < MIN_WIDTH or height < MIN_HEIGHT or self._report is None:
+            return [clean(f"make the terminal {MIN_WIDTH} x {MIN_HEIGHT} at least", width)]
+        detail = self._detail
+        if detail is not None and self._why is not None:
+            detail = detail | {"why": self._why}
+        return draw(self._report, detail, self._view, width, height, self._paint)
+
     def _draw(self) -> None:
-        width, height = shutil.get_terminal_size()
-        if width < MIN_WIDTH or height < MIN_HEIGHT:
-            lines = [clean(f"make the terminal {MIN_WIDTH} x {MIN_HEIGHT} at least", width)]
-        else:
-            assert self._report is not None
-            detail = self._detail
-            if detail is not None and self._why is not None:
-                detail = detail | {"why": self._why}
-            lines = draw(self._report, detail, self._view, width, height, self._paint)
+        lines = self.lines(*shutil.get_terminal_size())
         sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
         sys.stdout.flush()
 

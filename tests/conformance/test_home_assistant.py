@@ -350,6 +350,7 @@ EXPECTED: dict[str, dict[str, dict[str, object]]] = {
         "value-room": {"unit_of_measurement": "°C", "device_class": "temperature", "state_class": "measurement"},
         "value-load": {"unit_of_measurement": "kW", "device_class": None},
     },
+    "text": {"text": {"options": None}},
     "vector": {"number-x": {"state_class": "measurement"}, "number-y": {}, "number-z": {}},
 }
 """By task: entities that come to have a state, and attributes of theirs."""

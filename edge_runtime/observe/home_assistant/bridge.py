@@ -140,7 +140,7 @@ class HomeAssistant:
 
     @property
     def _ready(self) -> bool:
-        """Whether what is published now gets somewhere (rule 3)."""
+        """Return whether what is published now gets through (rule 3)."""
         return self._told and self._broker_client.connected and self._waiting < MOST_WAITING
 
     def _take(self, answers: Sequence[Answer]) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import AnyOutput
-from edge_runtime.manifest.outputs import (
-    AnomalyOutput,
-    DetectionOutput,
-    MultiLabelOutput,
-    RegressionOutput,
-    VectorOutput,
-)
 from edge_runtime.observe.home_assistant.names import MAX_STATE, identifier, readable
 from edge_runtime.observe.home_assistant.states import MOST_VALUES
 from edge_runtime.observe.home_assistant.units import class_of, unit_of
 
 MANY_LABELS: Final = 10
-"""From so many labels on, only those that an event names get a binary sensor."""
+"""With as many labels or more, only those that an event names get a binary sensor."""
 _PERSONS: Final = ("person", "people", "human")
 
 
@@ -68,40 +61,25 @@ def entities_of(shown: Shown) -> list[Entity]:
 
 def _answers(shown: Shown) -> Iterator[Entity]:
     """Yield what an answer is shown as; the table is in docs/home-assistant.md."""
-    output = shown.output
-    if isinstance(output, RegressionOutput):
-        yield from _quantities(output)
-    elif isinstance(output, MultiLabelOutput):
-        yield from _labels(shown, output)
-    elif isinstance(output, AnomalyOutput):
-        yield _binary("anomalous", "Anomaly", "value_json.anomalous", "problem")
-        yield _number("score", "Anomaly score", "{{ value_json.score }}")
-        yield _number("threshold", "Anomaly threshold", "{{ value_json.threshold }}", ent_cat="diagnostic")
-    elif isinstance(output, DetectionOutput):
-        for i, label in enumerate(output.labels[:MOST_VALUES]):
-            title, count = readable(label), f"{{{{ value_json.counts[{i}] }}}}"
-            yield _number(f"count-{identifier(label)}", title, count)
-            if label.lower() in _PERSONS:
-                yield _binary(f"seen-{identifier(label)}", title, f"value_json.counts[{i}] > 0", "occupancy")
-    elif isinstance(output, VectorOutput):
-        for i, name in enumerate(output.names[:MOST_VALUES] if output.publish == "rows" else ()):
-            unit = unit_of(output.unit)
-            more = {"unit_of_meas": unit} if unit else {}
-            yield _number(f"number-{identifier(name)}", readable(name), f"{{{{ value_json.numbers[{i}] }}}}", **more)
-    else:
-        yield _label(shown)
-    if not isinstance(output, (RegressionOutput, VectorOutput)):
+    kind = shown.output.kind
+    yield from _OF_TASK[kind](shown, shown.output)
+    if kind not in ("regression", "vector"):
         percent = {"unit_of_meas": "%", "sug_dsp_prc": 0, "ent_cat": "diagnostic"}
         yield _number("confidence", "Confidence", "{{ value_json.confidence }}", **percent)
 
 
-def _label(shown: Shown) -> Entity:
+def _label(shown: Shown, _output: Any) -> Iterator[Entity]:
     options = list(dict.fromkeys(filter(None, (readable(label, MAX_STATE) for label in shown.labels))))
     fields = {"dev_cla": "enum", "ops": options, "val_tpl": "{{ value_json.label }}"}
-    return Entity("label", "sensor", "Label", fields | _attributes("confidence", "route", "id", "model"))
+    yield Entity("label", "sensor", "Label", fields | _attributes("confidence", "route", "id", "model"))
 
 
-def _quantities(output: RegressionOutput) -> Iterator[Entity]:
+def _text(_shown: Shown, _output: Any) -> Iterator[Entity]:
+    fields = {"val_tpl": "{{ value_json.label }}"}
+    yield Entity("text", "sensor", "Text", fields | _attributes("confidence", "route", "id", "model"))
+
+
+def _quantities(_shown: Shown, output: Any) -> Iterator[Entity]:
     for i, quantity in enumerate(output.quantities[:MOST_VALUES]):
         unit = unit_of(quantity.unit)
         more: dict[str, Any] = {"unit_of_meas": unit} if unit else {}
@@ -113,13 +91,47 @@ def _quantities(output: RegressionOutput) -> Iterator[Entity]:
         yield _number(f"value-{name}", title, f"{{{{ {given}.value }}}}", **more)
 
 
-def _labels(shown: Shown, output: MultiLabelOutput) -> Iterator[Entity]:
+def _labels(shown: Shown, output: Any) -> Iterator[Entity]:
     named = {rule.label for rule in shown.rules}
     for i, label in enumerate(output.labels[:MOST_VALUES]):
         if len(output.labels) < MANY_LABELS or label in named:
             yield _binary(
                 f"on-{identifier(label)}", readable(label), f"value_json.on[{i}]", shown.classes.get(label, "")
             )
+
+
+def _anomaly(_shown: Shown, _output: Any) -> Iterator[Entity]:
+    yield _binary("anomalous", "Anomaly", "value_json.anomalous", "problem")
+    yield _number("score", "Anomaly score", "{{ value_json.score }}")
+    yield _number("threshold", "Anomaly threshold", "{{ value_json.threshold }}", ent_cat="diagnostic")
+
+
+def _counts(_shown: Shown, output: Any) -> Iterator[Entity]:
+    for i, label in enumerate(output.labels[:MOST_VALUES]):
+        title, count = readable(label), f"{{{{ value_json.counts[{i}] }}}}"
+        yield _number(f"count-{identifier(label)}", title, count)
+        if label.lower() in _PERSONS:
+            yield _binary(f"seen-{identifier(label)}", title, f"value_json.counts[{i}] > 0", "occupancy")
+
+
+def _numbers(_shown: Shown, output: Any) -> Iterator[Entity]:
+    unit = unit_of(output.unit)
+    more = {"unit_of_meas": unit} if unit else {}
+    for i, name in enumerate(output.names[:MOST_VALUES] if output.publish == "rows" else ()):
+        yield _number(f"number-{identifier(name)}", readable(name), f"{{{{ value_json.numbers[{i}] }}}}", **more)
+
+
+_OF_TASK: Final[Mapping[str, Callable[[Shown, Any], Iterator[Entity]]]] = {
+    "anomaly": _anomaly,
+    "detection": _counts,
+    "embedding": _label,
+    "multi-label": _labels,
+    "probabilities": _label,
+    "regression": _quantities,
+    "text": _text,
+    "vector": _numbers,
+}
+"""By the kind of the output; `tests/edge_runtime/observe/home_assistant/test_entities.py` finds one that is missing."""
 
 
 def _events(shown: Shown) -> Iterator[Entity]:

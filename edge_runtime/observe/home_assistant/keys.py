@@ -12,7 +12,7 @@ NEVER = float("-inf")
 
 
 class ShownKey:
-    """What is kept of a key that is shown."""
+    """State of a key that is shown."""
 
     __slots__ = ("due", "heard", "id", "key", "last", "online", "open", "sent")
 
@@ -75,7 +75,7 @@ class ShownKeys:
 
     @property
     def full(self) -> bool:
-        """Whether no other key can be shown."""
+        """Return whether no other key can be shown."""
         return len(self._keys) >= self._max_keys
 
     def add(self, key: str, now: float) -> ShownKey:

@@ -6,11 +6,10 @@ of a method of dictionaries (``keys``, ``values``), which a template would find 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from edge_runtime.manifest import AnyOutput
-from edge_runtime.manifest.outputs import DetectionOutput, MultiLabelOutput, RegressionOutput, VectorOutput
 from edge_runtime.observe.home_assistant.names import MAX_STATE, readable
 from edge_runtime.types import Correction, Prediction
 
@@ -39,26 +38,45 @@ def label_of(answer: Prediction | Correction) -> str | None:
 
 
 def _of_task(answer: Any, output: AnyOutput) -> dict[str, Any]:
-    if isinstance(output, RegressionOutput):
-        given = getattr(answer, "values", {})
-        return {"quantities": [given.get(one.name) or _NO_VALUE for one in output.quantities[:MOST_VALUES]]}
-    if isinstance(output, MultiLabelOutput):
-        if not answer.scores and not answer.label:
-            return {"on": [None] * len(output.labels[:MOST_VALUES])}
-        given = set(getattr(answer, "labels", ()))
-        return {"on": [label in given for label in output.labels[:MOST_VALUES]]}
-    if isinstance(output, DetectionOutput):
-        boxes: Sequence[dict[str, Any]] = getattr(answer, "boxes", ())
-        counts = [sum(box["label"] == label for box in boxes) for label in output.labels[:MOST_VALUES]]
-        return {"counts": counts, "boxes": list(boxes[:_MOST_BOXES])}
-    if isinstance(output, VectorOutput):
-        rows: Any = getattr(answer, "rows", [])
-        last = rows[-1] if output.names and len(output.shape) > 1 and rows else rows
-        return {"numbers": list(last[:MOST_VALUES]) if output.names and last else [None] * len(output.names)}
-    if output.kind == "anomaly":
-        names = ("score", "threshold", "anomalous")
-        return {name: getattr(answer, name, None) for name in names}
-    return {}
+    fields = _FIELDS.get(output.kind)
+    return {} if fields is None else fields(answer, output)
 
+
+def _quantities(answer: Any, output: Any) -> dict[str, Any]:
+    given = getattr(answer, "values", {})
+    return {"quantities": [given.get(one.name) or _NO_VALUE for one in output.quantities[:MOST_VALUES]]}
+
+
+def _given_labels(answer: Any, output: Any) -> dict[str, Any]:
+    if not answer.scores and not answer.label:
+        return {"on": [None] * len(output.labels[:MOST_VALUES])}
+    given = set(getattr(answer, "labels", ()))
+    return {"on": [label in given for label in output.labels[:MOST_VALUES]]}
+
+
+def _counts(answer: Any, output: Any) -> dict[str, Any]:
+    boxes: Sequence[dict[str, Any]] = getattr(answer, "boxes", ())
+    counts = [sum(box["label"] == label for box in boxes) for label in output.labels[:MOST_VALUES]]
+    return {"counts": counts, "boxes": list(boxes[:_MOST_BOXES])}
+
+
+def _numbers(answer: Any, output: Any) -> dict[str, Any]:
+    rows: Any = getattr(answer, "rows", [])
+    last = rows[-1] if output.names and len(output.shape) > 1 and rows else rows
+    return {"numbers": list(last[:MOST_VALUES]) if output.names and last else [None] * len(output.names)}
+
+
+def _anomaly(answer: Any, _output: Any) -> dict[str, Any]:
+    return {name: getattr(answer, name, None) for name in ("score", "threshold", "anomalous")}
+
+
+_FIELDS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
+    "anomaly": _anomaly,
+    "detection": _counts,
+    "multi-label": _given_labels,
+    "regression": _quantities,
+    "vector": _numbers,
+}
+"""By the kind of the output: fields of the state that its entities take."""
 
 _NO_VALUE: Final = {"value": None, "low": None, "high": None}

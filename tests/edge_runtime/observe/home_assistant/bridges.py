@@ -157,7 +157,7 @@ class Bridge:
             backend=lambda: {"variant": "v", "engine": "e"}, governor=lambda: None, update=lambda: update,
             suspects=dict, explain=lambda _: {}, tap=lambda _: None, reset=reset, outbox=lambda: None,
             lifetime=lambda: None, rules=lambda: self.rules, install=install,
-            restart=lambda: self.done.append("restart"), cloud=cloud,
+            restart=lambda: self.done.append("restart"), cloud=cloud, publish_stats=lambda _: None,
         )  # fmt: skip
         self.bridge = HomeAssistant(self.config, self.subject, client)
 

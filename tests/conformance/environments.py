@@ -3,9 +3,10 @@
     python tests/conformance/environments.py            make what is missing (1.4 GB in all, some minutes)
     python tests/conformance/environments.py kserve     only this one
 
-Some need a newer Python than this one: it is looked for on the path and among pyenv's, and what needs one that is not
-there is left out with a line. They are kept apart since their dependencies contradict one another (numpy below and
-above 2, four versions of protobuf); none of it is needed to use edge-runtime.
+Some need a newer Python than this one: it is looked for on the path and among pyenv's. What needs one that is not there
+gets a Debian of its own, where root and mmdebstrap are to be had, and is left out with a line elsewhere. They are kept
+apart since their dependencies contradict one another (numpy below and above 2, four versions of protobuf); none of it
+is needed to use edge-runtime.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ PACKAGES = {
         "fnv-hash-fast==1.6.0", "psutil-home-assistant==0.0.1",
     ),
 }  # fmt: skip
+SUITE = "trixie"
+"""Debian 13: Python 3.13.5."""
 NEEDS = {"home-assistant-2025": (3, 13, 0), "home-assistant-2026": (3, 13, 2)}
 """Python that an environment needs, up to the next minor version; this one where none is named."""
 
@@ -66,7 +69,12 @@ def interpreter_for(name: str) -> str | None:
 def lacks(name: str) -> str:
     """What this machine lacks for an environment, for people; empty if nothing."""
     needed = ".".join(map(str, NEEDS.get(name, ())))
-    return "" if interpreter_for(name) else f"{name} needs Python {needed} or a later one of that series"
+    if interpreter_for(name) or _can_make_root():
+        return ""
+    return (
+        f"{name} needs Python {needed} or a later one of that series; or run as root with mmdebstrap, and Debian's is "
+        "taken: sh scripts/tools mmdebstrap"
+    )
 
 
 def _interpreters(series: tuple[int, ...]) -> Iterator[str]:
@@ -98,12 +106,47 @@ def make(name: str) -> None:
         subprocess.CalledProcessError: pip failed; it has said why.
     """
     interpreter = interpreter_for(name)
-    assert interpreter is not None, lacks(name)
+    if interpreter is None:
+        _make_root(name)
+        return
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
     subprocess.run([interpreter, "-m", "venv", "--clear", FOLDER / name], check=True)
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *PACKAGES[name]], check=True)
     (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
+
+
+def _can_make_root() -> bool:
+    return os.geteuid() == 0 and shutil.which("mmdebstrap") is not None
+
+
+def _make_root(name: str) -> None:
+    """Create an environment in a Debian of its own, whose Python is newer; a script stands for its interpreter.
+
+    It runs with this machine's files: the root's loader finds the root's libraries, and nothing else changes.
+    """
+    folder = FOLDER / name
+    root, site = folder / "root", folder / "root" / "site"
+    print(f"making {root.relative_to(ROOT)} of Debian {SUITE}, and {', '.join(PACKAGES[name])} (1.4 GB)", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    packages = "python3,python3-pip,python3-dev,gcc,g++,ca-certificates"  # some wheels have to be made
+    subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", SUITE, root], check=True)
+    for file in ("/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"):  # as this machine finds and trusts hosts
+        if Path(file).is_file():
+            shutil.copyfile(file, root / file.lstrip("/"))
+    pip = ["chroot", str(root), "pip", "install", "--quiet", "--target=/site", "--root-user-action=ignore"]
+    subprocess.run([*pip, *PACKAGES[name]], check=True)
+    python = python_of(name)
+    python.parent.mkdir()
+    loader, libraries = next(root.glob("usr/lib*/ld-linux-*.so.*")), next(root.glob("usr/lib/*-linux-gnu"))
+    (interpreter,) = root.glob("usr/bin/python3.[0-9][0-9]")
+    python.write_text(
+        f"#!/bin/sh\nPYTHONHOME='{root}/usr' PYTHONPATH='{site}' exec '{loader}' --library-path '{libraries}' "
+        f"'{interpreter}' \"$@\"\n"
+    )
+    python.chmod(0o755)
+    (folder / "packages.txt").write_text("\n".join(PACKAGES[name]))
 
 
 def main(names: list[str]) -> int:

@@ -48,6 +48,7 @@ SILENT_S: Final = 60.0
 """Least silence after which a key is unavailable; of long windows, three times their length."""
 MOST_WAITING: Final = 2000
 """Own messages on their way, beyond which states wait."""
+_MOST_SEEN: Final = 1000
 MOST_EXTRA: Final = 32
 """Labels that answers have and the bundle does not name: those of the cloud, and of answers on their way at a swap."""
 
@@ -87,6 +88,8 @@ class HomeAssistant:
         self._entities: list[Entity] = []
         self._known: set[str | None] = set()
         self._extra: list[str] = []
+        self._seen: set[str] = set()
+        """Labels that are known to be among them, as answers spell them."""
         self._has_label = False
         self._silent_s = SILENT_S
         self._settled = NEVER
@@ -163,7 +166,7 @@ class HomeAssistant:
         self._keys.hear(shown, now)
         shown.last = answer
         shown.due = True
-        self._know(label_of(answer))
+        self._know(answer)
         if not shown.online and self._ready:
             messages.append(self._available(shown, online=True))
         if self._may_send(shown, now):
@@ -173,7 +176,7 @@ class HomeAssistant:
         shown = self._keys.get(answer.key)
         if shown is None:
             return
-        self._know(label_of(answer))
+        self._know(answer)
         document = {
             "event_type": "agreed" if agrees(answer) else "changed",
             "label": label_of(answer),
@@ -285,11 +288,16 @@ class HomeAssistant:
         self._silent_s = max(SILENT_S, 3 * window_s)
         self._make_entities(changed=not first)
 
-    def _know(self, label: str | None) -> None:
-        """See to it that a label is among those that Home Assistant expects."""
-        if self._has_label and label not in self._known and len(self._extra) < MOST_EXTRA and label is not None:
+    def _know(self, answer: Prediction | Correction) -> None:
+        """See to it that an answer's label is among those that Home Assistant expects."""
+        if not self._has_label or answer.label in self._seen:
+            return
+        label = label_of(answer)
+        if label not in self._known and label is not None and len(self._extra) < MOST_EXTRA:
             self._extra.append(label)
             self._make_entities(changed=True)
+        if label in self._known and len(self._seen) < _MOST_SEEN:
+            self._seen.add(answer.label)
 
     def _make_entities(self, *, changed: bool) -> None:
         manifest = self._manifest
@@ -308,6 +316,7 @@ class HomeAssistant:
         options = [set(one.fields.get("ops", ())) for one in self._entities if one.name == "label"]
         self._known = {None, *(options[0] if options else ())}
         self._has_label = bool(options)
+        self._seen.clear()
         if changed:
             self._settled = self._clock.monotonic() + SETTLE_S
             if self._ready:

@@ -153,6 +153,7 @@ def _written_files(app: AppConfig) -> list[Path]:
         app.reading_log.path if app.reading_log is not None else None,
         *(sink.path for sink in app.sink if sink.type == "jsonl"),
         *(() if observe is None else (observe.socket, observe.textfile)),
+        None if app.home_assistant is None else app.home_assistant.labels,
         app.model.tuned or (file_for(app.model.bundle) if tunes else None),
     ]
     return [path for path in named if path is not None]

@@ -126,7 +126,7 @@ def _make_root(name: str) -> None:
     It runs with this machine's files: the root's loader finds the root's libraries, and nothing else changes.
     """
     folder = FOLDER / name
-    root, site = folder / "root", folder / "root" / "site"
+    root = folder / "root"
     print(f"making {root.relative_to(ROOT)} of Debian {SUITE}, and {', '.join(PACKAGES[name])} (1.4 GB)", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -141,9 +141,10 @@ def _make_root(name: str) -> None:
     python.parent.mkdir()
     loader, libraries = next(root.glob("usr/lib*/ld-linux-*.so.*")), next(root.glob("usr/lib/*-linux-gnu"))
     (interpreter,) = root.glob("usr/bin/python3.[0-9][0-9]")
+    loader, libraries, interpreter = (path.relative_to(root) for path in (loader, libraries, interpreter))
     python.write_text(
-        f"#!/bin/sh\nPYTHONHOME='{root}/usr' PYTHONPATH='{site}' exec '{loader}' --library-path '{libraries}' "
-        f"'{interpreter}' \"$@\"\n"
+        '#!/bin/sh\nroot="$(dirname "$0")/../root"\nPYTHONHOME="$root/usr" PYTHONPATH="$root/site" '
+        f'exec "$root/{loader}" --library-path "$root/{libraries}" "$root/{interpreter}" "$@"\n'
     )
     python.chmod(0o755)
     (folder / "packages.txt").write_text("\n".join(PACKAGES[name]))

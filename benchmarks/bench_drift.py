@@ -1,0 +1,267 @@
+"""Drift without labels: how soon each detector finds what happens to a sensor, beside a twin that fires at random.
+
+::
+
+    python -m benchmarks drift          # needs the recordings that lie beside a development checkout (EDGE_SHARED)
+
+People are in four folds; references and thresholds are measured on the people of three, and the fault begins in the
+middle of a stream of the fourth. A *window* is one that overlaps none before it. The *twin* fires at random, so often
+that it has as many false alarms on the same clean streams; where a detector has none there, as many as the 95 % upper
+bound allows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from edge_export.data.dataset import Dataset, Recording, Windows
+from edge_export.data.labels import label_windows
+from edge_export.data.references import measure_references
+from edge_export.evaluation.sensors import Cost, Looks, fit, inverse, look_at, measure_sensors
+
+from benchmarks.bench_intake import manifest_of, upper_bound
+from benchmarks.drift_data import LOOKS, Fault, faults, following, halves
+from benchmarks.intake_data import DATA, Set, Stream, exercise_watch, har
+from benchmarks.report import Goal, Report
+from edge_runtime.clock import SystemClock
+from edge_runtime.drift.config import DriftConfig
+from edge_runtime.drift.features import Repairs
+from edge_runtime.drift.latch import CALM
+from edge_runtime.drift.monitor import Drift
+from edge_runtime.drift.repair import Likelihood
+from edge_runtime.intake.config import IntakeConfig
+from edge_runtime.intake.intake import Intake
+from edge_runtime.intake.triads import find_triads
+from edge_runtime.manifest import Manifest
+from edge_runtime.manifest.drift import Repair
+from edge_runtime.metrics import Metrics
+from edge_runtime.types import Float64, Reading
+from edge_runtime.windowing.window import Windower
+
+DETECTORS = ("rules", "repair", "changed")
+FOLDS = 4
+
+
+# -- one stream --------------------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """What was on at each window of a stream, and the messages of alarms."""
+
+    on: Mapping[str, np.ndarray]
+    """By detector."""
+    end: Float64
+    """Stamp at which each window ends."""
+    messages: list[str]
+    begun: int
+    """Alarms of drift, as an operator sees them."""
+
+
+def play(stream: Stream, manifest: Manifest) -> Run:
+    """Run a stream through windower, intake and drift; what is on at windows that overlap none before them."""
+    metrics = Metrics()
+    intake, drift = (
+        Intake(IntakeConfig(), 10, metrics, SystemClock()),
+        Drift(DriftConfig(), 10, metrics, SystemClock()),
+    )
+    intake.follow(manifest)
+    drift.follow(manifest)
+    readings = [Reading("w", stream.t, stream.values)]
+    intake.take(readings)
+    on: dict[str, list[bool]] = {name: [] for name in DETECTORS}
+    ends, messages, contract = [], {}, manifest.input
+    every = contract.hop * -(-contract.window // contract.hop)
+    for window in Windower(contract).push(readings):
+        marks = intake.look([window])
+        by_rule = bool(marks)
+        drift.look([window], marks)
+        if window.slot % every:
+            continue
+        alarms = {alarm.detector: alarm for alarm in drift.alarms}
+        for name in DETECTORS:
+            on[name].append(by_rule if name == "rules" else name in alarms)
+        messages |= {alarm.message: None for alarm in alarms.values()}
+        ends.append(window.start + contract.window / contract.rate_hz)
+    begun = sum(count for name, count in metrics.counts.items() if name.startswith("drift_alarms_total"))
+    return Run({name: np.array(row) for name, row in on.items()}, np.array(ends), list(messages), begun)
+
+
+# -- references of a fold ----------------------------------------------------------------------------------------------
+
+
+def windows_of(one: Set) -> Windows:
+    recordings = tuple(
+        Recording(name=name, group=name, label=-1, values=stream.values, t=stream.t, marks=one.labels[name])
+        for name, stream in one.people.items()
+    )
+    described = one.contract
+    classes = tuple(str(i) for i in range(1 + max(int(labels.max()) for labels in one.labels.values())))
+    return label_windows(
+        Dataset(
+            name=one.name,
+            channels=described.channels,
+            rate_hz=described.rate_hz,
+            classes=classes,
+            recordings=recordings,
+        ),
+        described,
+    )
+
+
+def chosen(windows: Windows, people: Sequence[str]) -> Windows:
+    which = np.isin(windows.group, people)
+    return dataclasses.replace(
+        windows,
+        **{name: getattr(windows, name)[which] for name in ("contexts", "y", "group", "recording", "start")},
+    )
+
+
+def cost_of(looks: Looks, names: Sequence[str]) -> Cost:
+    """Accuracy that faults cost the nearest centre, each group answered by the centres of the others."""
+    floors = np.full(len(names), 1e-6)
+    parts = []
+    for name in np.unique(looks.group):
+        alone = looks.of(looks.group == name)
+        parts.append((Likelihood(fit(looks.of(looks.group != name), names, floors)), alone))
+
+    def right(repair: Repair | None) -> int:
+        count = 0
+        for likelihood, alone in parts:
+            statistics = alone.statistics
+            if repair is not None:
+                fault = Repairs([inverse(repair, names)], names).apply(statistics)
+                statistics = type(statistics)(*(part[:, 0] for part in fault))
+            count += int((likelihood.distances(statistics).argmin(axis=1) == alone.y).sum())
+        return count
+
+    whole = right(None)
+    return lambda repair: (whole - right(repair)) / len(looks.y)
+
+
+def manifest_for(one: Set, windows: Windows, people: Sequence[str]) -> Manifest:
+    """The bundle that these people would make."""
+    training = chosen(windows, people)
+    names = [channel.name for channel in one.contract.channels]
+    triads = [[names[column] for column in triad] for triad in find_triads(one.contract.channels)]
+    looks = look_at(training, one.contract, range(len(names)))
+    sensors = measure_sensors(looks, one.contract.channels, triads, cost_of(looks, names))
+    references = measure_references(training, one.contract)
+    return dataclasses.replace(manifest_of(one.contract, references), sensors=sensors)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def alarms_of(on: np.ndarray) -> int:
+    """Count alarms; one that goes on counts again after `CALM` windows."""
+    count, held = 0, -CALM
+    for at in np.flatnonzero(on).tolist():
+        if at - held >= CALM:
+            count, held = count + 1, at
+    return count
+
+
+class Found(NamedTuple):
+    """What happened to one person's stream."""
+
+    after: Mapping[str, int]
+    """Windows from the fault to the first one in which a detector was on."""
+    named: bool
+    """An alarm named the cause."""
+
+
+def found(run: Run, begins: float, fault: Fault) -> Found:
+    later = np.flatnonzero(run.end > begins)[:LOOKS]
+    after = {}
+    for name, on in run.on.items():
+        hits = np.flatnonzero(on[later])
+        if len(hits):
+            after[name] = int(hits[0]) + 1
+    word = {"orientation": "orientation changed", "unit": f"values look like {fault.name.split()[0]} instead"}
+    return Found(after, any(word.get(fault.kind, "-") in message for message in run.messages))
+
+
+def measured(one: Set, other: Set | None = None) -> tuple[Report, Report]:
+    """Measure one set: each fault, and clean streams."""
+    windows, people = windows_of(one), sorted(one.people)
+    outcomes: dict[str, list[Found]] = defaultdict(list)
+    kinds: dict[str, str] = {}
+    clean: dict[str, list[np.ndarray]] = defaultdict(list)
+    hours, begun = 0.0, 0
+    for fold in (people[at::FOLDS] for at in range(FOLDS)):
+        manifest = manifest_for(one, windows, [name for name in people if name not in fold])
+        assert manifest.sensors is not None
+        logging.getLogger(__name__).info("%s: %s", one.name, manifest.sensors)
+        for name in fold:
+            whole = play(one.people[name], manifest)
+            for detector, on in whole.on.items():
+                clean[detector].append(on)
+            hours += float(one.people[name].t[-1] - one.people[name].t[0]) / 3600
+            begun += whole.begun
+            first, second = halves(one.people[name])
+            for fault in faults(one, other):
+                wrong = fault.make(name, second)
+                if wrong is not None:
+                    stream = following(first, wrong, one.contract.rate_hz)
+                    outcomes[fault.name].append(found(play(stream, manifest), float(first.t[-1]), fault))
+                    kinds[fault.name] = fault.kind
+    return _table(one.name, outcomes, kinds, clean), _days(one.name, clean, hours, begun)
+
+
+def _table(
+    name: str, outcomes: Mapping[str, list[Found]], kinds: Mapping[str, str], clean: Mapping[str, list[np.ndarray]]
+) -> Report:
+    report = Report(f"{name}: % of people found within {LOOKS} windows (median windows)", ("", *DETECTORS, "named %"))
+    count = sum(len(on) for on in clean["repair"])
+    rates = {detector: sum(map(alarms_of, runs)) / count for detector, runs in clean.items()}
+    report.rows.append(("false alarms in 1,000 windows", *(1000 * rates[one] for one in DETECTORS), None))
+    twins = {one: 1 - (1 - max(rate, (not rate) * 3 / count)) ** LOOKS for one, rate in rates.items()}
+    report.rows.append(("random twin at that rate", *(f"{100 * twins[one]:.0f}" for one in DETECTORS), None))
+    for fault, people in outcomes.items():
+        cells = []
+        for detector in DETECTORS:
+            after = [one.after[detector] for one in people if detector in one.after]
+            share = 100 * len(after) / len(people)
+            cells.append(f"{share:.0f} ({np.median(after):.0f})" if after else "0")
+        named = 100 * sum(one.named for one in people) / len(people)
+        report.rows.append((fault, *cells, f"{named:.0f}" if kinds[fault] in ("orientation", "unit") else None))
+    for kind in ("orientation", "unit"):
+        together = [one for fault, people in outcomes.items() if kinds[fault] == kind for one in people]
+        share = np.mean([bool(one.after.keys() & {"repair", "rules"} if kind == "unit" else "repair" in one.after)
+                         for one in together])  # fmt: skip
+        report.goals.append(Goal(f"{name}: {kind} found, twin's share plus 40 points",
+                                 100 * float(share), 100 * twins["repair"] + 40))  # fmt: skip
+    report.goals.append(Goal(f"{name}: false alarms of repair in 1,000 windows", 1000 * rates["repair"], 5, at_most=True))
+    return report
+
+
+def _days(name: str, clean: Mapping[str, list[np.ndarray]], hours: float, begun: int) -> Report:
+    report = Report(f"{name}: alarms on clean streams", ("hours", "windows", "alarms", "at most a day (95 %)"))
+    report.rows.append((hours, sum(map(len, clean["repair"])), begun, 24 * upper_bound(begun, hours)))
+    return report
+
+
+def main() -> int:
+    if not DATA.is_dir():
+        print(f"no recordings in {DATA}; set EDGE_SHARED to their folder")
+        return 1
+    logging.getLogger("edge_runtime").setLevel(logging.ERROR)
+    phone, watch = har("sp", "har phone"), har("sw", "har watch")
+    for one, other in ((phone, watch), (watch, phone), (exercise_watch(), None)):
+        began = time.monotonic()
+        for report in measured(one, other):
+            print(f"\n{report.text()}", flush=True)
+        print(f"({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,12 +13,11 @@ bound allows.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +76,8 @@ def play(stream: Stream, manifest: Manifest) -> Run:
     readings = [Reading("w", stream.t, stream.values)]
     intake.take(readings)
     on: dict[str, list[bool]] = {name: [] for name in DETECTORS}
-    ends, messages, contract = [], {}, manifest.input
+    ends, contract = [], manifest.input
+    messages: dict[str, None] = {}
     every = contract.hop * -(-contract.window // contract.hop)
     for window in Windower(contract).push(readings):
         marks = intake.look([window])
@@ -161,12 +161,9 @@ def manifest_for(one: Set, windows: Windows, people: Sequence[str]) -> Manifest:
 
 
 def alarms_of(on: np.ndarray) -> int:
-    """Count alarms; one that goes on counts again after `CALM` windows."""
-    count, held = 0, -CALM
-    for at in np.flatnonzero(on).tolist():
-        if at - held >= CALM:
-            count, held = count + 1, at
-    return count
+    """Count alarms; one that goes on counts again after `CALM` windows, but for those that its latch adds."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], on.astype(np.int8), [0]))))
+    return sum(1 + max(0, end - begin - CALM) // CALM for begin, end in zip(edges[::2], edges[1::2], strict=True))
 
 
 class Found(NamedTuple):
@@ -239,7 +236,9 @@ def _table(
                          for one in together])  # fmt: skip
         report.goals.append(Goal(f"{name}: {kind} found, twin's share plus 40 points",
                                  100 * float(share), 100 * twins["repair"] + 40))  # fmt: skip
-    report.goals.append(Goal(f"{name}: false alarms of repair in 1,000 windows", 1000 * rates["repair"], 5, at_most=True))
+    report.goals.append(
+        Goal(f"{name}: false alarms of repair in 1,000 windows", 1000 * rates["repair"], 5, at_most=True)
+    )
     return report
 
 

@@ -19,7 +19,7 @@ class Fault(NamedTuple):
 
     name: str
     kind: str
-    """``orientation`` or ``unit`` where the repair test is to name it, ``other``, or ``none`` where nothing is wrong."""
+    """``orientation`` or ``unit``, which are to be named; ``other``; ``none`` where nothing is wrong."""
     make: Callable[[str, Stream], Stream | None]
     """Second half of a person's stream, with the fault; None where this person has none."""
 

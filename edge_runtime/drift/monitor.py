@@ -176,7 +176,7 @@ class Drift:
     # -- what is found -----------------------------------------------------------------------------------------------
 
     def _note_repairs(self, judge: _Judge, name: str, key: _Key, means: Float64, end: float) -> None:
-        over = np.flatnonzero(means >= judge.reference.threshold)
+        over = np.flatnonzero(means >= judge.thresholds)
         best: Repair | None = None
         if len(over) and key.repair is not None:
             # Means have a limit that several may reach; without it the one that explains most is told apart.
@@ -283,6 +283,7 @@ class _Judge:
         self.every = contract.hop * -(-contract.window // contract.hop)
         self.length_s = contract.window / contract.rate_hz
         self.repairs = reference.repairs if "repair" in detectors else ()
+        self.thresholds = np.array([repair.threshold for repair in self.repairs])
         self.own = reference.own if "changed" in detectors else None
         self.distance = None if self.own is None else Distance(self.own)
         self._test = RepairTest(reference) if self.repairs else None

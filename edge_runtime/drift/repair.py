@@ -17,7 +17,8 @@ from edge_runtime.drift.features import Repairs, Statistics, features, whitening
 from edge_runtime.manifest.drift import SensorReference
 from edge_runtime.types import Float64
 
-LIMIT: Final = 3.0
+LIMIT: Final = 12.0
+"""With 3, faults that cost most and those that cost little had the same score."""
 
 
 class Likelihood:

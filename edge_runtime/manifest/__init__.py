@@ -389,7 +389,7 @@ def dump(manifest: Manifest) -> bytes:
                 _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
     _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz")
     if manifest.sensors is not None:
-        _sparse([plain["sensors"]], SensorReference, "repairs", "threshold", "own")
+        _sparse([plain["sensors"]], SensorReference, "repairs", "own")
         _sparse(plain["sensors"].get("repairs", ()), Repair, *_named(Repair, "fault"))
     _sparse(plain.get("events", ()), EventRule, *(field.name for field in dataclasses.fields(EventRule)))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

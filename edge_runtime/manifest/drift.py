@@ -33,12 +33,18 @@ class Repair:
     """For each channel, what its values are multiplied by after that; empty: 1."""
     unit: str = ""
     """Unit that the scaled channels come in."""
+    threshold: float = 1.0
+    """Log-likelihood that it must add to windows, in the mean, for its fault to be an alarm."""
     cost: float = 0.0
     """Accuracy that the fault cost people who were not in training, 0 to 1."""
+    found: float = 0.0
+    """Share of left-out people with whom it was found within 25 windows."""
 
     def __post_init__(self) -> None:
         if not self.fault:
             raise ValueError("a repair needs the fault that it undoes, in words")
+        if not 0 < self.threshold < math.inf:
+            raise ValueError(f"repair {self.fault!r}: threshold must be above 0")
         if not all(0 < factor < math.inf for factor in self.factors):
             raise ValueError(f"repair {self.fault!r}: factors must be above 0")
 
@@ -74,9 +80,6 @@ class SensorReference:
     correlations: tuple[float, ...]
     """Of the features within a class, the upper triangle by rows; shrunk, so that they can be inverted."""
     repairs: tuple[Repair, ...] = ()
-    threshold: float = 0.0
-    """Mean log-likelihood that a repair must add for its fault to be an alarm; set on people left out of the
-    centres."""
     own: OwnPast | None = None
 
     def __post_init__(self) -> None:
@@ -93,8 +96,6 @@ class SensorReference:
             _check_covariance(self.own.spread, self.own.correlations, 3 * n)
             if self.own.windows < 1 or not 0 < self.own.threshold < math.inf:
                 raise ValueError("own past must be of at least one window, with a threshold above 0")
-        if self.repairs and not 0 < self.threshold < math.inf:
-            raise ValueError("threshold must be above 0")
         for repair in self.repairs:
             self._check_repair(repair)
 

@@ -7,8 +7,19 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from edge_export.evaluation.sensors import faults_of, inverse
 
-from benchmarks.intake_data import ACCELERATION, ROTATION, Set, Stream, at_rate, scaled
+from benchmarks.intake_data import Set, Stream, at_rate
+from edge_runtime.manifest.drift import Repair
+
+_SHOWN = frozenset(
+    (
+        "ax and ay swapped", "ay and az swapped", "wx and wy swapped", "ax flipped", "ay flipped", "wx flipped",
+        "all axes turned by 90 degrees about z", "all axes turned by 180 degrees about z",
+        "all axes turned by 90 degrees about x", "all axes turned by 180 degrees about y",
+    )
+)  # fmt: skip
+"""Of the faults that a bundle may look for; and units, all of them."""
 
 LOOKS = 25
 """Windows within which a fault is to be found."""
@@ -22,6 +33,8 @@ class Fault(NamedTuple):
     """``orientation`` or ``unit``, which are to be named; ``other``; ``none`` where nothing is wrong."""
     make: Callable[[str, Stream], Stream | None]
     """Second half of a person's stream, with the fault; None where this person has none."""
+    repair: Repair | None = None
+    """That undoes it."""
 
 
 def halves(stream: Stream) -> tuple[Stream, Stream]:
@@ -29,8 +42,10 @@ def halves(stream: Stream) -> tuple[Stream, Stream]:
     return Stream(stream.t[:at], stream.values[:at]), Stream(stream.t[at:], stream.values[at:])
 
 
-def moved(stream: Stream, order: Sequence[int], signs: Sequence[float]) -> Stream:
-    return Stream(stream.t, stream.values[:, list(order)] * np.array(signs, np.float32))
+def _faulty(fault: Repair, names: Sequence[str], _name: str, stream: Stream) -> Stream:
+    order = [names.index(name.removeprefix("-")) for name in fault.takes]
+    signs = [-1.0 if name.startswith("-") else 1.0 for name in fault.takes]
+    return Stream(stream.t, (stream.values[:, order] * np.multiply(signs, fault.factors)).astype(np.float32))
 
 
 def added(stream: Stream, column: int, factor: float = 1.0, offset: float = 0.0, noise: float = 0.0) -> Stream:
@@ -75,37 +90,19 @@ def faults(one: Set, other: Set | None) -> Iterator[Fault]:
         one: acceleration and rotation.
         other: the same people with another device.
     """
-    unit = one.contract.channels[0].unit
-    metre = 1.0 if unit == "m/s2" else 1 / 9.80665
+    metre = 1.0 if one.contract.channels[0].unit == "m/s2" else 1 / 9.80665
     yield Fault("no fault (control)", "none", lambda _, stream: stream)
-    for name, order, signs in (
-        ("acceleration x, y swapped", (1, 0, 2, 3, 4, 5), (1,) * 6),
-        ("acceleration y, z swapped", (0, 2, 1, 3, 4, 5), (1,) * 6),
-        ("rotation x, y swapped", (0, 1, 2, 4, 3, 5), (1,) * 6),
-        ("acceleration x flipped", range(6), (-1, 1, 1, 1, 1, 1)),
-        ("acceleration y flipped", range(6), (1, -1, 1, 1, 1, 1)),
-        ("rotation x flipped", range(6), (1, 1, 1, -1, 1, 1)),
-        ("turned by 90 degrees about z", (1, 0, 2, 4, 3, 5), (-1, 1, 1, -1, 1, 1)),
-        ("turned by 180 degrees about z", range(6), (-1, -1, 1, -1, -1, 1)),
-        ("turned by 90 degrees about x", (0, 2, 1, 3, 5, 4), (1, -1, 1, 1, -1, 1)),
-        ("turned by 180 degrees about y", range(6), (-1, 1, -1, -1, 1, -1)),
-    ):
-        make = partial(moved, order=order, signs=signs)
-        yield Fault(name, "orientation", lambda _, stream, make=make: make(stream))
-    for wanted, given, columns in (
-        (unit, "g" if unit == "m/s2" else "m/s2", ACCELERATION),
-        (unit, "mg", ACCELERATION),
-        ("rad/s", "deg/s", ROTATION),
-    ):
-        unlike = partial(scaled, columns=columns, given=wanted, wanted=given)
-        yield Fault(f"{given} instead of {wanted}", "unit", lambda _, stream, make=unlike: make(stream))
+    names = [channel.name for channel in one.contract.channels]
+    for repair in faults_of(one.contract.channels, (names[:3], names[3:])):
+        if repair.cause == "unit" or repair.fault in _SHOWN:
+            yield Fault(repair.fault, repair.cause, partial(_faulty, inverse(repair, names), names), repair)
     rate = one.contract.rate_hz
     yield Fault("half the rate", "other", lambda _, stream: at_rate(stream, rate / 2))
     yield Fault("0.8 of the rate", "other", lambda _, stream: at_rate(stream, 0.8 * rate))
-    yield Fault("acceleration x stuck", "other", lambda _, stream: held(stream, 0))
-    yield Fault("acceleration x, noise 0.5 m/s2", "other", lambda _, stream: added(stream, 0, noise=0.5 * metre))
-    yield Fault("acceleration x scaled by 1.2", "other", lambda _, stream: added(stream, 0, factor=1.2))
-    yield Fault("acceleration x plus 1 m/s2", "other", lambda _, stream: added(stream, 0, offset=metre))
+    yield Fault("ax stuck", "other", lambda _, stream: held(stream, 0))
+    yield Fault("noise of 0.5 m/s2 on ax", "other", lambda _, stream: added(stream, 0, noise=0.5 * metre))
+    yield Fault("ax times 1.2", "other", lambda _, stream: added(stream, 0, factor=1.2))
+    yield Fault("ax plus 1 m/s2", "other", lambda _, stream: added(stream, 0, offset=metre))
     if other is not None:
         yield Fault("other device in its place", "other", partial(_other, other.people, shift=0))
     yield Fault("other person", "none", partial(_other, one.people, shift=1))

@@ -27,11 +27,16 @@ def run(options: argparse.Namespace) -> int:
     """Print the description."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle.describe import describe  # noqa: PLC0415
+    from edge_runtime.drift.words import notices  # noqa: PLC0415
     from edge_runtime.intake import words  # noqa: PLC0415
 
     bundle = open_bundle(options.bundle)
     expects = words.references(bundle.manifest.references, bundle.manifest.input)
+    noticed = notices(bundle.manifest.sensors)
     description = describe(bundle) | ({"expects": expects} if expects else {})
+    description |= {"notices": noticed} if noticed else {}
+    if noticed and not options.json:
+        description["manifest"].pop("sensors")  # a thousand numbers, which `notices` puts into words
     if options.json:
         print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -23,6 +23,9 @@ LEAST_ROWS: Final = 16
 _SLOW: Final = 1e-3
 """Added to a centroid, as a share of the sampling rate, so that a constant has a logarithm, too."""
 
+_REST: Final = 1e-6
+"""Deviation of a channel that rests, as a share of its value."""
+
 _FULL: Final = 0.98
 """Largest correlation that is told apart from 1."""
 
@@ -70,6 +73,11 @@ def measure(x: npt.NDArray[np.floating]) -> Statistics:
     weighed = np.einsum("nfc,f->nc", power, _frequencies(rows))
     centroid = np.divide(weighed, total, out=np.zeros_like(total), where=total > 0)
     return Statistics(mean, deviation, centroid, np.arctanh(np.clip(correlation, -_FULL, _FULL)))
+
+
+def alive(statistics: Statistics) -> npt.NDArray[np.bool_]:
+    """Return for each window whether none of its channels rests; interpolation between equal values rounds."""
+    return np.asarray((statistics.deviation > _REST * np.abs(statistics.mean)).all(axis=1))
 
 
 def features(statistics: Statistics, floors: Float64) -> Float64:

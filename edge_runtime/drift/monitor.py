@@ -23,11 +23,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
-from edge_runtime import schema, units
+from edge_runtime import schema
 from edge_runtime.clock import Clock
+from edge_runtime.drift import words
 from edge_runtime.drift.alarm import Alarm, AlarmCause
 from edge_runtime.drift.config import DriftConfig
-from edge_runtime.drift.features import Statistics, features, measure
+from edge_runtime.drift.features import Statistics, alive, features, measure
 from edge_runtime.drift.latch import Latch, Ring
 from edge_runtime.drift.own_past import Beginning, Distance
 from edge_runtime.drift.repair import LIMIT, RepairTest
@@ -183,7 +184,7 @@ class Drift:
             best = judge.repairs[over[key.repair.rows.mean(axis=0)[over].argmax()]]
         for cause in sorted({repair.cause for repair in judge.repairs}):
             found = best is not None and best.cause == cause
-            message = _repair_words(best, judge) if best is not None and found else ""
+            message = words.repair(best, judge.reference.channels, judge.units) if best is not None and found else ""
             self._step(key, Alarm(name, cause, "repair", end, message), over=found)
 
     def _note_past(self, judge: _Judge, own: OwnPast, name: str, key: _Key, row: Float64, end: float) -> None:
@@ -200,7 +201,7 @@ class Drift:
             return
         difference = means - key.beginning.mean
         over = float(judge.distance.of(difference)) >= own.threshold if judge.distance is not None else False
-        message = _change_words(difference / np.array(own.spread), judge.reference.channels) if over else ""
+        message = words.change(difference / np.array(own.spread), judge.reference.channels) if over else ""
         self._step(key, Alarm(name, "changed", "changed", end, message), over=over)
 
     def _step(self, key: _Key, alarm: Alarm, *, over: bool) -> None:
@@ -294,36 +295,12 @@ class _Judge:
         if not looks:
             return _Measured(np.empty((0, 0)), np.empty((0, 0))), looks
         statistics = measure(np.stack([window.samples[:, self.columns] for window in looks]))
-        alive = np.asarray((statistics.deviation > 0).all(axis=1))
-        if not alive.all():
-            statistics = Statistics(*(part[alive] for part in statistics))
-            looks = [window for window, lives in zip(looks, alive.tolist(), strict=True) if lives]
+        lives = alive(statistics)
+        if not lives.all():
+            statistics = Statistics(*(part[lives] for part in statistics))
+            looks = [window for window, moves in zip(looks, lives.tolist(), strict=True) if moves]
         scores = np.empty((len(looks), 0)) if self._test is None else self._test.scores(statistics)
         return _Measured(features(statistics, self._floors), scores), looks
-
-
-def _repair_words(best: Repair, judge: _Judge) -> str:
-    """Say what is likely wrong, and what to do."""
-    if best.cause == "orientation":
-        return (
-            f"orientation changed (best match: {best.fault}): look at how the sensor is mounted, and at the order and "
-            "the signs of its axes in what it sends"
-        )
-    scaled = [name for name, factor in zip(judge.reference.channels, best.factors, strict=True) if factor != 1]
-    line = units.line([(name, best.unit) for name in scaled])
-    wanted = judge.units[scaled[0]] if scaled else ""
-    return f"values look like {best.unit} instead of {wanted}: write {line} under [source.codec]"
-
-
-def _change_words(scaled: Float64, channels: Sequence[str]) -> str:
-    """Say what has changed most since a key began."""
-    at = int(np.abs(scaled).argmax())
-    kind = ("mean", "deviation", "spectral centroid")[at // len(channels)]
-    way = "higher" if scaled[at] > 0 else "lower"
-    return (
-        f"the sensor has changed since it began (most: {kind} of {channels[at % len(channels)]} is {way}): look at "
-        "how it is mounted and at its settings; edge-runtime reset takes it as it is now"
-    )
 
 
 def _gauge(cause: AlarmCause) -> str:

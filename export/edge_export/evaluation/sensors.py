@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from edge_export.data.dataset import Float32, Windows
 from edge_runtime import units
-from edge_runtime.drift.features import Repairs, Statistics, features, measure
+from edge_runtime.drift.features import Repairs, Statistics, alive, features, measure
 from edge_runtime.drift.latch import CALM, LOOKS, means
 from edge_runtime.drift.own_past import Distance
 from edge_runtime.drift.repair import LIMIT, RepairTest
@@ -98,8 +98,19 @@ def faults_of(channels: Sequence[Channel], triads: Sequence[Sequence[str]]) -> l
         for triad in triads:
             for axis, (source, sign) in zip(triad, moves, strict=True):
                 swap[axis] = f"{'-' if sign < 0 else ''}{triad[source]}"
-        found.append(_moved(f"all axes turned, {turn}", names, swap))
+        found.append(_moved(f"all axes turned {turn}", names, swap))
     return found
+
+
+def _turn_words(matrix: Float64) -> str:
+    """Name a turn of a cube: ``by 180 degrees about z``."""
+    kept = np.flatnonzero(np.diag(matrix) == 1)
+    if len(kept):
+        at = int(kept[0])
+        sine = matrix[(at + 2) % 3, (at + 1) % 3]
+        return f"by {int(90 * sine) if sine else 180} degrees about {'xyz'[at]}"
+    takes = (f"{'-' if row.sum() < 0 else ''}{'xyz'[int(np.abs(row).argmax())]}" for row in matrix)
+    return f"so that x, y, z come as {', '.join(takes)}"
 
 
 _COMMON: Final = frozenset(("m/s2", "g", "mg", "deg/s", "rad/s", "T", "mT", "uT", "G", "mG"))
@@ -117,10 +128,7 @@ def _turns() -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
             matrix = np.zeros((3, 3))
             matrix[range(3), order] = signs
             if np.linalg.det(matrix) > 0 and (order, signs) != ((0, 1, 2), (1, 1, 1)):
-                text = "".join(
-                    f"{'-' if sign < 0 else ''}{'xyz'[source]} " for source, sign in zip(order, signs, strict=True)
-                )
-                yield f"xyz to {text.strip().replace(' ', ',')}", tuple(zip(order, signs, strict=True))
+                yield _turn_words(matrix), tuple(zip(order, signs, strict=True))
 
 
 def inverse(repair: Repair, names: Sequence[str]) -> Repair:
@@ -174,7 +182,7 @@ def look_at(windows: Windows, contract: InputContract, columns: Sequence[int]) -
     chosen = windows.start % hop == 0
     x = windows.x[chosen][:, columns].transpose(0, 2, 1)
     looks = Looks(measure(x), windows.y[chosen], windows.group[chosen])
-    return looks.of(np.asarray((looks.statistics.deviation > 0).all(axis=1)))
+    return looks.of(alive(looks.statistics))
 
 
 def fit(looks: Looks, channels: Sequence[str], floors: Float64) -> SensorReference:

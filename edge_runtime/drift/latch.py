@@ -16,6 +16,9 @@ from edge_runtime.types import Float64
 LOOKS: Final = 10
 """Looks of a mean: with 3 a third of the swapped axes of a phone were found, with 5 to 10 most, with 20 no more."""
 
+NAMED: Final = 3
+"""Looks that name the cause: the windows before them may be right, or half right."""
+
 CALM: Final = 15
 
 
@@ -63,6 +66,10 @@ class Ring:
         if self.filled < LOOKS:
             return None
         return np.asarray(np.clip(self.rows, -self.limit, self.limit).mean(axis=0))
+
+    def latest(self) -> Float64:
+        """Return the mean of the last `NAMED` rows, whatever their size."""
+        return np.asarray(self.rows[[(self.at - back) % LOOKS for back in range(1, NAMED + 1)]].mean(axis=0))
 
 
 def means(rows: Float64, limit: float = math.inf) -> Float64:

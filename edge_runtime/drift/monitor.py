@@ -181,7 +181,7 @@ class Drift:
         best: Repair | None = None
         if len(over) and key.repair is not None:
             # Means have a limit that several may reach; without it the one that explains most is told apart.
-            best = judge.repairs[over[key.repair.rows.mean(axis=0)[over].argmax()]]
+            best = judge.repairs[over[key.repair.latest()[over].argmax()]]
         for cause in sorted({repair.cause for repair in judge.repairs}):
             found = best is not None and best.cause == cause
             message = words.repair(best, judge.reference.channels, judge.units) if best is not None and found else ""

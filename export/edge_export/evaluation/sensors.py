@@ -44,8 +44,9 @@ GROUPS: Final = 3
 _KEPT: Final = 0.8
 """Share of each correlation that is kept, so that the covariance of a few windows can be inverted."""
 
-LEAST: Final = 0.5
-"""Lowest threshold of a repair: what it adds to the log-likelihood of a window, in the mean."""
+LEAST: Final = 2.0
+"""Lowest threshold of a repair: what it adds to the log-likelihood of a window, in the mean. One window of `LOOKS` adds
+1.2 at most, so that one in which something happens decides nothing."""
 
 _APART: Final = 0.3
 """Added to the deviation of the highest scores, since that of a few groups may be small by chance."""

@@ -1,7 +1,8 @@
 """Latch: what makes one alarm of many scores over a threshold, on the device and where thresholds are set.
 
 1. The mean of the last `LOOKS` scores counts; before there are as many, nothing does.
-2. An alarm begins with the first mean at or over the threshold, and ends after `CALM` looks in a row below it.
+2. An alarm begins with the first mean at or over the threshold, and ends after `CALM` looks in a row below `RELEASE` of
+   it: what hovers around a threshold is one alarm.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ NAMED: Final = 3
 """Looks that name the cause: the windows before them may be right, or half right."""
 
 CALM: Final = 15
+RELEASE: Final = 0.5
 
 
 class Latch:
@@ -31,12 +33,16 @@ class Latch:
         self.on = False
         self.calm = 0
 
-    def step(self, *, over: bool) -> bool:
-        """Take a look; return whether the alarm begins with it (rule 2)."""
-        if over:
+    def step(self, score: float) -> bool:
+        """Take a look; return whether the alarm begins with it (rule 2).
+
+        Args:
+            score: mean, as a share of the threshold.
+        """
+        if score >= 1:
             begins, self.on, self.calm = not self.on, True, 0
             return begins
-        self.calm += self.on
+        self.calm = 0 if score >= RELEASE else self.calm + self.on
         if self.calm >= CALM:
             self.on, self.calm = False, 0
         return False

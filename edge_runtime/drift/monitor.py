@@ -29,13 +29,13 @@ from edge_runtime.drift import words
 from edge_runtime.drift.alarm import Alarm, AlarmCause
 from edge_runtime.drift.config import DriftConfig
 from edge_runtime.drift.features import Statistics, alive, features, measure
-from edge_runtime.drift.latch import Latch, Ring
+from edge_runtime.drift.latch import RELEASE, Latch, Ring
 from edge_runtime.drift.own_past import Beginning, Distance
 from edge_runtime.drift.repair import LIMIT, RepairTest
 from edge_runtime.errors import StoreError
 from edge_runtime.intake.lines import Lines
 from edge_runtime.manifest import InputContract, Manifest
-from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
+from edge_runtime.manifest.drift import Cause, OwnPast, Repair, SensorReference
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float64
 from edge_runtime.windowing.window import Window
@@ -148,7 +148,7 @@ class Drift:
                 key.repair = Ring(len(judge.repairs), LIMIT)
             means = key.repair.add(statistics.scores[at])
             if means is not None:
-                self._note_repairs(judge, window.key, key, means, end)
+                self._note_repairs(judge, window.key, key, key.repair, means, end)
         if judge.own is not None and _MARKED.isdisjoint(key.alarms):
             self._note_past(judge, judge.own, window.key, key, statistics.features[at], end)
 
@@ -176,16 +176,20 @@ class Drift:
 
     # -- what is found -----------------------------------------------------------------------------------------------
 
-    def _note_repairs(self, judge: _Judge, name: str, key: _Key, means: Float64, end: float) -> None:
-        over = np.flatnonzero(means >= judge.thresholds)
+    def _note_repairs(self, judge: _Judge, name: str, key: _Key, ring: Ring, means: Float64, end: float) -> None:
+        scores = means / judge.thresholds
+        over = np.flatnonzero(scores >= 1)
         best: Repair | None = None
-        if len(over) and key.repair is not None:
+        if len(over):
             # Means have a limit that several may reach; without it the one that explains most is told apart.
-            best = judge.repairs[over[key.repair.latest()[over].argmax()]]
-        for cause in sorted({repair.cause for repair in judge.repairs}):
-            found = best is not None and best.cause == cause
-            message = words.repair(best, judge.reference.channels, judge.units) if best is not None and found else ""
-            self._step(key, Alarm(name, cause, "repair", end, message), over=found)
+            best = judge.repairs[over[ring.latest()[over].argmax()]]
+        for cause, columns in judge.causes.items():
+            score = float(scores[columns].max())
+            if best is not None and best.cause == cause:
+                message = words.repair(best, judge.reference.channels, judge.units)
+            else:  # another cause explains it better: this one does not begin, and goes on where it is on
+                message, score = "", min(score, RELEASE)
+            self._step(key, Alarm(name, cause, "repair", end, message), score)
 
     def _note_past(self, judge: _Judge, own: OwnPast, name: str, key: _Key, row: Float64, end: float) -> None:
         row = row[: len(own.spread)]
@@ -200,15 +204,15 @@ class Drift:
         if means is None:
             return
         difference = means - key.beginning.mean
-        over = float(judge.distance.of(difference)) >= own.threshold if judge.distance is not None else False
-        message = words.change(difference / np.array(own.spread), judge.reference.channels) if over else ""
-        self._step(key, Alarm(name, "changed", "changed", end, message), over=over)
+        score = 0.0 if judge.distance is None else float(judge.distance.of(difference)) / own.threshold
+        message = words.change(difference / np.array(own.spread), judge.reference.channels) if score >= 1 else ""
+        self._step(key, Alarm(name, "changed", "changed", end, message), score)
 
-    def _step(self, key: _Key, alarm: Alarm, *, over: bool) -> None:
+    def _step(self, key: _Key, alarm: Alarm, score: float) -> None:
         """Take a look at one cause; begin or end its alarm (rule 2)."""
         cause = alarm.cause
         latch = key.latches.setdefault(cause, Latch())
-        if latch.step(over=over):
+        if latch.step(score):
             key.alarms[cause] = alarm
             gauges, counts = self._metrics.gauges, self._metrics.counts
             counts[f'drift_alarms_total{{cause="{cause}"}}'] += 1
@@ -285,6 +289,9 @@ class _Judge:
         self.length_s = contract.window / contract.rate_hz
         self.repairs = reference.repairs if "repair" in detectors else ()
         self.thresholds = np.array([repair.threshold for repair in self.repairs])
+        self.causes: dict[Cause, list[int]] = {}
+        for column, repair in enumerate(self.repairs):
+            self.causes.setdefault(repair.cause, []).append(column)
         self.own = reference.own if "changed" in detectors else None
         self.distance = None if self.own is None else Distance(self.own)
         self._test = RepairTest(reference) if self.repairs else None

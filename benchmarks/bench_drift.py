@@ -21,29 +21,42 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from edge_export.data.dataset import Dataset, Recording, Windows
+from edge_export.data.dataset import Dataset, Recording, Windows, load_recordings
 from edge_export.data.labels import label_windows
 from edge_export.data.references import measure_references
-from edge_export.evaluation.sensors import LEAST_COST, Cost, Looks, fit, inverse, look_at, measure_sensors
+from edge_export.evaluation.sensors import (
+    LEAST_COST,
+    Cost,
+    Looks,
+    faults_of,
+    fit,
+    inflict,
+    inverse,
+    look_at,
+    measure_sensors,
+)
 
-from benchmarks.bench_intake import manifest_of, upper_bound
+from benchmarks.bench_intake import EXAMPLE, manifest_of, upper_bound
 from benchmarks.drift_data import LOOKS, Fault, faults, following, halves
 from benchmarks.intake_data import DATA, Set, Stream, exercise_watch, har
 from benchmarks.report import Goal, Report
 from edge_runtime.clock import SystemClock
+from edge_runtime.drift.agreement import wilson
 from edge_runtime.drift.config import DriftConfig
 from edge_runtime.drift.features import Repairs
 from edge_runtime.drift.latch import CALM
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.drift.repair import Likelihood
+from edge_runtime.embedding import open_model
 from edge_runtime.intake.config import IntakeConfig
 from edge_runtime.intake.intake import Intake
 from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.drift import Repair
 from edge_runtime.metrics import Metrics
-from edge_runtime.types import Float64, Reading
-from edge_runtime.windowing.window import Windower
+from edge_runtime.model.loading import Model
+from edge_runtime.types import Float32, Float64, Reading
+from edge_runtime.windowing.window import Window, Windower
 
 DETECTORS = ("rules", "repair", "changed")
 FOLDS = 4
@@ -262,6 +275,72 @@ def _days(name: str, clean: Mapping[str, list[np.ndarray]], hours: float, begun:
     return report
 
 
+def cost(one: Set) -> Report:
+    """Time of a window: the detectors of a bundle with references, and those of one without."""
+    windows = windows_of(one)
+    people = sorted(one.people)
+    known = manifest_for(one, windows, people[1:])
+    stream = Windower(known.input).push([Reading("w", *one.people[people[0]])])
+    report = Report("cost", ("bundle", "repairs", "us a window", "us a window, 100 keys at once"))
+    for name, manifest in (("with sensors", known), ("without", dataclasses.replace(known, sensors=None))):
+        spent = []
+        for keys in (1, 100):
+            drift = Drift(DriftConfig(), keys, Metrics(), SystemClock())
+            drift.follow(manifest)
+            calls = [[window._replace(key=str(key)) for key in range(keys)] for window in stream]
+            began = time.perf_counter()
+            for call in calls:
+                if drift.active:
+                    drift.look(call, {})
+            spent.append(1e6 * (time.perf_counter() - began) / (keys * len(calls)))
+        count = 0 if manifest.sensors is None else len(manifest.sensors.repairs)
+        report.rows.append((name, count, *spent))
+    return report
+
+
+def agreement() -> Report:
+    """The example's device and cloud models on its test people: what audits of a tenth say of the accuracy."""
+    known = load_recordings(EXAMPLE.parent / "recordings.npz")
+    names = [channel.name for channel in known.channels]
+    report = Report(
+        "exercise-watch, people 8 and 10: accuracy, and agreement with the cloud (audits of one window in ten)",
+        ("", "accuracy", "agreement", "in the audits", "interval"),
+    )
+    with open_model(EXAMPLE) as device, open_model(EXAMPLE.parent / "teacher.edge") as cloud:
+        windows = label_windows(known, dataclasses.replace(device.manifest.input, context=0))
+        whole = label_windows(known, device.manifest.input)
+        for fault in (None, *(one for one in faults_of(known.channels, (names[:3], names[3:])) if one.fault in _SHOWN)):
+            x, contexts = windows.x, whole.contexts
+            if fault is not None:
+                x, contexts = inflict(x, fault, names), inflict(contexts, fault, names)
+            mine, theirs = _best(device, x), _best(cloud, contexts)
+            agreed = mine == theirs
+            audits = agreed[np.random.default_rng(0).random(len(agreed)) < 0.1]
+            low, high = wilson(int(audits.sum()), len(audits))
+            report.rows.append(
+                (
+                    "right" if fault is None else fault.fault,
+                    float((mine == windows.y).mean()),
+                    float(agreed.mean()),
+                    float(audits.mean()),
+                    f"{low:.2f} to {high:.2f}",
+                )
+            )
+    return report
+
+
+_SHOWN = ("ax and ay swapped", "ax, ay, az in m/s2 instead of g", "all axes turned by 90 degrees about z")
+
+
+def _best(model: Model, x: Float32) -> np.ndarray:
+    """Best label of each window, (n, channels, samples)."""
+    samples = np.ascontiguousarray(x.transpose(0, 2, 1))
+    windows = [Window("w", at, float(at), one, one, 0.0) for at, one in enumerate(samples)]
+    size = model.max_batch
+    rows = [model.predict(windows[at : at + size]).rows.argmax(axis=1) for at in range(0, len(windows), size)]
+    return np.concatenate(rows)
+
+
 def main() -> int:
     if not DATA.is_dir():
         print(f"no recordings in {DATA}; set EDGE_SHARED to their folder")
@@ -273,6 +352,8 @@ def main() -> int:
         for report in measured(one, other):
             print(f"\n{report.text()}", flush=True)
         print(f"({time.monotonic() - began:.0f} s)")
+    print(f"\n{agreement().text()}")
+    print(f"\n{cost(phone).text()}")
     return 0
 
 

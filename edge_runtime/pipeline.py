@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_runtime.clock import Clock
+from edge_runtime.drift.agreement import Agreement
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
@@ -135,6 +136,7 @@ class Pipeline:
         self._escalation = escalation
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
+        self._agreement = Agreement(metrics)
         self._every = 1
         self._ready: list[Window] = []
         self._again: list[Window] = []  # completed by the run before
@@ -285,9 +287,11 @@ class Pipeline:
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
         """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
-        corrections = sum(isinstance(answer, Correction) for answer in answers)
-        self._metrics.counts["corrections_total"] += corrections
-        self._metrics.counts["final_total"] += len(answers) - corrections
+        corrections = [answer for answer in answers if isinstance(answer, Correction)]
+        self._metrics.counts["corrections_total"] += len(corrections)
+        self._metrics.counts["final_total"] += len(answers) - len(corrections)
+        if corrections:
+            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:

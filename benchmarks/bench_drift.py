@@ -66,7 +66,7 @@ FOLDS = 4
 
 
 class Run(NamedTuple):
-    """What was on at each window of a stream, and the messages of alarms."""
+    """Detectors that were on at each window of a stream, and the messages of alarms."""
 
     on: Mapping[str, np.ndarray]
     """By detector."""
@@ -180,7 +180,7 @@ def alarms_of(on: np.ndarray) -> int:
 
 
 class Found(NamedTuple):
-    """What happened to one person's stream."""
+    """Outcome of one person's stream."""
 
     after: Mapping[str, int]
     """Windows from the fault to the first one in which a detector was on."""

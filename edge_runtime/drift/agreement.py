@@ -1,4 +1,4 @@
-"""Agreement of device and cloud: how good the answers are where nobody labels them.
+"""Agreement of device and cloud: how good the answers are where there are no labels.
 
 1. Audits are a random share of the answers that the gate trusts, corrections are of those that it does not; the last
    `KEPT` of each count. What the cloud upholds is agreed.

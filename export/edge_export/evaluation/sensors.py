@@ -32,7 +32,7 @@ from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
 from edge_runtime.types import Float64
 
 FALSE_ALARMS: Final = 0.002
-"""Alarms a window, of the groups that are left out. Groups that nobody knows have about twice as many, and are to have
+"""Alarms a window, of the groups that are left out. New groups have about twice as many, and are to have
 at most 5 in 1,000 windows (`python -m benchmarks drift`)."""
 
 LEAST_COST: Final = 0.05
@@ -75,7 +75,7 @@ Cost = Callable[[Repair], float]
 
 
 def faults_of(channels: Sequence[Channel], triads: Sequence[Sequence[str]]) -> list[Repair]:
-    """List the faults that sensors with three axes have: axes swapped or flipped, sensor turned, another unit or rate.
+    """List the faults that sensors with three axes have: axes swapped or flipped, sensor turned, another unit.
 
     Args:
         channels: of the reference.
@@ -85,15 +85,7 @@ def faults_of(channels: Sequence[Channel], triads: Sequence[Sequence[str]]) -> l
     unit = {channel.name: channel.unit for channel in channels}
     found: list[Repair] = []
     for triad in triads:
-        for a, b in itertools.combinations(triad, 2):
-            swap = {a: b, b: a}
-            found.append(_moved(f"{a} and {b} swapped", names, swap))
-        found += [_moved(f"{axis} flipped", names, {axis: f"-{axis}"}) for axis in triad]
-        for other, factor, offset in units.conversions(unit[triad[0]]):
-            if not offset and other in _COMMON:
-                factors = tuple(factor if name in triad else 1.0 for name in names)
-                fault = f"{', '.join(triad)} in {other} instead of {unit[triad[0]]}"
-                found.append(Repair(fault=fault, cause="unit", factors=factors, unit=other))
+        found += _faults_of_one(triad, names, unit[triad[0]])
     for turn, moves in _turns():
         swap = {}
         for triad in triads:
@@ -101,6 +93,19 @@ def faults_of(channels: Sequence[Channel], triads: Sequence[Sequence[str]]) -> l
                 swap[axis] = f"{'-' if sign < 0 else ''}{triad[source]}"
         found.append(_moved(f"all axes turned {turn}", names, swap))
     return found
+
+
+def _faults_of_one(triad: Sequence[str], names: Sequence[str], unit: str) -> Iterator[Repair]:
+    """Yield the faults of one sensor beside others."""
+    for a, b in itertools.combinations(triad, 2):
+        yield _moved(f"{a} and {b} swapped", names, {a: b, b: a})
+    for axis in triad:
+        yield _moved(f"{axis} flipped", names, {axis: f"-{axis}"})
+    for other, factor, offset in units.conversions(unit):
+        if not offset and other in _COMMON:
+            factors = tuple(factor if name in triad else 1.0 for name in names)
+            fault = f"{', '.join(triad)} in {other} instead of {unit}"
+            yield Repair(fault=fault, cause="unit", factors=factors, unit=other)
 
 
 def _turn_words(matrix: Float64) -> str:

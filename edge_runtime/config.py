@@ -171,6 +171,12 @@ class AppConfig:
         path = self.thresholds_file
         return None if path is None else path.with_suffix(".drift")
 
+    @property
+    def examples_file(self) -> Path | None:
+        """File of the examples that users add on the device: ``outbox.examples`` beside the counters."""
+        path = self.counters_file
+        return None if path is None else path.with_suffix(".examples")
+
 
 def load_config(path: str | os.PathLike[str]) -> AppConfig:
     """Read and check a configuration file. Relative paths in it are taken from the file's own folder.

@@ -145,6 +145,22 @@ def explained(
     return found
 
 
+def vectors(
+    model: Model, recording: RecordingConfig, *, lateness_s: float = 0.0
+) -> Iterator[tuple[Prediction, Float32]]:
+    """Answer recorded files, and give the model's numbers with each answer.
+
+    Args:
+        model: from `open_model`.
+        recording: files and layout.
+        lateness_s: seconds that samples may be out of order.
+    """
+    seen = _Seen(model)
+    window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
+    for prediction in play(model, recording, window, Metrics(), predictor=seen):
+        yield prediction, seen.rows.pop(prediction.id)[1]
+
+
 class _Seen:
     """A predictor that remembers windows and answers until they are taken."""
 

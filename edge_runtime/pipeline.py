@@ -62,6 +62,7 @@ from edge_runtime.windowing.window import KeyState, Window
 if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import ReadingLog
     from edge_runtime.durable.window_state import SavedWindows
+    from edge_runtime.tasks.learnt_examples import LearntExamples
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Pipeline:
         drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
+        examples: those that users add to an embedding; None: the bundle's alone.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain: share of the time that may go into explaining hard cases.
 
@@ -111,6 +113,7 @@ class Pipeline:
         drift: Drift | None = None,
         events: EventTracker | None = None,
         thresholds: KeyThresholds | None = None,
+        examples: LearntExamples | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain: float = 0.0,
     ) -> None:
@@ -121,6 +124,7 @@ class Pipeline:
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
         self._thresholds = thresholds or KeyThresholds(metrics=metrics)
+        self._examples = examples
         self._metrics = metrics
         self._cache = cache
         if cache[0]:
@@ -130,7 +134,7 @@ class Pipeline:
         if reading_log is not None:
             reading_log.keep(model.states)
         self._windower = windower
-        self._task = task
+        self._follow_task(task)
         self._budget = budget
         self._out = HandOver(sinks, escalation, metrics, clock)
         self._escalation = escalation
@@ -283,7 +287,15 @@ class Pipeline:
         if model.states is not None:
             model.states.follow(self._model.states)
         self._use(model, trial=trial)
-        self._task = task
+        self._follow_task(task)
+
+    def _follow_task(self, task: Task) -> None:
+        self._untaught = task
+        self.take_examples()
+
+    def take_examples(self) -> None:
+        """Answer by the examples that there are now, from the next window on."""
+        self._task = self._untaught if self._examples is None else self._examples.taught(self._untaught)
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
         """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
@@ -312,7 +324,9 @@ class Pipeline:
             self._drift.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
-        self._adapts = self._thresholds.active
+        if self._examples is not None:
+            self._examples.use(manifest)
+        self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -348,8 +362,8 @@ class Pipeline:
     ) -> None:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
-        if self._adapts:
-            numbers = self._thresholds.follow(windows, numbers, self._suspects)
+        if self._learns:
+            numbers = self._learn(windows, numbers)
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
@@ -372,6 +386,12 @@ class Pipeline:
                     self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+
+    def _learn(self, windows: Sequence[Window], numbers: Float32) -> Float32:
+        """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
+        if self._examples is not None and self._examples.active:
+            self._examples.remember(windows, numbers, self._suspects)
+        return self._thresholds.follow(windows, numbers, self._suspects) if self._thresholds.active else numbers
 
     def _marked(self, window: Window, answer: Prediction) -> Prediction:
         """Return the answer; as a hard one that says why, where the window's readings are suspect."""

@@ -69,6 +69,7 @@ class Embedding(WindowTask):
         threshold: replaces that of its gate.
         files: reads `EmbeddingOutput.examples`; None where only the cloud's answers are read.
         learnt: further examples, of this device.
+        examples: those of the bundle, read already.
 
     Raises:
         BundleError: the file of examples does not fit.
@@ -83,15 +84,21 @@ class Embedding(WindowTask):
         threshold: float | None,
         files: Files | None = None,
         learnt: Examples | None = None,
+        examples: Examples | None = None,
     ) -> None:
         super().__init__(manifest, threshold)
+        self._manifest = manifest
         self._output = output
-        examples = bundled(output, files)
-        examples = examples if learnt is None else examples.joined(learnt)
-        self._labels = examples.labels
-        self._places = np.array(examples.places, int)
-        self._numbers = self._scaled(examples.numbers.astype(np.float64))
+        self._bundled = bundled(output, files) if examples is None else examples
+        used = self._bundled if learnt is None else self._bundled.joined(learnt)
+        self._labels = used.labels
+        self._places = np.array(used.places, int)
+        self._numbers = self._scaled(used.numbers.astype(np.float64))
         self.outputs = (TensorSpec("label", "BYTES", (-1, 1)), TensorSpec("confidence", "FP32", (-1, 1)))
+
+    def taught(self, learnt: Examples) -> Embedding:
+        """Return the same task with these examples of this device beside the bundle's."""
+        return Embedding(self._manifest, self._output, self._threshold, learnt=learnt, examples=self._bundled)
 
     def _scaled(self, numbers: Floats) -> Floats:
         """Return numbers (n, size) of unit length, where the distance is an angle's."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_export.card.facts import Facts, read_facts
+from edge_export.card.facts import Facts, Tensor, read_facts
 from edge_export.card.guess import Ends, Front, guess_front, tell_apart
 from edge_export.card.guess_task import Task, guess_task
 from edge_runtime.errors import ConfigError
@@ -91,7 +91,14 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     if task.outputs:
         yield from _list("outputs", [(one, "") for one in task.outputs])
     if facts.inside:
-        yield commented('inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on')
+        yield commented(*_inside(ends.main))
+
+
+def _inside(main: Tensor) -> tuple[str, str]:
+    """Guess whether layers that remember run on: a file says it nowhere, but one row is no sequence."""
+    if len(main.shape) == len("BTC") and main.shape[1] == 1:
+        return 'inside = "kept"', f'{_GUESSED}a step holds one row, so it runs on; "cleared" if each stands alone'
+    return 'inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on'
 
 
 def _port(ends: Ends, front: Front) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Facts:
         format: of the file.
         precision: of its numbers.
         variables: states in variables, which `pack` takes out.
-        inside: layers that keep something where nothing can take it out.
+        inside: layers that keep something; a file cannot say whether they run on.
         labels: written into the file.
         labels_from: where they stand.
         picture: height and width that the file's metadata state (Ultralytics' ``imgsz``).

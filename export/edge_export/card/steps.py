@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from edge_export.card.any_spec import AnyCard
+from edge_export.card.targets import Measured
 from edge_export.data.dataset import Float32, spread
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
@@ -38,11 +39,13 @@ class Data:
     Attributes:
         recordings: for golden steps; none: they are made within the channels' ranges.
         normal: of normal data, whose scores set the threshold of an anomaly.
+        measured: of a regression, with true values, which set its intervals.
         layout: where things stand in them.
     """
 
     recordings: Sequence[Path] = ()
     normal: Sequence[Path] = ()
+    measured: Measured = field(default_factory=Measured)
     layout: RecordingLayout | None = None
 
 
@@ -93,7 +96,7 @@ def resampled(contract: InputContract, data: Data) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None) -> Iterator[Window]:
+def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None, key: str = "") -> Iterator[Window]:
     """Cut a recording as the device cuts it.
 
     Raises:
@@ -101,7 +104,7 @@ def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | No
     """
     windower = windower_of(contract)
     try:
-        for reading in iter_readings(file, contract, layout):
+        for reading in iter_readings(file, contract, layout, key=key):
             yield from windower.push([reading])
     except InputError as error:
         raise ConfigError(f"{file}: {error}") from error

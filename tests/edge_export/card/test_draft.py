@@ -24,7 +24,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from tests import stateful
-from tests.edge_export.tflite.variables import Inside, explicit
+from tests.edge_export.tflite.variables import Inside, Remembering, explicit
 
 _CARDS = Path(__file__).resolve().parents[2] / "data" / "cards"
 _ORIGIN = 'name = "", source = "", licence = ""'
@@ -312,6 +312,15 @@ def test_every_published_file_has_a_draft_that_is_a_card(shared: Path, tmp_path:
                 draft(path)
         else:
             _card(draft(path), tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "inside"), [(1, "kept"), (7, "cleared")])
+def test_a_layer_that_takes_one_row_is_guessed_to_run_on(tmp_path: Path, rows: int, inside: str) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(Remembering("LSTM", rows).bytes())
+    text = draft(path)
+    assert "#   keeps something inside: 2 variable tensors of UNIDIRECTIONAL_SEQUENCE_LSTM" in text
+    assert _card(text, tmp_path).models[-1].inside == inside
 
 
 @pytest.mark.slow

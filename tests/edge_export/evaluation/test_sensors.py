@@ -24,13 +24,18 @@ from edge_export.package.rewrite import rewrite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.app import App
+from edge_runtime.config import parse
 from edge_runtime.drift.features import Repairs, measure
 from edge_runtime.drift.latch import CALM
 from edge_runtime.drift.words import notices
 from edge_runtime.embedding import open_model, replay
 from edge_runtime.manifest import Channel, InputContract, Manifest
 from edge_runtime.manifest.drift import Repair, SensorReference
-from edge_runtime.types import SuspectPrediction
+from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sources import Deliver
+from edge_runtime.system.loop import Loop
+from edge_runtime.types import Float32, Float64, Reading, SuspectPrediction
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "exercise-watch"
 NAMES = ("ax", "ay", "az", "wx", "wy", "wz")
@@ -133,6 +138,57 @@ def test_with_enough_people_the_swap_is_named(shared: Path, session: Path, tmp_p
     assert suspect.index(True) < 2 * 25
     assert sum(suspect) > 0.8 * len(suspect)
     assert "best match: ax and ay swapped" in line
+
+
+class Fed:
+    """A source that gives one stream at once and ends."""
+
+    name = "fed"
+
+    def __init__(self, t: Float64, values: Float32) -> None:
+        self.finished = False
+        self._reading = Reading("w", t, values)
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        def give() -> None:
+            deliver([self._reading], loop.clock.monotonic(), None)
+            self.finished = True
+
+        loop.call_soon(give)
+
+    def pause(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_an_alarm_outlives_the_application(bundle: Path, session: Path, tmp_path: Path) -> None:
+    rows = np.loadtxt(session, delimiter=",", skiprows=1)
+    wrong = rows[:, [2, 1, 3, 4, 5, 6]].astype(np.float32)
+    text = f"""
+[model]
+bundle = "{bundle}"
+unsigned = "allow"
+failover = "off"
+[reading_log]
+path = "log.db"
+"""
+    split, found = 50 * 60, []
+    for t, values in ((rows[:split, 0], wrong[:split]), (rows[split : 2 * split, 0], wrong[split : 2 * split])):
+        sink = MemorySink()
+        app = App(parse(text, tmp_path / "app.toml"), sources=[Fed(t, values)], sinks=[sink])
+        assert app.run()
+        found.append((app, [isinstance(answer, SuspectPrediction) for answer in sink.answers]))
+    (first, before), (second, after) = found
+    assert not before[0]
+    assert before[-1]
+    assert after[0], "the alarm was on when the run before ended"
+    assert first.figures()["drift_alarms"][0]["cause"] == "orientation"
+    assert first.metrics.counts['drift_alarms_total{cause="orientation"}'] == 1
+    assert second.metrics.counts['drift_alarms_total{cause="orientation"}'] <= 1
+    assert (tmp_path / "log.drift").stat().st_size > 0
 
 
 def test_a_bundle_says_what_it_can_notice(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ from edge_export.evaluation.sensors import (
     inverse,
     look_at,
     measure_sensors,
+    triads_of,
 )
 
 from benchmarks.bench_intake import EXAMPLE, manifest_of, upper_bound
@@ -50,7 +51,6 @@ from edge_runtime.drift.repair import Likelihood
 from edge_runtime.embedding import open_model
 from edge_runtime.intake.config import IntakeConfig
 from edge_runtime.intake.intake import Intake
-from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.drift import Repair
 from edge_runtime.metrics import Metrics
@@ -137,7 +137,7 @@ def chosen(windows: Windows, people: Sequence[str]) -> Windows:
     )
 
 
-def cost_of(looks: Looks, names: Sequence[str]) -> Cost:
+def cost_by_centres(looks: Looks, names: Sequence[str]) -> Cost:
     """Accuracy that faults cost the nearest centre, each group answered by the centres of the others."""
     floors = np.full(len(names), 1e-6)
     parts = []
@@ -163,9 +163,8 @@ def manifest_for(one: Set, windows: Windows, people: Sequence[str]) -> Manifest:
     """The bundle that these people would make."""
     training = chosen(windows, people)
     names = [channel.name for channel in one.contract.channels]
-    triads = [[names[column] for column in triad] for triad in find_triads(one.contract.channels)]
     looks = look_at(training, one.contract, range(len(names)))
-    sensors = measure_sensors(looks, one.contract.channels, triads, cost_of(looks, names))
+    sensors = measure_sensors(training, one.contract, triads_of(one.contract), cost_by_centres(looks, names))
     references = measure_references(training, one.contract)
     return dataclasses.replace(manifest_of(one.contract, references), sensors=sensors)
 
@@ -206,7 +205,7 @@ def measured(one: Set, other: Set | None = None) -> tuple[Report, Report]:
     windows, people = windows_of(one), sorted(one.people)
     outcomes: dict[str, list[Found]] = defaultdict(list)
     names = [channel.name for channel in one.contract.channels]
-    cost = cost_of(look_at(windows, one.contract, range(len(names))), names)
+    cost = cost_by_centres(look_at(windows, one.contract, range(len(names))), names)
     shown = {fault.name: fault for fault in faults(one, other)}
     costs = {name: None if fault.repair is None else cost(fault.repair) for name, fault in shown.items()}
     clean: dict[str, list[np.ndarray]] = defaultdict(list)

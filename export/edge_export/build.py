@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -24,17 +25,15 @@ from typing import Any
 
 import orjson
 
-from edge_export.data.dataset import Float32, Windows
 from edge_export.data.references import measure_references, rates_of
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import metrics_on_test
-from edge_export.evaluation.sensors import Cost, inflict, look_at, measure_sensors
+from edge_export.evaluation.sensors import Cost, cost_of, measure_sensors, triads_of
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
-from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
@@ -48,12 +47,9 @@ from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.drift import words as drift_words
-from edge_runtime.drift.features import LEAST_ROWS
 from edge_runtime.errors import ConfigError
 from edge_runtime.intake import words
-from edge_runtime.intake.triads import find_triads
-from edge_runtime.manifest import InputContract, Reference, SensorReference
-from edge_runtime.manifest.drift import Repair
+from edge_runtime.manifest import Reference, SensorReference
 from edge_runtime.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
@@ -105,7 +101,8 @@ def build(
     for line in gate.said:
         say(line)
 
-    cost = _cost(chosen.device, splits.validation, recipe.window.contract(), _triads(recipe))
+    triads = triads_of(recipe.window.contract(), () if recipe.references is None else recipe.references.triads)
+    cost = cost_of(functools.partial(answers, chosen.device), splits.validation, recipe.window.contract(), triads)
     if recipe.split.refit:
         splits = with_validation(recipe, splits)
         models = refit_models(recipe, splits, models, steps, say)
@@ -144,7 +141,7 @@ def build(
         groups=splits.recordings.groups,
         versions=versions,
         references=_references(recipe, splits, say),
-        sensors=_sensors(recipe, splits, cost, say),
+        sensors=_sensors(recipe, splits, triads, cost, say),
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
     _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
@@ -167,48 +164,16 @@ def _references(recipe: Recipe, splits: Splits, say: Say) -> tuple[Reference, ..
     return found
 
 
-def _sensors(recipe: Recipe, splits: Splits, cost: Cost, say: Say) -> SensorReference | None:
+def _sensors(
+    recipe: Recipe, splits: Splits, triads: Sequence[Sequence[str]], cost: Cost, say: Say
+) -> SensorReference | None:
     """Measure what tells how the sensors are mounted; nothing where the recipe does not ask for references."""
     if recipe.references is None:
         return None
-    contract = recipe.window.contract()
-    triads = _triads(recipe)
-    if not triads or contract.window < LEAST_ROWS:
-        return None
-    names = [channel.name for channel in contract.channels]
-    columns = sorted(names.index(name) for triad in triads for name in triad)
-    looks = look_at(splits.train, contract, columns)
-    found = measure_sensors(looks, [contract.channels[column] for column in columns], triads, cost)
+    found = measure_sensors(splits.train, recipe.window.contract(), triads, cost)
     for name, text in drift_words.notices(found).items():
         say(f"sensors: {name}: {text}")
     return found
-
-
-def _triads(recipe: Recipe) -> list[tuple[str, ...]]:
-    """Return the axes of each sensor, as the recipe names them or as they are found."""
-    channels = recipe.window.contract().channels
-    given = [] if recipe.references is None else list(recipe.references.triads)
-    found = given or [tuple(channels[column].name for column in triad) for triad in find_triads(channels)]
-    return [triad for triad in found if len(triad) == len("xyz")]
-
-
-def _cost(device: VariantSource, windows: Windows, contract: InputContract, triads: Sequence[Sequence[str]]) -> Cost:
-    """Return what a fault costs the chosen file, on windows of groups that it was not trained on."""
-    names = [channel.name for channel in contract.channels]
-    columns = sorted(names.index(name) for triad in triads for name in triad)
-    known = [names[column] for column in columns]
-
-    def right(x: Float32) -> float:
-        return float((answers(device, x).argmax(axis=1) == windows.y).mean())
-
-    before = right(windows.x)
-
-    def cost(repair: Repair) -> float:
-        x = windows.x.copy()
-        x[:, columns] = inflict(x[:, columns], repair, known)
-        return before - right(x)
-
-    return cost
 
 
 def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:

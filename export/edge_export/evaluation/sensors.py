@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +24,11 @@ import numpy.typing as npt
 
 from edge_export.data.dataset import Float32, Windows
 from edge_runtime import units
-from edge_runtime.drift.features import Repairs, Statistics, alive, features, measure
+from edge_runtime.drift.features import LEAST_ROWS, Repairs, Statistics, alive, features, measure
 from edge_runtime.drift.latch import CALM, LOOKS, means
 from edge_runtime.drift.own_past import Distance
 from edge_runtime.drift.repair import LIMIT, RepairTest
+from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
 from edge_runtime.types import Float64
@@ -260,20 +262,71 @@ def count_alarms(scores: Float64, threshold: float) -> int:
 # -- reference -----------------------------------------------------------------------------------------------------
 
 
+def triads_of(contract: InputContract, given: Sequence[Sequence[str]] = ()) -> list[tuple[str, ...]]:
+    """Return the names of the axes of each sensor that has three.
+
+    Args:
+        contract: its channels.
+        given: as a recipe names them; empty finds them by name and unit.
+    """
+    found = [tuple(contract.channels[column].name for column in triad) for triad in find_triads(contract.channels)]
+    return [tuple(triad) for triad in given or found if len(triad) == len("xyz")]
+
+
+def cost_of(
+    answers: Callable[[Float32], Float32], windows: Windows, contract: InputContract, triads: Sequence[Sequence[str]]
+) -> Cost:
+    """Return what faults cost a model, on windows of groups that it was not trained on.
+
+    Args:
+        answers: of the model, a row of scores for each window; asked when a cost is.
+        windows: with labels.
+        contract: their channels.
+        triads: see `measure_sensors`.
+    """
+    names = [channel.name for channel in contract.channels]
+    columns = _columns(contract, triads)
+    known = [names[column] for column in columns]
+
+    def right(x: Float32) -> float:
+        return float((answers(x).argmax(axis=1) == windows.y).mean())
+
+    @functools.cache
+    def whole() -> float:
+        return right(windows.x)
+
+    def cost(repair: Repair) -> float:
+        x = windows.x.copy()
+        x[:, columns] = inflict(x[:, columns], repair, known)
+        return whole() - right(x)
+
+    return cost
+
+
+def _columns(contract: InputContract, triads: Sequence[Sequence[str]]) -> list[int]:
+    names = [channel.name for channel in contract.channels]
+    return sorted(names.index(name) for triad in triads for name in triad)
+
+
 def measure_sensors(
-    looks: Looks, channels: Sequence[Channel], triads: Sequence[Sequence[str]], cost: Cost
+    windows: Windows, contract: InputContract, triads: Sequence[Sequence[str]], cost: Cost
 ) -> SensorReference | None:
     """Measure the sensor reference of a bundle; None where there is no sensor with three axes, or too little to tell.
 
     Args:
-        looks: of all groups that may be learnt from.
-        channels: of the looks.
+        windows: of all groups that may be learnt from.
+        contract: their channels.
         triads: names of the axes of each sensor.
         cost: of a fault, in accuracy.
     """
+    if not triads or contract.window < LEAST_ROWS:
+        return None
+    columns = _columns(contract, triads)
+    looks = look_at(windows, contract, columns)
+    channels = [contract.channels[column] for column in columns]
     names = [channel.name for channel in channels]
     groups = [str(name) for name in dict.fromkeys(looks.group.tolist()) if (looks.group == name).sum() > 2 * LOOKS]
-    if not triads or len(groups) < GROUPS:
+    if len(groups) < GROUPS:
         return None
     floors = _FLOOR * np.sqrt(np.mean(looks.statistics.deviation**2, axis=0))
     left_out = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from edge_export.data.dataset import Dataset, Recording, load_recordings
 from edge_export.data.labels import label_windows
 from edge_export.evaluation.sensors import (
-    Looks,
+    cost_of,
     count_alarms,
     faults_of,
     inflict,
@@ -19,6 +20,7 @@ from edge_export.evaluation.sensors import (
     look_at,
     measure_sensors,
     threshold_of,
+    triads_of,
 )
 from edge_export.package.rewrite import rewrite
 from hypothesis import given, settings
@@ -52,15 +54,17 @@ def by_wrist() -> Dataset:
     return dataclasses.replace(known, recordings=recordings)
 
 
-def looks_of(dataset: Dataset) -> Looks:
-    return look_at(label_windows(dataset, CONTRACT), CONTRACT, range(6))
+def measured(dataset: Dataset, triads: Sequence[Sequence[str]] = TRIADS) -> SensorReference | None:
+    """Reference of a data set, with flips that cost nothing."""
+    return measure_sensors(
+        label_windows(dataset, CONTRACT), CONTRACT, triads, lambda repair: 0.0 if "flipped" in repair.fault else 0.3
+    )
 
 
 @pytest.fixture(scope="module")
 def reference() -> SensorReference:
     everyone = by_wrist()
-    looks = looks_of(everyone.only(group for group in everyone.groups if group != HELD_OUT))
-    found = measure_sensors(looks, CHANNELS, TRIADS, lambda repair: 0.0 if "flipped" in repair.fault else 0.3)
+    found = measured(everyone.only(group for group in everyone.groups if group != HELD_OUT))
     assert found is not None
     return found
 
@@ -126,9 +130,7 @@ def test_with_enough_people_the_swap_is_named(shared: Path, session: Path, tmp_p
         for i in range(len(label))
         if str(subject[i]) in ("1", "2", "4", "5", "7", "8")
     )
-    found = measure_sensors(
-        looks_of(dataclasses.replace(by_wrist(), recordings=known)), CHANNELS, TRIADS, lambda _: 0.3
-    )
+    found = measured(dataclasses.replace(by_wrist(), recordings=known))
     bundle = rewrite(
         EXAMPLE / "watch.edge",
         lambda before: dataclasses.replace(before, schema_version=2, sensors=found),
@@ -201,9 +203,28 @@ def test_a_bundle_says_what_it_can_notice(bundle: Path, capsys: pytest.CaptureFi
 
 
 def test_too_few_groups_or_no_triad_give_no_reference() -> None:
-    looks = looks_of(by_wrist().only(["8 left", HELD_OUT]))
-    assert measure_sensors(looks, CHANNELS, TRIADS, lambda _: 0.3) is None
-    assert measure_sensors(looks_of(by_wrist()), CHANNELS, (), lambda _: 0.3) is None
+    assert measured(by_wrist().only(["8 left", HELD_OUT])) is None
+    assert measured(by_wrist(), ()) is None
+
+
+def test_what_a_fault_costs_is_asked_of_the_model() -> None:
+    windows = label_windows(by_wrist().only([HELD_OUT]), CONTRACT)
+
+    def answers(x: Float32) -> Float32:
+        """Right as long as gravity lies on y as it did."""
+        same = np.abs(x[:, 1].mean(axis=1) - windows.x[:, 1].mean(axis=1)) < 1e-6
+        return np.eye(8, dtype=np.float32)[np.where(same, windows.y, 7)]
+
+    cost = cost_of(answers, windows, CONTRACT, TRIADS)
+    lost = {repair.fault: cost(repair) for repair in faults_of(CHANNELS, TRIADS)}
+    assert lost["ax and az swapped"] == lost["wx flipped"] == 0
+    assert lost["ax and ay swapped"] > 0.95
+    assert lost["ay flipped"] > 0.95
+
+
+def test_triads_are_those_of_the_recipe_or_found_by_name() -> None:
+    assert triads_of(CONTRACT) == [tuple(triad) for triad in TRIADS]
+    assert triads_of(CONTRACT, [["az", "ax", "ay"], ["wx", "wy"]]) == [("az", "ax", "ay")]
 
 
 def test_looks_overlap_none_before_them() -> None:

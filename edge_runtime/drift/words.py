@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from edge_runtime import units
 from edge_runtime.manifest import SensorReference
 from edge_runtime.manifest.drift import Repair
 from edge_runtime.types import Float64
+
+TURNED: Final = "all axes turned"
+"""Beginning of a fault that turns a whole sensor."""
 
 
 def notices(reference: SensorReference | None) -> dict[str, str]:
@@ -19,13 +23,25 @@ def notices(reference: SensorReference | None) -> dict[str, str]:
     """
     if reference is None:
         return {}
-    found = {
-        repair.fault: f"costs {repair.cost:g} of the accuracy; found in {100 * repair.found:.0f} % of left-out groups"
-        for repair in reference.repairs
-    }
+    # There are up to 23 turns: one line for all.
+    turns = [repair for repair in reference.repairs if repair.fault.startswith(TURNED)]
+    found = {repair.fault: _worth([repair]) for repair in reference.repairs if repair not in turns}
+    if turns:
+        found[f"{TURNED} by 90 or 180 degrees, {len(turns)} of 23 ways"] = _worth(turns)
     if reference.own is not None:
         found["changed"] = f"compared with the sensor's own first {reference.own.windows} windows"
     return found
+
+
+def _worth(repairs: Sequence[Repair]) -> str:
+    costs = _span([f"{repair.cost:g}" for repair in repairs])
+    shares = _span([f"{100 * repair.found:.0f}" for repair in repairs])
+    return f"costs {costs} of the accuracy; found in {shares} % of left-out groups"
+
+
+def _span(values: Sequence[str]) -> str:
+    low, high = min(values, key=float), max(values, key=float)
+    return low if low == high else f"{low} to {high}"
 
 
 def repair(best: Repair, channels: Sequence[str], wanted: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ from edge_runtime.drift.features import LEAST_ROWS, Repairs, Statistics, alive, 
 from edge_runtime.drift.latch import CALM, LOOKS, means
 from edge_runtime.drift.own_past import Distance
 from edge_runtime.drift.repair import LIMIT, RepairTest
+from edge_runtime.drift.words import TURNED
 from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
@@ -93,7 +94,7 @@ def faults_of(channels: Sequence[Channel], triads: Sequence[Sequence[str]]) -> l
         for triad in triads:
             for axis, (source, sign) in zip(triad, moves, strict=True):
                 swap[axis] = f"{'-' if sign < 0 else ''}{triad[source]}"
-        found.append(_moved(f"all axes turned {turn}", names, swap))
+        found.append(_moved(f"{TURNED} {turn}", names, swap))
     return found
 
 

@@ -232,7 +232,7 @@ class Drift:
                 "beginning": None if key.beginning is None else key.beginning.plain(),
                 "alarms": [asdict(alarm) for alarm in key.alarms.values()],
             }
-            for name, key in self._keys.items()
+            for name, key in sorted(self._keys.items())  # the same bytes as long as nothing changes
         }
         return orjson.dumps({"reference": self._digest(), "keys": keys})
 

@@ -19,7 +19,7 @@ TURNED: Final = "all axes turned"
 def notices(reference: SensorReference | None) -> dict[str, str]:
     """Describe what a bundle can notice, by the fault.
 
-    For example ``ax and ay swapped``: ``costs 0.41 of the accuracy; found in 100 % of left-out people``.
+    For example ``ax and ay swapped``: ``costs 0.41 of the accuracy; found in 100 % of left-out groups``.
     """
     if reference is None:
         return {}
@@ -27,7 +27,7 @@ def notices(reference: SensorReference | None) -> dict[str, str]:
     turns = [repair for repair in reference.repairs if repair.fault.startswith(TURNED)]
     found = {repair.fault: _worth([repair]) for repair in reference.repairs if repair not in turns}
     if turns:
-        found[f"{TURNED} by 90 or 180 degrees, {len(turns)} of 23 ways"] = _worth(turns)
+        found[f"{TURNED}, {len(turns)} of 23 ways"] = _worth(turns)
     if reference.own is not None:
         found["changed"] = f"compared with the sensor's own first {reference.own.windows} windows"
     return found

@@ -48,6 +48,7 @@ SCRIPTS = {
     "events": "bench_events",
     "intake": "bench_intake",
     "drift": "bench_drift",
+    "spectrum": "bench_spectrum",
     "frontends": "bench_frontends",
     "wake-words": "bench_wake_words",
 }

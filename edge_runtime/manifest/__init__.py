@@ -67,6 +67,9 @@ class Channel:
         return bool(self.resample or self.max_age_s or self.mask_of) or self.missing != "refuse"
 
 
+_MOST_SAMPLES = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
     """Contract of a window: the same rules cut windows in training (see `edge_runtime.windowing.window`)."""
@@ -94,7 +97,12 @@ class InputContract:
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("needs at least one channel")
-        if not 1 <= self.window <= 1_000_000 or not 1 <= self.hop <= self.window:
+        if self.frame is not None and self.frame.pixels > _MOST_SAMPLES:
+            raise ValueError(
+                f"a picture of {self.frame.height} x {self.frame.width} has {self.frame.pixels:,} pixels, and a window "
+                f"holds {_MOST_SAMPLES:,}; take a smaller one, if the model's sizes are open"
+            )
+        if not 1 <= self.window <= _MOST_SAMPLES or not 1 <= self.hop <= self.window:
             raise ValueError("window must be 1 to 1,000,000 samples and hop 1 to window")
         if not 1e-6 <= self.rate_hz <= (1e6 if self.frame is None else LARGEST_RATE_HZ):
             raise ValueError("rate_hz must be 1e-6 to 1e6; of pixels, to 1e9")
@@ -226,6 +234,8 @@ class Reference:
     """Longest time for which one of the channels kept a value; None where that may be any time."""
     rates_hz: tuple[float, float] | None = None
     """Samples a second of the recordings, the slowest and the fastest, before they were resampled; None: unknown."""
+    top_hz: float | None = None
+    """Of sound: frequency that nearly all of it reaches; half the rate where nothing cuts it off; None: unknown."""
 
     def __post_init__(self) -> None:
         if not self.channels or len(set(self.channels)) != len(self.channels):
@@ -240,6 +250,8 @@ class Reference:
             raise ValueError("still_s must be 0 or more seconds, or be left out")
         if self.rates_hz is not None and not 0 < self.rates_hz[0] <= self.rates_hz[1] < math.inf:
             raise ValueError("rates_hz must be the slowest and the fastest rate, above 0")
+        if self.top_hz is not None and not (0 < self.top_hz < math.inf and len(self.channels) == 1):
+            raise ValueError("top_hz must be above 0 Hz, and of one channel")
 
 
 def _check_reference(reference: Reference, channels: Iterable[Channel]) -> None:
@@ -377,6 +389,7 @@ def dump(manifest: Manifest) -> bytes:
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
     _sparse([plain], Manifest, "references", "sensors", "events", "stages", "answer")
     _sparse([plain["input"]], InputContract, "fill", "frame")
+    _sparse(list(filter(None, [plain["input"].get("frame")])), Frame, "at", "crop_share", "antialias")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):
@@ -387,7 +400,7 @@ def dump(manifest: Manifest) -> bytes:
         if isinstance(stage, ModelStage):
             for name, cls in (("inputs", Port), ("constants", Constant), ("states", State), ("outputs", Output)):
                 _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
-    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz")
+    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz", "top_hz")
     if manifest.sensors is not None:
         _sparse([plain["sensors"]], SensorReference, "repairs", "own")
         _sparse(plain["sensors"].get("repairs", ()), Repair, *_named(Repair, "fault"))

@@ -15,6 +15,7 @@ from edge_runtime.listen.table import commented, plain, toml_value
 
 _GUESSED, _FILL = "guessed: ", "fill in: "
 _WIDE = 100
+_FITS = "docs/pictures.md says what to write here for which code: resizing, letterbox, centre crop, mean and std"
 
 
 def draft(path: Path) -> str:
@@ -43,7 +44,9 @@ def _lines(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     yield commented('origin = { name = "", source = "", licence = "" }', f"{_FILL}what it is, where from, its licence")
     if front.fill:
         yield f"# {_FILL}{plain(front.fill)}"
-    yield commented(f"signal = {_table(front.signal)}", _GUESSED + front.why)
+    yield commented(f"signal = {_table(_signal(front, task))}", _GUESSED + front.why)
+    if front.frame is not None:
+        yield f"# {_FITS}"
     for key, value in (front.top or {}).items():
         yield commented(f"{key} = {toml_value(value)}", f"{_GUESSED}samples of the signal")
     for position, stage in enumerate(front.stages):
@@ -57,6 +60,14 @@ def _lines(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
             yield from _labels(value, facts.labels_from)
         else:
             yield commented(f"{key} = {_table(value)}", _GUESSED + task.why if key == "type" else "")
+
+
+def _signal(front: Front, task: Task) -> Any:
+    """Return the signal, written out where the task says how pictures are fitted."""
+    if front.frame is None or not task.fit:
+        return front.signal
+    colours = {"colours": "grey"} if front.signal.startswith("grey") else {}
+    return {**colours, "height": front.frame[0], "width": front.frame[1], **task.fit}
 
 
 def _told(facts: Facts) -> Iterator[str]:

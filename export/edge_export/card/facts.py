@@ -18,6 +18,8 @@ import onnx
 from onnx import helper
 
 from edge_export.card.kinds import Format, kind_of
+from edge_export.card.short_forms import character_lines
+from edge_export.card.zip_map import without_zip_map
 from edge_runtime.errors import ConfigError
 
 _LONGEST_TEXT = 1 << 20
@@ -138,14 +140,18 @@ def _onnx(path: Path, data: bytes) -> Facts:
 
     precision = onnx_precision(data, path)
     model = onnx.load_model_from_string(data)
+    zipped = without_zip_map(model)
     fixed = {one.name for one in model.graph.initializer}
     made = _made_in(model.graph, ChainMap())
     properties = {one.key: one.value for one in model.metadata_props}
     labels, where = _onnx_labels(properties)
+    if zipped:
+        labels, where = next(iter(zipped.values())), "the file's ZipMap, which pack takes off"
+    ends = {one.name: "softmax" if one.name in zipped else _end(made, one.name) for one in model.graph.output}
     return Facts(
         path=path, format="onnx", precision=precision,
         inputs=tuple(_onnx_tensor(one) for one in model.graph.input if one.name not in fixed),
-        outputs=tuple(_onnx_tensor(one, _end(made, one.name)) for one in model.graph.output),
+        outputs=tuple(_onnx_tensor(one, ends[one.name]) for one in model.graph.output),
         labels=labels, labels_from=where, picture=_size_in(properties.get("imgsz", "")),
     )  # fmt: skip
 
@@ -173,9 +179,17 @@ def _onnx_tensor(value: onnx.ValueInfoProto, end: str = "") -> Tensor:
 
 def _onnx_labels(properties: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     for key in _LABEL_KEYS:
-        if labels := labels_in(properties.get(key, "")):
+        text = properties.get(key, "")
+        labels = tuple(character_lines(text)) if _characters(text) else labels_in(text)
+        if labels:
             return labels, f"{key!r} in the file's metadata"
     return (), ""
+
+
+def _characters(text: str) -> bool:
+    """Return whether a text is a list of single characters, as PaddleOCR writes it; a comma is one of them."""
+    lines = character_lines(text)
+    return len(lines) > 1 and all(len(line) <= 1 for line in lines)
 
 
 def _size_in(text: str) -> tuple[int, int] | None:

@@ -1,6 +1,7 @@
 """Guesses of a card from the shapes and names of a file: its signal, front end and states.
 
-1. A picture: two sizes of 16 or more with 1 or 3 channels, or two open sizes with 3.
+1. A picture: two sizes of 16 or more with 1 or 3 channels, or two open sizes with 3; or a line of text, whose width is
+   open.
 2. Forty numbers a row and variables, or 1960 int8: TensorFlow Lite Micro's micro-frontend.
 3. Sizes of published front ends: 49 x 10, 64 x 96, 257, 640; or as many bands as a log-mel has.
 4. Frames of sound beside a state; long rows of one number: sound.
@@ -21,6 +22,10 @@ from edge_export.card.fitting import alike
 AUDIO = "audio 16000"
 _LEAST_PICTURE = 16
 _OPEN_PICTURE = (320, 320)
+_LARGE_PICTURE = (960, 960)
+_MOST_PIXELS = 1_000_000
+_LINE = 8
+"""Width of a line of text, in heights, where the file leaves it open."""
 _LONG = 8000
 _MOST_CHANNELS = 64
 _BANDS = (128, 80, 64, 40, 32)
@@ -190,7 +195,7 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
         (height, width), channels = sizes[1:], sizes[0]
     else:
         return None
-    if (height != width and channels == 1) or min(height, width) < _LEAST_PICTURE:
+    if (height != width and channels == 1 and not fill) or min(height, width) < _LEAST_PICTURE:
         return None
     port, why = _pixels(main)
     return Front(
@@ -202,12 +207,30 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
 
 
 def _filled(sizes: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[tuple[int, ...], str]:
-    """Fill height and width in where a file of pictures leaves both open; and what a person must write."""
-    if sizes not in ((3, -1, -1), (-1, -1, 3)):
+    """Fill height and width in where a file of pictures leaves them open; and what a person must write."""
+    if len(sizes) != 3 or sizes.count(-1) not in (1, 2):
         return sizes, ""
-    height, width = stated or _OPEN_PICTURE
-    filled = (3, height, width) if sizes[0] == 3 else (height, width, 3)
-    return filled, "" if stated else "height and width of the pictures, which the file leaves open"
+    if first := sizes[0] in (1, 3):
+        colours, height, width = sizes
+    else:
+        height, width, colours = sizes
+    if width > 0 or colours not in (1, 3) or (height < 0 and colours == 1):
+        return sizes, ""
+    (height, width), fill = _size(height, stated)
+    return (colours, height, width) if first else (height, width, colours), fill
+
+
+def _size(height: int, stated: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
+    """Return height and width of a picture whose width is open, and what a person must write."""
+    if height > 0:
+        fill = "width of the pictures, which the file leaves open; wider lines are made smaller"
+        return (height, _LINE * height), fill
+    if stated is None:
+        return _OPEN_PICTURE, "height and width of the pictures, which the file leaves open"
+    if stated[0] * stated[1] <= _MOST_PIXELS:
+        return stated, ""
+    made = f"{stated[0]} x {stated[1]}"
+    return _LARGE_PICTURE, f"height and width; {made}, for which the file was made, are more than a window holds"
 
 
 def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
@@ -218,7 +241,9 @@ def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
         offset = main.zero - int(np.iinfo(main.dtype).min)
         scale = {} if main.scale == 1 else {"scale": float(f"{main.scale:.9g}")}
         return {**({"offset": offset} if offset else {}), **scale}, "bytes go in as they are, by the quantisation"
-    return {"scale": 0.00392156863}, "0 to 1; for -1 to 1 write offset = 127.5, scale = 0.00784313725"
+    return {"scale": 0.00392156863}, (
+        "0 to 1; for -1 to 1 write offset = 127.5, scale = 0.00784313725; for 0 to 255 leave it out"
+    )
 
 
 def _frames(main: Tensor) -> Front | None:

@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.manifest.outputs import TextOutput
 from tests import stateful
 from tests.edge_export.tflite.variables import Inside, Remembering, explicit
 
@@ -174,10 +175,68 @@ def test_boxes_are_told_from_scores(tmp_path: Path, answers: list[tuple[int, ...
     _card(text, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("row", "answers", "keys"),
+    [
+        ((3, 256, 256), [(896, 16), (896, 1)], ('decode = "offsets"', "strides = [16, 32]", "box_numbers = 16")),
+        ((3, 192, 192), [(2016, 18), (2016, 1)], ('decode = "offsets"', "strides = [8, 16]", 'fit = "pad"')),
+        ((3, 224, 224), [(2254, 12), (2254, 1)], ("strides = [8, 16, 32]", "box_numbers = 12")),
+        ((192, 192, 3), [(2304, 16), (2304, 1)], ("strides = [4]", "anchors = [[1]]")),
+        ((3, 416, 416), [(3549, 85)], ('priors_at = "corner"', "objectness = true", "labels = 80", 'at = "top-left"')),
+        ((3, 416, 416), [(3 * 3549, 85)], ('decode = "centre"', "objectness = true", "labels = 80")),
+        ((3, 640, 640), [(84, 8400)], ('decode = "centre"', "labels = 80", "padding = 114")),
+        ((3, 640, 640), [(300, 6)], ('rows = "chosen"', 'decode = "corners"')),
+    ],
+)
+def test_families_of_detectors_are_told_by_their_shapes(
+    tmp_path: Path, row: tuple[int, ...], answers: list[tuple[int, ...]], keys: tuple[str, ...]
+) -> None:
+    text = draft(_onnx(tmp_path, row, "Relu", answers))
+    assert all(key in text for key in ('type = "detection"', *keys)), text
+    _card(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "signal"),
+    [
+        ((3, 48, "w"), "{ height = 48, width = 384, fit = "),
+        ((1, 64, "w"), '{ colours = "grey", height = 64, width = 512, fit = '),
+    ],
+)
+def test_a_line_of_text_of_any_width_is_a_picture_and_its_rows_are_text(
+    tmp_path: Path, row: tuple[int | str, ...], signal: str
+) -> None:
+    text = draft(_onnx(tmp_path, row, "Softmax", [("t", 40)]))
+    assert f"signal = {signal}" in text
+    assert 'type = "text"' in text
+    assert "characters in their order" in text
+
+
+def test_characters_in_the_metadata_are_taken_one_a_line_and_a_space_is_the_last(tmp_path: Path) -> None:
+    text = draft(_onnx(tmp_path, (3, 48, "w"), "Softmax", [("t", 6)], {"character": 'a\n,\n"\n\u3000'}))
+    output = _card(text, tmp_path).task.output
+    assert isinstance(output, TextOutput)
+    assert output.characters == ("a", ",", '"', "\u3000", " ")
+
+
+def test_several_rows_of_numbers_of_a_picture_are_landmarks(tmp_path: Path) -> None:
+    text = draft(_onnx(tmp_path, (224, 224, 3), "Gemm", [(63,), (1,)]))
+    assert 'of = ["y0", "y1"]' in text
+    assert 'type = "vector"' in text
+    _card(text, tmp_path)
+
+
+def test_a_picture_that_is_larger_than_a_window_is_drafted_smaller(tmp_path: Path) -> None:
+    props = {"imgsz": "[1280, 1280]", "names": "{0: 'cat', 1: 'dog'}"}
+    text = draft(_onnx(tmp_path, (3, "h", "w"), "Relu", [(300, 6)], props))
+    assert "1280 x 1280, for which the file was made, are more than a window holds" in text
+    assert _card(text, tmp_path).signal.frame is not None
+
+
 def test_size_and_labels_of_a_detector_of_open_size_come_from_its_metadata(tmp_path: Path) -> None:
     props = {"imgsz": "[64, 96]", "names": "{0: 'cat', 1: 'dog'}"}
     text = draft(_onnx(tmp_path, (3, "h", "w"), "Relu", [(6, "cells")], props))
-    assert 'signal = "rgb 64 x 96"' in text
+    assert 'signal = { height = 64, width = 96, fit = "pad", padding = 114, antialias = false }' in text
     assert "rows = 126" in text, "cells of 8, 16 and 32 pixels"
     assert _card(text, tmp_path).task.output.labels == ("cat", "dog")
 

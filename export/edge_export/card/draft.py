@@ -89,10 +89,7 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     ports += [
         ({"name": one.name, "value": int(value)}, f"{_GUESSED}the signal's rate") for one, value in ends.constants
     ]
-    ports += [
-        ({"name": one.name, "value": 0}, f"{_FILL}a value, or rows = with of = the track that feeds it")
-        for one in ends.others
-    ]
+    ports += [_other(one) for one in ends.others]
     states = [({"input": one.name, "output": other.name}, f"{_GUESSED}by shape and name") for one, other in ends.states]
     yield from ("", "[[stages]]")
     if any(port for port, _ in ports):
@@ -110,6 +107,13 @@ def _inside(main: Tensor) -> tuple[str, str]:
     if len(main.shape) == len("BTC") and main.shape[1] == 1:
         return 'inside = "kept"', f'{_GUESSED}a step holds one row, so it runs on; "cleared" if each stands alone'
     return 'inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on'
+
+
+def _other(one: Tensor) -> tuple[dict[str, Any], str]:
+    """Write an input that no rule names: a number for one that holds one, else a track, which pack then asks for."""
+    if all(size == 1 for size in one.shape):
+        return {"name": one.name, "value": 0}, f"{_FILL}a value"
+    return {"name": one.name, "of": one.name}, f"{_FILL}of, the track that feeds it, or value, the same everywhere"
 
 
 def _port(ends: Ends, front: Front) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import json
 import re
 import zipfile
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ from edge_runtime.errors import ConfigError
 
 _LONGEST_TEXT = 1 << 20
 """Bytes of labels that are read."""
+_MOST_TEXTS = 20
+"""Texts beside a file that are looked at."""
 _DEEPEST = 64
 """Operators between an output and its activation."""
 _THROUGH = frozenset({
@@ -35,7 +37,9 @@ _THROUGH = frozenset({
 _ENDS = {
     "SOFTMAX": "softmax", "Softmax": "softmax", "LOGISTIC": "sigmoid", "Sigmoid": "sigmoid", "ARG_MAX": "index",
     "ArgMax": "index", "FULLY_CONNECTED": "dense", "Gemm": "dense", "MatMul": "dense", "Add": "dense",
+    "TreeEnsembleClassifier": "softmax", "Normalizer": "softmax",
 }  # fmt: skip
+_FEATURE_KEYS = ("feature_names", "features", "feature_names_in", "columns")
 _LABEL_KEYS = ("names", "labels", "classes", "character")
 
 
@@ -83,6 +87,9 @@ class Facts:
         labels: written into the file.
         labels_from: where they stand.
         picture: height and width that the file's metadata state (Ultralytics' ``imgsz``).
+        features: names of the numbers of a row, which the file's metadata state.
+        objective: of training, which they state (LightGBM's and XGBoost's ``objective``).
+        tabular: trees or another model of scikit-learn's kind, which takes one row of features.
     """
 
     path: Path
@@ -95,6 +102,9 @@ class Facts:
     labels: tuple[str, ...] = ()
     labels_from: str = ""
     picture: tuple[int, int] | None = None
+    features: tuple[str, ...] = ()
+    objective: str = ""
+    tabular: bool = False
 
 
 def read_facts(path: Path) -> Facts:
@@ -108,7 +118,21 @@ def read_facts(path: Path) -> Facts:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    return _onnx(path, data) if format_ == "onnx" else _tflite(path, data)
+    facts = _onnx(path, data) if format_ == "onnx" else _tflite(path, data)
+    if facts.labels:
+        return facts
+    labels, where = _beside(path, {one.row[-1] for one in facts.outputs if one.row and one.row[-1] > 1})
+    return replace(facts, labels=labels, labels_from=where)
+
+
+def _beside(path: Path, counts: Collection[int]) -> tuple[tuple[str, ...], str]:
+    """Read labels from a text beside the file with as many lines as an answer has numbers; one named so goes first."""
+    texts = [one for one in path.parent.glob("*.txt") if one.is_file() and 0 < one.stat().st_size <= _LONGEST_TEXT]
+    for text in sorted(texts, key=lambda one: ("label" not in one.name.lower(), one.name))[:_MOST_TEXTS]:
+        lines = text.read_text("utf-8", "replace").splitlines()
+        if len(lines) in counts and all(line.strip() for line in lines):
+            return tuple(line.strip() for line in lines), f"{text.name} beside the file"
+    return (), ""
 
 
 class _Made(NamedTuple):
@@ -153,6 +177,9 @@ def _onnx(path: Path, data: bytes) -> Facts:
         inputs=tuple(_onnx_tensor(one) for one in model.graph.input if one.name not in fixed),
         outputs=tuple(_onnx_tensor(one, ends[one.name]) for one in model.graph.output),
         labels=labels, labels_from=where, picture=_size_in(properties.get("imgsz", "")),
+        features=next((found for key in _FEATURE_KEYS if (found := labels_in(properties.get(key, "")))), ()),
+        objective=(properties.get("objective", "").split() or [""])[0],
+        tabular=any(node.domain == "ai.onnx.ml" for node in model.graph.node),
     )  # fmt: skip
 
 

@@ -3,22 +3,25 @@
 1. Several answers with 4 or more numbers a candidate, or one for each pair of candidate and label: detection. Rows of
    scores for a picture twice as wide as high, or for one whose file has a list of characters: text.
 2. An answer as large as the input: a reconstruction, whose score is how far it is off; with a state, a filtered signal.
-3. Softmax: classification. Sigmoid: several labels at once. A dense layer without either: scores before the softmax.
-4. One number without either: a measured value. 96 to 1024 numbers, a power of two or its half: an embedding.
-5. Several answers to a picture, none of them with as many numbers as the file has labels: landmarks, plain numbers.
-6. Anything else: plain numbers.
+3. Of several answers, one that ends in probabilities goes before others of its sizes.
+4. Softmax: classification. Sigmoid: several labels at once. A dense layer without either: scores before the softmax.
+   An objective in the file's metadata: scores of trees before it is applied.
+5. One number without either: a measured value. 96 to 1024 numbers, a power of two or its half: an embedding.
+6. Several answers to a picture, none of them with as many numbers as the file has labels: landmarks, plain numbers.
+7. Anything else: plain numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_export.card.facts import Facts, Tensor
 from edge_export.card.guess import Ends, Front
 from edge_export.card.short_forms import different
+from edge_runtime.listen.table import plain
 
 _EMBEDDINGS = (96, 128, 192, 256, 512, 768, 1024, 2048)
 _MOST_LABELS = 100_000
@@ -72,12 +75,19 @@ def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
     ):
         return found
     numbers = [one for one in ends.answers if one.dtype is not None and one.dtype.kind == "f"]
-    answer = (numbers or ends.answers)[0]  # scikit-learn's converter puts the number of the label first
+    answer = _likeliest(numbers or ends.answers)  # scikit-learn's converter puts the number of the label first
     named = [{"name": answer.name}] if len(ends.answers) > 1 else []
     outputs = tuple([{**one, **_rows(answer)} for one in named] or ([_rows(answer)] if _rows(answer) else []))
     others = [f"the answer among {', '.join(one.name for one in ends.answers)}"] if named else []
     task = _single(facts, ends, answer)
     return Task(keys=task.keys, why=task.why, fill=(*others, *task.fill), outputs=outputs if task.outputs == () else ())
+
+
+def _likeliest(answers: Sequence[Tensor]) -> Tensor:
+    """Return the first answer, or the probabilities that are made of it."""
+    first = answers[0]
+    sure = [one for one in answers if one.end in ("softmax", "sigmoid") and one.shape == first.shape]
+    return sure[0] if sure and first.end in ("", "dense") else first
 
 
 def _rows(answer: Tensor) -> dict[str, Any]:
@@ -95,6 +105,8 @@ def labels_of(facts: Facts, count: int) -> tuple[Any, tuple[str, ...]]:
 
 def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
     numbers = answer.row[-1] if answer.row else 1
+    if scores := _scores(facts, answer, numbers):
+        return scores
     if answer.end != "softmax" and answer.row == ends.main.row and math.prod(answer.row) > 1:
         return _like_input(facts, ends, answer)
     if answer.end == "softmax" and len(answer.row) <= 1 and 1 < numbers <= _MOST_LABELS:
@@ -109,6 +121,15 @@ def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
                     fill=('publish: "rows" gives each answer all its numbers, which may be many',
                           "names of the numbers of a row, if they have any"))  # fmt: skip
     return _bare(facts, ends, answer, numbers)
+
+
+def _scores(facts: Facts, answer: Tensor, numbers: int) -> Task | None:
+    """Guess scores of trees, to which the objective in the file's metadata is not yet applied."""
+    if answer.end in ("softmax", "sigmoid") or not facts.objective.startswith(("binary", "multi", "softmax")):
+        return None
+    labels, fill = labels_of(facts, max(2, numbers))
+    keys = {"type": "classification", "values": "logits" if numbers > 1 else "logit", "labels": labels}
+    return Task(keys=keys, why=f"scores of trees before their objective, {plain(facts.objective)}", fill=fill)
 
 
 def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
@@ -127,7 +148,7 @@ def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
     if answer.end == "dense" and not ends.states:
         labels, fill = labels_of(facts, numbers)
         return Task(keys={"type": "classification", "values": "logits", "labels": labels},
-                    why="a dense layer without softmax; else regression or vector", fill=fill)  # fmt: skip
+                    why="a dense layer without softmax; else multi-label, regression or vector", fill=fill)  # fmt: skip
     return Task(keys={"type": "vector"}, why=f"{numbers} numbers without activation",
                 fill=("names of the numbers, if they have any",))  # fmt: skip
 

@@ -369,6 +369,21 @@ def test_height_and_width_the_other_way_round_are_refused(pack: Pack) -> None:
     assert "takes (any, 3, 12, 8), and the signal is 8 x 12 (height x width) of 3 colours; correct signal" in said
 
 
+def test_rows_side_by_side_fill_the_last_axis_of_a_file_whose_steps_are_open(pack: Pack) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    shape = ["n", "t", 12]
+    ends = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    graph = helper.make_graph(nodes, "steps", [next(ends)], [next(ends)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = leaky_card('inputs = [{ rows = 6, layout = "samples-first" }]').replace('states = [{ input = "h" }]', "")
+    code, said = pack(card.replace('["low", "high", "other"]', "12"), model)
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (stage,) = bundle.manifest.stages
+        assert isinstance(stage, ModelStage)
+        assert (stage.inputs[0].layout, stage.inputs[0].shape) == ("NWC", (1, 12))
+
+
 def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
     nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
     flat = helper.make_graph(

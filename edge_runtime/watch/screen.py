@@ -170,8 +170,8 @@ def _head(report: Mapping[str, Any], view: ViewState, width: int, paint: Painter
         lines.append(
             paint(clean(f"failed: {'; '.join(f'{name}: {why}' for name, why in failed.items())}", width), "red")
         )
-    for alarm in report["alarms"][:3]:
-        lines.append(paint(clean(f"{alarm['key']}: {alarm['message']}", width), "red"))
+    alarms = [f"{alarm['key']}: {alarm['message']}" for alarm in report["alarms"][:3]]
+    lines += [paint(clean(text, width), "red") for text in alarms]
     governor = report.get("governor")
     if governor and governor.get("level"):
         lines.append(paint(clean(f"stepped down {governor['level']} times: {governor.get('reason')}", width), "yellow"))

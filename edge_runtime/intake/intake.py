@@ -19,6 +19,7 @@ from typing import Final
 from edge_runtime.clock import Clock
 from edge_runtime.intake import words
 from edge_runtime.intake.config import Check, IntakeConfig
+from edge_runtime.intake.lines import Lines
 from edge_runtime.intake.rate import RateChange, RateCheck
 from edge_runtime.intake.spectrum import Cut, KeySpectrum, SpectrumCheck
 from edge_runtime.intake.stuck import KeyStuck, Stuck, StuckCheck
@@ -29,11 +30,6 @@ from edge_runtime.types import Reading
 from edge_runtime.windowing.window import Window
 
 log = logging.getLogger(__name__)
-
-LINES: Final = 8
-"""Log lines in `LINES_S`; the others are counted, since a sender of readings could fill the log with them."""
-
-LINES_S: Final = 60.0
 
 _FOUND: Final[Mapping[Check, str]] = {
     "rate": "samples came at another rate than the model's",
@@ -84,7 +80,7 @@ class Intake:
     Args:
         config: which checks run.
         max_keys: keys held at a time.
-        metrics: receives, by reason, ``suspect_keys_found{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
+        metrics: receives, by reason, ``suspect_keys_total{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
             and the gauge ``suspect_keys{reason="rate"}``.
         clock: monotonic time, for the number of log lines.
     """
@@ -93,7 +89,7 @@ class Intake:
         self._checks = frozenset(config.checks)
         self._max_keys = max_keys
         self._metrics = metrics
-        self._lines = _Lines(clock)
+        self._lines = Lines(clock, log, "intake")
         self._contract: InputContract | None = None
         self._references: tuple[Reference, ...] = ()
         self._rate: RateCheck | None = None
@@ -249,7 +245,7 @@ class Intake:
             return
         key.said[reason] = before | channels
         if not before:
-            self._metrics.counts[f'suspect_keys_found{{reason="{reason}"}}'] += 1
+            self._metrics.counts[f'suspect_keys_total{{reason="{reason}"}}'] += 1
             self._metrics.gauges[_gauge(reason)] = self._metrics.gauges.get(_gauge(reason), 0.0) + 1
         self._lines.log(logging.WARNING, f"{_FOUND[reason]}: key={name} {what} (its windows are hard until this ends)")
 
@@ -258,29 +254,6 @@ class Intake:
         if key.said.pop(reason, None) is not None:
             self._metrics.gauges[_gauge(reason)] -= 1
             self._lines.log(logging.INFO, f"{_ENDED[reason]}: key={name}")
-
-
-class _Lines:
-    """Log with a bound: `LINES` in `LINES_S`."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until = -math.inf
-        self._left = 0
-        self._left_out = 0
-
-    def log(self, level: int, line: str) -> None:
-        """Log a line, or count it as left out."""
-        now = self._clock.monotonic()
-        if now >= self._until:
-            self._until, self._left = now + LINES_S, LINES
-        if not self._left:
-            self._left_out += 1
-            return
-        self._left -= 1
-        more = f"; {self._left_out} lines about other keys were left out" if self._left_out else ""
-        self._left_out = 0
-        log.log(level, "intake: %s%s", line, more)
 
 
 def _mark(reasons: set[Check], reason: Check, *, on: bool) -> None:

@@ -18,18 +18,19 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
+from edge_runtime.manifest.drift import Repair, SensorReference, check_sensors
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
     "AnyOutput", "Channel", "File", "GateSpec", "InputContract", "Manifest", "ModelStage", "MultiLabelOutput",
-    "OutputContract", "Reference", "Stage", "StageFile", "Variant", "dump", "needed_schema", "parse",
+    "OutputContract", "Reference", "SensorReference", "Stage", "StageFile", "Variant", "dump", "needed_schema", "parse",
 ]  # fmt: skip
 
 SCHEMA_VERSIONS = (1, 2)
-"""Those that are read here. The second adds how a channel is joined, references, events, stages, and answers other than
-one label of several; a bundle without them is written in the first, which every release reads."""
+"""Those that are read here. The second adds how a channel is joined, references, sensors, events, stages, and answers
+other than one label of several; a bundle without them is written in the first, which every release reads."""
 
 REFERENCE_LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 """Shares of the training data that lie at or below `Reference.quantiles`."""
@@ -287,6 +288,8 @@ class Manifest:
     """Tracks that make the answer; empty takes the last stage's."""
     references: tuple[Reference, ...] = ()
     """What the sensors delivered in training; empty in bundles that do not say."""
+    sensors: SensorReference | None = None
+    """What windows of training looked like, and the faults that are told by it; None in bundles that do not say."""
     events: tuple[EventRule, ...] = ()
     """Rules tuned with the model; an application's own take their place."""
     variants: tuple[Variant, ...]
@@ -300,7 +303,9 @@ class Manifest:
     def __post_init__(self) -> None:
         if self.schema_version not in SCHEMA_VERSIONS:
             raise ValueError(_unknown_schema(self.schema_version))
-        needed = needed_schema(self.input, self.references, self.events, output=self.output, stages=self.stages)
+        needed = needed_schema(
+            self.input, self.references, self.events, output=self.output, stages=self.stages, sensors=self.sensors
+        )
         if self.schema_version < needed:
             raise ValueError(
                 f"schema_version {self.schema_version} has no room for what this manifest says; write {needed}"
@@ -314,6 +319,8 @@ class Manifest:
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)
+        if self.sensors is not None:
+            check_sensors(self.sensors, (channel.name for channel in self.input.channels if not channel.mask_of))
         check_rules(self.events, self.output.labels)
 
     def _check_files(self) -> None:
@@ -340,9 +347,11 @@ def needed_schema(
     *,
     output: AnyOutput,
     stages: Sequence[Stage] = (),
+    sensors: SensorReference | None = None,
 ) -> int:
     """Return the lowest schema version that has room for these parts of a manifest."""
     parts = references or events or stages or input.frame is not None or not isinstance(output, OutputContract)
+    parts = parts or sensors is not None
     return 2 if parts or any(channel.joined for channel in input.channels) else 1
 
 
@@ -378,7 +387,7 @@ def dump(manifest: Manifest) -> bytes:
     them, and would refuse the bundle.
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    _sparse([plain], Manifest, "references", "events", "stages", "answer")
+    _sparse([plain], Manifest, "references", "sensors", "events", "stages", "answer")
     _sparse([plain["input"]], InputContract, "fill", "frame")
     _sparse(list(filter(None, [plain["input"].get("frame")])), Frame, "at", "crop_share", "antialias")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
@@ -392,6 +401,9 @@ def dump(manifest: Manifest) -> bytes:
             for name, cls in (("inputs", Port), ("constants", Constant), ("states", State), ("outputs", Output)):
                 _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
     _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz", "top_hz")
+    if manifest.sensors is not None:
+        _sparse([plain["sensors"]], SensorReference, "repairs", "own")
+        _sparse(plain["sensors"].get("repairs", ()), Repair, *_named(Repair, "fault"))
     _sparse(plain.get("events", ()), EventRule, *(field.name for field in dataclasses.fields(EventRule)))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 

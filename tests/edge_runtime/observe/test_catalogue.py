@@ -19,6 +19,10 @@ COMPUTED = {
     "suspect_keys": "intake/intake.py",
     "process_resident_bytes": "observe/report.py",
     "process_open_files": "observe/report.py",
+    "drift_alarms": "drift/monitor.py",
+    "agreement_ratio": "drift/agreement.py",
+    "agreement_low_ratio": "drift/agreement.py",
+    "agreement_high_ratio": "drift/agreement.py",
     "build_info": "observe/exposition.py",
     DROPPED: "observe/exposition.py",
     STAGE: "observe/exposition.py",
@@ -31,7 +35,9 @@ def names(node: ast.expr) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value.partition("{")[0]
     elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-        yield str(node.values[0].value).partition("{")[0]
+        name, brace, _ = str(node.values[0].value).partition("{")
+        if brace or name.endswith("_total"):  # else a part of a name; see COMPUTED
+            yield name
 
 
 def counted() -> set[str]:

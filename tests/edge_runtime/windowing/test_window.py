@@ -190,9 +190,7 @@ def test_the_fast_path_gives_what_the_slow_path_gives(sizes: list[int], offset: 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 21, 60])
 @pytest.mark.parametrize("period_s", [0.0, 1 / RATE])
-def test_a_keys_first_reading_by_rate_leaves_what_the_same_samples_with_stamps_leave(
-    size: int, period_s: float
-) -> None:
+def test_a_keys_first_reading_by_rate_leaves_what_stamps_of_each_sample_leave(size: int, period_s: float) -> None:
     c = contract()
     values = column([float(v) for v in range(size)])
     by_rate, by_stamps = Windower(c), Windower(c)
@@ -200,7 +198,8 @@ def test_a_keys_first_reading_by_rate_leaves_what_the_same_samples_with_stamps_l
     assert as_cut(at_once) == as_cut(by_stamps.push([Reading("k", 123.4 + np.arange(size) / RATE, values)]))
     ((one,), (other,)) = by_rate.state(), by_stamps.state()
     assert one.newest == pytest.approx(other.newest, abs=1e-9)
-    assert one.segment is not None and other.segment is not None
+    assert one.segment is not None
+    assert other.segment is not None
     assert one.segment[:4] == other.segment[:4]
     np.testing.assert_array_equal(one.segment.rows, other.segment.rows)
 

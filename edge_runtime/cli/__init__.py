@@ -45,6 +45,7 @@ COMMANDS = (
     "outbox",
     "update",
     "reset",
+    "examples",
     "install-service",
     "demo",
 )

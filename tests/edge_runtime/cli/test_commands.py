@@ -195,6 +195,7 @@ def test_no_command_is_forgotten() -> None:
         "outbox",
         "update",
         "reset",
+        "examples",
         "install-service",
         "demo",
     }

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Done
+
+if TYPE_CHECKING:
+    from edge_runtime.manifest import Manifest
+
+
+class Described(NamedTuple):
+    """What answers may hold, for sinks that state it before the first one."""
+
+    manifest: Manifest
+    """Of the bundle that answers; an update may bring another one."""
+    events: tuple[str, ...]
+    """Names of the event rules."""
 
 
 class Sink(Protocol):

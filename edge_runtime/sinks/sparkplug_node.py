@@ -101,8 +101,8 @@ class Outgoing(NamedTuple):
     device: str
     """Device id; empty for the node's own."""
     payload: bytes
-    record: Record | None
-    """That it hands over, if any."""
+    records: list[Record]
+    """That are handed over when it is written: its own, and those behind it that births up to it have stated."""
 
 
 class EdgeNode:
@@ -132,6 +132,7 @@ class EdgeNode:
         self._deaths: deque[Record] = deque()  # of records that left by rule 7
         self._under_way: dict[int, Record] = {}  # by serial, in order
         self._births: deque[Device] = deque()
+        self._last: Outgoing | None = None  # of those that are not known to have been written
         self._bd_seq: int | None = None  # None: no session
         self._birth_due = False
         self._generation = 0
@@ -170,6 +171,7 @@ class EdgeNode:
         """End the session: the connection is gone (rule 6)."""
         self._bd_seq = None
         self._births.clear()
+        self._last = None
         self._generation += 1
         for record in reversed(self._under_way.values()):
             self._records.appendleft(record)
@@ -279,8 +281,10 @@ class EdgeNode:
 
     def written(self, outgoing: Outgoing) -> None:
         """Note that the network has a message of this session."""
-        record = outgoing.record
-        if record is not None and self._under_way.pop(record.serial, None) is not None:
+        if outgoing is self._last:
+            self._last = None
+        for record in outgoing.records:
+            self._under_way.pop(record.serial, None)
             _call(record.done)
 
     def _node_birth(self, bd_seq: int, now_ms: int) -> Outgoing:
@@ -327,11 +331,16 @@ class EdgeNode:
             return self._device_birth(device, now_ms)
         self._pop()
         metrics = self._data(device, record)
-        if not metrics:
+        if not metrics and self._last is None:
             _call(record.done)
             return None
         self._under_way[record.serial] = record
-        return self._message("DDATA", device.id, metrics, now_ms, record)
+        if not metrics and self._last is not None:  # what has stated it may still be on its way
+            self._last.records.append(record)
+            return None
+        outgoing = self._message("DDATA", device.id, metrics, now_ms)
+        outgoing.records.append(record)
+        return outgoing
 
     def _data(self, device: Device, record: Record) -> list[bytes]:
         historical = record.serial <= device.born_serial or record.device is not device  # rule 5
@@ -359,11 +368,10 @@ class EdgeNode:
         device.born = 0
         return self._message("DDEATH", device.id, [], now_ms)
 
-    def _message(
-        self, verb: str, device: str, metrics: list[bytes], now_ms: int, record: Record | None = None
-    ) -> Outgoing:
+    def _message(self, verb: str, device: str, metrics: list[bytes], now_ms: int) -> Outgoing:
         self._seq = (self._seq + 1) % 256
-        return Outgoing(verb, device, payload(metrics, now_ms, self._seq), record)
+        self._last = Outgoing(verb, device, payload(metrics, now_ms, self._seq), [])
+        return self._last
 
 
 def _call(done: Done | None) -> None:

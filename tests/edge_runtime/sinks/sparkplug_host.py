@@ -1,4 +1,4 @@
-"""A stand-in for the broker's client, and a host that reads what an edge node publishes by the protobuf schema alone."""
+"""A stand-in for the broker's client, and a host that holds what an edge node publishes against the specification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.outbound_queue import Message
@@ -76,9 +76,9 @@ def _unit(properties: memoryview | None) -> str:
     if properties is None:
         return ""
     found = {one: value for one, _, value in protobuf.fields(properties)}
-    assert found[1] == b"engUnit"
+    assert bytes(cast("memoryview", found[1])) == b"engUnit"
     assert isinstance(found[2], memoryview)
-    return str(dict((one, value) for one, _, value in protobuf.fields(found[2]))[8], "utf-8")  # type: ignore[arg-type]
+    return str({one: value for one, _, value in protobuf.fields(found[2])}[8], "utf-8")  # type: ignore[arg-type]
 
 
 class Seen(NamedTuple):

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 
-import pysparkplug as sparkplug
+import pysparkplug as sparkplug  # type: ignore[import-not-found]
 
 
 def main(port: int, group: str, node: str) -> None:

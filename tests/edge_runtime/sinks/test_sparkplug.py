@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.codecs.sparkplug import SparkplugCodec, SparkplugConfig
+from edge_runtime.manifest import Channel
 from edge_runtime.manifest.outputs import AnomalyOutput, AnyOutput, OutputContract, Quantity, RegressionOutput
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
@@ -137,6 +139,18 @@ def test_values_carry_their_unit_and_a_window_without_an_answer_makes_them_null(
         assert bench.host.live["k", "values/flow%2Fin/high"] is None
         bench.send(RegressionPrediction(**plain | {"variant": "none", "label": "", "scores": []}))
         assert bench.host.live["k", "values/flow%2Fin"] is None
+
+
+def test_our_own_codec_reads_what_is_published() -> None:
+    client, messages = Client(), list[bytes]()
+    client._deliver = lambda message: messages.append(message.payload)  # type: ignore[method-assign]
+    channel = Channel(name="trust", unit="1")
+    with Bench(client=client) as bench:
+        bench.send(prediction(0), prediction(1, confidence=0.5))
+    codec = SparkplugCodec(SparkplugConfig(channels={"trust": "confidence"}), (channel,))
+    _, born, data, _ = messages
+    readings = [reading for message in (born, data) for reading in codec.decode("k", message, 0.0)]
+    assert [(reading.t, reading.values[0, 0]) for reading in readings] == [(2.0, 0.75), (3.0, 0.5)]
 
 
 def test_a_birth_names_units() -> None:

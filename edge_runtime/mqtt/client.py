@@ -159,7 +159,7 @@ class BrokerClient:
         self._flush_iteration()  # onto the wire; the loop does not wait for the broker's answer
         if connection is self._connection and connection.is_open():
             connection.disconnect(with_will=self._presence is not None)
-            connection.abort("disconnected, to connect anew")
+            connection.abort("left it, to begin another connection")
         self._check()
 
     def unsubscribe(self, subscription: Subscription) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Described(NamedTuple):
-    """What answers may hold, for sinks that state it before the first one."""
+    """Fields that answers may have, for sinks that state them before the first answer."""
 
     manifest: Manifest
     """Of the bundle that answers; an update may bring another one."""

@@ -70,7 +70,7 @@ class SparkplugSinkConfig:
     """A device that has not answered for so long dies (DDEATH); 0: none does for that."""
     host: str = ""
     """Id of the primary host application. With one, nothing is born before it says that it is online, and the node
-    leaves the broker when it says that it is not (``spBv1.0/STATE/HOST``). Empty: for whoever listens."""
+    leaves the broker when it says that it is not (``spBv1.0/STATE/HOST``). Empty: it waits for no host."""
 
     def __post_init__(self) -> None:
         for name, text in (("group", self.group), ("node", self.node), ("host", self.host or "none")):
@@ -115,7 +115,7 @@ class SparkplugSink:
 
     Args:
         config: which node.
-        broker_client: the broker; nobody else's.
+        broker_client: the broker, for this sink alone.
         metrics: counts births, coalesced predictions and drops.
         clock: monotonic for the rate, wall for the time of payloads.
         describe: what the model that answers has to say.

@@ -30,7 +30,7 @@ _KEYS, _VALUES, _TYPE, _STRING_VALUE = 1, 2, 1, 8
 
 
 class Definition(NamedTuple):
-    """What a birth states of a metric, once; data name its alias alone."""
+    """Name, type and unit of a metric, which a birth states once; data name its alias alone."""
 
     name: str
     datatype: int

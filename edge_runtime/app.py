@@ -19,11 +19,13 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.saved_budget import SavedBudget
 from edge_runtime.config import AppConfig
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.errors import ConfigError, StoreError
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.budget import Budget
 from edge_runtime.intake.intake import Intake
+from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as fallback_chains
 from edge_runtime.model import resets
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from edge_runtime.governor.governor import Governor
     from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.observe.observation import Observation
+    from edge_runtime.tasks.learnt_examples import LearntExamples
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -141,6 +144,8 @@ class App:
             )
             self.intake = Intake(config.intake, config.window.max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(config.window.max_keys, self.metrics)
+            self.drift = Drift(config.drift, config.window.max_keys, self.metrics, self.clock)
+            self.examples = self._examples()
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
                 windower=windower_of(manifest.input, self._window, self.metrics),
@@ -153,12 +158,15 @@ class App:
                 audit_share=config.gate.audit_share,
                 reading_log=self._reading_log(stack),
                 intake=self.intake,
+                drift=self.drift,
                 events=self.events,
                 thresholds=self.thresholds,
+                examples=self.examples,
                 cache=(config.model.cache_windows, config.model.cache_distance),
                 explain_share=config.escalation.explain if config.escalation is not None else 0.0,
             )
             self.learnt = self._learnt(stack)
+            self._examples_state = self._kept_examples(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
             self.observation = self._observation(stack, rehearsal=rehearsal)
@@ -261,15 +269,15 @@ class App:
         stack.callback(counters.close)
         return counters
 
-    def _learnt(self, stack: ExitStack) -> SoftState | None:
-        """Build what keeps the thresholds of keys over a restart; `run` opens it."""
-        path = self.config.thresholds_file
-        if path is None or not self.thresholds.active:
-            return None
-        from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
+    def _learnt(self, stack: ExitStack) -> list[SoftState]:
+        """Build what keeps thresholds of keys, and how their sensors began, over a restart; `run` opens it."""
+        learnt: list[SoftState] = []
+        for path, part in ((self.config.thresholds_file, self.thresholds), (self.config.drift_file, self.drift)):
+            if path is not None and part.active:
+                from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
 
-        learnt = SoftState(path, self.thresholds.save, self.thresholds.restore)
-        stack.callback(learnt.close)
+                learnt.append(SoftState(path, part.save, part.restore))
+                stack.callback(learnt[-1].close)
         return learnt
 
     def _observation(self, stack: ExitStack, *, rehearsal: bool) -> Observation | None:
@@ -295,6 +303,7 @@ class App:
             governor=lambda: None if self.governor is None else self.governor.status(),
             update=lambda: None if self.updates is None else self.updates.status(),
             suspects=self.intake.suspects,
+            alarms=lambda: self.drift.alarms,
             explain=self.pipeline.explain,
             tap=self.pipeline.tap,
             reset=self.pipeline.reset,
@@ -323,9 +332,42 @@ class App:
         except StoreError:
             return None
 
+    def _examples(self) -> LearntExamples | None:
+        """Build what holds the examples of users; an update may bring an embedding later."""
+        embeds = isinstance(self.model.manifest.output, EmbeddingOutput)
+        if self.config.examples_file is None or not (embeds or self.updates is not None):
+            return None
+        from edge_runtime.tasks.learnt_examples import LearntExamples  # noqa: PLC0415 - only where there may be some
+
+        return LearntExamples()
+
+    def _kept_examples(self, stack: ExitStack) -> SoftState | None:
+        """Build what keeps examples over a restart; `run` opens it."""
+        path, examples = self.config.examples_file, self.examples
+        if path is None or examples is None:
+            return None
+        from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
+
+        def restore(data: bytes) -> None:
+            examples.restore(data)
+            self._take_examples(examples)
+
+        state = SoftState(path, examples.save, restore)
+        stack.callback(state.close)
+        return state
+
+    def _take_examples(self, examples: LearntExamples) -> None:
+        self.pipeline.take_examples()
+        self._publish_status("examples", {"labels": examples.counts()})
+
     def figures(self) -> dict[str, Any]:
-        """Return everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
+        """Return everything that was counted, as plain data, and the alarms of drift that are on.
+
+        ``lifetime`` is the sum of all runs, where it is kept.
+        """
         found = self.metrics.snapshot()
+        if self.drift.alarms:
+            found["drift_alarms"] = [asdict(alarm) for alarm in self.drift.alarms]
         if self.counters is not None:
             found["lifetime"] = self.counters.totals().plain()
         return found
@@ -419,6 +461,7 @@ class App:
             self._serve_resets()
             if self.observation is not None:
                 self.observation.open()
+            self._serve_examples()
             if self.updates is not None:
                 self.loop.each_iteration(self.updates.after_iteration)
             self.loop.each_iteration(self._stop_when_finished)
@@ -433,8 +476,10 @@ class App:
         """Open the small files that lie beside the outbox or the reading log."""
         if self.counters is not None:
             self.counters.open()
-        if self.learnt is not None:
-            self.learnt.open(self.loop)
+        for learnt in self.learnt:
+            learnt.open(self.loop)
+        if self._examples_state is not None:
+            self._examples_state.open(self.loop)
 
     def _serve(self) -> None:
         """Say that everything is open, and run the loop until `stop`."""
@@ -449,10 +494,26 @@ class App:
             self.loop.iterate(None)
 
     def _serve_resets(self) -> None:
-        """Look for requests of ``edge-runtime reset``; an update may bring a model with states later."""
+        """Look for requests of ``edge-runtime reset``; an update may bring a model with something to reset later."""
         path, barrier = self.config.state_file, Barrier("control", self.metrics)
-        if path is not None and (self.model.states is not None or self.updates is not None):
+        if path is not None and (self.model.states is not None or self.drift.active or self.updates is not None):
             self.loop.call_every(resets.LOOK_S, lambda: barrier.call(lambda: resets.serve(path, self.pipeline.reset)))
+
+    def _serve_examples(self) -> None:
+        """Look for requests of ``edge-runtime examples``."""
+        path, examples, state = self.config.examples_file, self.examples, self._examples_state
+        if path is None or examples is None or state is None:
+            return
+        from edge_runtime.model import example_requests  # noqa: PLC0415 - only where there may be examples
+
+        def changed() -> bool:
+            self._take_examples(examples)
+            return state.write_now()
+
+        barrier = Barrier("control", self.metrics)
+        self.loop.call_every(
+            resets.LOOK_S, lambda: barrier.call(lambda: example_requests.serve(path, examples, changed))
+        )
 
     def _begin_windows(self) -> None:
         """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""

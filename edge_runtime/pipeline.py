@@ -11,7 +11,8 @@ When an answer leaves, and when a source's `done` is called: see `edge_runtime.h
 behind an unfinished window at most, which is soft state.
 
 The intake (`edge_runtime.intake`) sees the readings as they come and the windows before they are answered: answers of a
-key whose readings are suspect are hard, and the cloud is not asked about them.
+key whose readings are suspect are hard, and the cloud is not asked about them. Windows that it lets pass are looked at
+by `edge_runtime.drift`, which finds sensors that are mounted otherwise than in training.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_runtime.clock import Clock
+from edge_runtime.drift.agreement import Agreement
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.audit import audited
@@ -59,6 +62,7 @@ from edge_runtime.windowing.window import KeyState, Window
 if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import ReadingLog
     from edge_runtime.durable.window_state import SavedWindows
+    from edge_runtime.tasks.learnt_examples import LearntExamples
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +85,10 @@ class Pipeline:
         reading_log: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged;
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
+        drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
+        examples: those that users add to an embedding; None: the bundle's alone.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain_share: share of the time that may go into explaining hard cases.
 
@@ -104,17 +110,21 @@ class Pipeline:
         audit_share: float = 0.0,
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
+        drift: Drift | None = None,
         events: EventTracker | None = None,
         thresholds: KeyThresholds | None = None,
+        examples: LearntExamples | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain_share: float = 0.0,
     ) -> None:
         self._intake = intake
+        self._drift = drift
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
         self._thresholds = thresholds or KeyThresholds(metrics=metrics)
+        self._examples = examples
         self._metrics = metrics
         self._cache = cache
         if cache[0]:
@@ -124,12 +134,13 @@ class Pipeline:
         if reading_log is not None:
             reading_log.keep(model.states)
         self._windower = windower
-        self._task = task
+        self._follow_task(task)
         self._budget = budget
         self._out = HandOver(sinks, escalation, metrics, clock)
         self._escalation = escalation
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
+        self._agreement = Agreement(metrics)
         self._every = 1
         self._ready: list[Window] = []
         self._again: list[Window] = []  # completed by the run before
@@ -138,7 +149,7 @@ class Pipeline:
         self._tap: Callable[[Sequence[Window]], None] | None = None
 
     def add_sink(self, sink: Sink) -> None:
-        """Give answers to this sink too, from now on; it is opened and closed by whoever adds it."""
+        """Give answers to this sink too, from now on; it is opened and closed by its owner."""
         self._out.add(sink)
 
     def tap(self, tap: Callable[[Sequence[Window]], None] | None) -> None:
@@ -225,8 +236,10 @@ class Pipeline:
     def reset(self, keys: Sequence[str]) -> int:
         """Let the states of keys begin again with their next windows; returns how many had some."""
         states = self._model.states
-        done = 0 if states is None else sum(map(states.reset, keys))
-        if done and self._reading_log is not None:
+        known = set() if self._drift is None else set(filter(self._drift.reset, keys))
+        moved = set() if states is None else set(filter(states.reset, keys))
+        done = len(known | moved)
+        if moved and self._reading_log is not None:
             self._reading_log.save(self._windower)
         return done
 
@@ -268,8 +281,9 @@ class Pipeline:
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
-        if self._intake is not None:
-            self._suspects = self._intake.look(windows)
+        self._suspects = {} if self._intake is None else self._intake.look(windows)
+        if self._drift is not None and self._drift.active:
+            self._drift.look(windows, self._suspects)
         for part in calls(self._model, windows):
             self._answer(part, answers, hard)
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
@@ -298,13 +312,23 @@ class Pipeline:
         if model.states is not None:
             model.states.follow(self._model.states)
         self._use(model, trial=trial)
-        self._task = task
+        self._follow_task(task)
+
+    def _follow_task(self, task: Task) -> None:
+        self._untaught = task
+        self.take_examples()
+
+    def take_examples(self) -> None:
+        """Answer by the examples that there are now, from the next window on."""
+        self._task = self._untaught if self._examples is None else self._examples.taught(self._untaught)
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
         """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
-        corrections = sum(isinstance(answer, Correction) for answer in answers)
-        self._metrics.counts["corrections_total"] += corrections
-        self._metrics.counts["final_total"] += len(answers) - corrections
+        corrections = [answer for answer in answers if isinstance(answer, Correction)]
+        self._metrics.counts["corrections_total"] += len(corrections)
+        self._metrics.counts["final_total"] += len(answers) - len(corrections)
+        if corrections:
+            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
@@ -321,9 +345,13 @@ class Pipeline:
         self._hop = manifest.input.hop
         if self._intake is not None:
             self._intake.follow(manifest)
+        if self._drift is not None:
+            self._drift.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
-        self._adapts = self._thresholds.active
+        if self._examples is not None:
+            self._examples.use(manifest)
+        self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -361,8 +389,8 @@ class Pipeline:
     ) -> None:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
-        if self._adapts:
-            numbers = self._thresholds.follow(windows, numbers, self._suspects)
+        if self._learns:
+            numbers = self._learn(windows, numbers)
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
@@ -385,6 +413,12 @@ class Pipeline:
                     self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+
+    def _learn(self, windows: Sequence[Window], numbers: Float32) -> Float32:
+        """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
+        if self._examples is not None and self._examples.active:
+            self._examples.remember(windows, numbers, self._suspects)
+        return self._thresholds.follow(windows, numbers, self._suspects) if self._thresholds.active else numbers
 
     def _marked(self, window: Window, answer: Prediction) -> Prediction:
         """Return the answer; as a hard one that says why, where the window's readings are suspect."""

@@ -47,6 +47,7 @@ COMMANDS = (
     "reset",
     "watch",
     "status",
+    "examples",
     "install-service",
     "demo",
 )

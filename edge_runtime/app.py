@@ -221,9 +221,13 @@ class App:
             broker_clients=self._broker_clients,
             metrics=self.metrics,
             clock=self.clock,
-            describe=lambda: Described(self.model.manifest, tuple(rule.name for rule in self.events.rules)),
+            describe=self._described,
             state=self.config.counters_file,
         )
+
+    def _described(self) -> Described:
+        rules = tuple([rule.name for rule in self.events.rules])
+        return Described(self.model.manifest, self.pipeline.labels, rules)
 
     def _outbox(self, stack: ExitStack) -> Outbox | None:
         """Build the outbox; `run` opens it, since checking a configuration makes no file and touches none in use."""

@@ -17,6 +17,8 @@ class Described(NamedTuple):
 
     manifest: Manifest
     """Of the bundle that answers; an update may bring another one."""
+    labels: tuple[str, ...]
+    """Of the scores of an answer; examples that are added on the device bring others."""
     events: tuple[str, ...]
     """Names of the event rules."""
 

@@ -150,7 +150,7 @@ class SparkplugSink:
             max_bytes=broker.queue_bytes,
             runtime=__version__,
         )
-        self._labels: Sequence[str] = ()
+        self._described: Described | None = None
         self._empty: dict[str, Value] = {}  # a prediction that says nothing
         self._model = ""
         self._under_way = 0
@@ -185,9 +185,7 @@ class SparkplugSink:
         waits = _Countdown(len(answers), done)
         for answer in answers:
             if isinstance(answer, Prediction):
-                if answer.model != self._model:
-                    self._model = answer.model
-                    self._define()
+                self._define()
                 self._predicted(answer, waits.one)
             else:
                 self._reported(answer, waits.one)
@@ -211,18 +209,23 @@ class SparkplugSink:
     # -- what is said --------------------------------------------------------------------------------------------------
 
     def _define(self) -> None:
-        described = self._describe()
-        manifest = described.manifest
-        self._labels = manifest.output.labels
-        defined = definitions(manifest, described.events, scores=self._config.scores)
+        """Follow what answers may hold: an update or an example that was added changes it."""
+        described, before = self._describe(), self._described
+        if before is not None and described.manifest is before.manifest and described[1:] == before[1:]:
+            return  # manifests are large, and compared for each prediction
+        self._described = described
+        defined = definitions(described, scores=self._config.scores)
         self._empty = of_predictions(defined)
-        self._node.define(defined, manifest.model)
+        self._model = described.manifest.model
+        self._node.define(defined, self._model)
 
     def _predicted(self, answer: Prediction, done: Done) -> None:
         """Take a prediction at the rate of its key: at once when it is its turn, else the newest at its next turn."""
         now_s = self._clock.monotonic()
         device = self._node.device(answer.key, now_s)
-        found, time_ms = self._empty | values(answer, self._labels), milliseconds(answer.end)
+        # An answer of the bundle before, which waited for the disk, has scores of labels that are not there any more.
+        labels = self._described.labels if self._described is not None and answer.model == self._model else ()
+        found, time_ms = self._empty | values(answer, labels), milliseconds(answer.end)
         if now_s >= device.held_until and device.held is None:
             self._take(device, found, time_ms, done)
             return
@@ -238,7 +241,7 @@ class SparkplugSink:
         device = self._node.device(answer.key, self._clock.monotonic())
         self._release(device)
         time_ms = milliseconds(time_s(answer, self._clock.wall()))
-        self._node.take(device, values(answer, self._labels), time_ms, done)
+        self._node.take(device, values(answer, ()), time_ms, done)
 
     def _take(self, device: Device, found: Mapping[str, Value], time_ms: int, done: Done | None) -> None:
         if self._config.max_hz:

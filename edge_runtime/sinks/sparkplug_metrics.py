@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import orjson
 
-from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import AnomalyOutput, DetectionOutput, EmbeddingOutput, RegressionOutput
+from edge_runtime.sinks import Described
 from edge_runtime.sinks.mqtt import encode_value
 from edge_runtime.sinks.sparkplug_payload import BOOLEAN, DOUBLE, STRING, Definition, Value
 from edge_runtime.types import Answer, Correction, Event, FinalAnswer, Prediction
@@ -36,18 +36,17 @@ _CORRECTION: Final = (
 )
 
 
-def definitions(manifest: Manifest, events: Sequence[str], *, scores: bool) -> dict[str, Definition]:
+def definitions(described: Described, *, scores: bool) -> dict[str, Definition]:
     """Return the metrics of a device, by name, in the order of births.
 
     Args:
-        manifest: of the bundle that answers.
-        events: names of the event rules.
+        described: the answers.
         scores: with a metric for each label.
     """
-    output = manifest.output
+    output, labels = described.manifest.output, described.labels
     found = [*_PREDICTION]
-    if scores and len(output.labels) <= MAX_SCORES and not isinstance(output, AnomalyOutput):
-        found += [Definition(_part("scores", label), DOUBLE) for label in output.labels]
+    if scores and len(labels) <= MAX_SCORES and not isinstance(output, AnomalyOutput):
+        found += [Definition(_part("scores", label), DOUBLE) for label in labels]
     if isinstance(output, RegressionOutput):
         for quantity in output.quantities:
             name, unit = _part("values", quantity.name), quantity.unit.removeprefix("1")
@@ -59,7 +58,7 @@ def definitions(manifest: Manifest, events: Sequence[str], *, scores: bool) -> d
     elif isinstance(output, EmbeddingOutput):
         found.append(Definition("distance", DOUBLE))
     found += _CORRECTION
-    return {one.name: one for one in [*found, *_of_events(events)]}
+    return {one.name: one for one in [*found, *_of_events(described.events)]}
 
 
 def _of_events(events: Sequence[str]) -> list[Definition]:
@@ -84,7 +83,7 @@ def values(answer: Answer, labels: Sequence[str]) -> dict[str, Value]:
 
     Args:
         answer: of any kind.
-        labels: of the bundle, in the order of its scores.
+        labels: of its scores, in their order.
     """
     if isinstance(answer, Event):
         name = _part("events", answer.event)
@@ -116,8 +115,8 @@ def _prediction(answer: Prediction, labels: Sequence[str]) -> dict[str, Value]:
         "route": answer.route,
         "suspect": getattr(answer, "suspect", ""),
     }
-    if len(labels) <= MAX_SCORES:
-        found |= {_part("scores", label): score for label, score in zip(labels, answer.scores, strict=False)}
+    if len(labels) == len(answer.scores) <= MAX_SCORES:
+        found |= {_part("scores", label): score for label, score in zip(labels, answer.scores, strict=True)}
     # Fields of the task (docs/tasks.md), which mean nothing where nothing on the device answered.
     own = {} if answer.variant == "none" else vars(answer)
     quantities: dict[str, dict[str, Any]] = own.get("values", {})

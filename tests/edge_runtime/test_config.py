@@ -67,7 +67,11 @@ def test_the_smallest_file_has_defaults_for_the_rest() -> None:
         (("[broker.b]", "[brokers.b]"), 4, "unknown key 'brokers'; did you mean 'broker'?"),
         (('url = "mqtt://localhost"', 'url = "http://localhost"'), 4, "url must look like mqtt://"),
         (('[[sink]]\ntype = "mqtt"', '[[sink]]\ntype = "mqqt"'), 13, "did you mean 'mqtt'?"),
-        (('[[sink]]\ntype = "mqtt"\n', "[[sink]]\n"), 12, "'type' is missing; one of: jsonl, mqtt, sparkplug, stdout, webhook"),
+        (
+            ('[[sink]]\ntype = "mqtt"\n', "[[sink]]\n"),
+            12,
+            "'type' is missing; one of: jsonl, mqtt, sparkplug, stdout, webhook",
+        ),
     ],
 )
 def test_a_mistake_is_named_by_file_line_and_nearest_key(change: tuple[str, str], line: int, words: str) -> None:

@@ -18,7 +18,7 @@ from edge_runtime.types import Done
 from tests.edge_runtime.codecs.sparkplug_messages import block, number, payload
 from tests.edge_runtime.manifests import manifest
 
-DESCRIBED = Described(manifest(), ("fall",))
+DESCRIBED = Described(manifest(), manifest().output.labels, ("fall",))
 
 
 class Metric(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,9 +26,10 @@ from edge_runtime.sinks.sparkplug_bdseq import BirthDeathSequence, file_beside
 from edge_runtime.sinks.sparkplug_node import device_id
 from edge_runtime.system.loop import Loop
 from edge_runtime.tasks.answers import AnomalyPrediction, RegressionPrediction
-from edge_runtime.types import Answer, FinalAnswer
+from edge_runtime.types import Answer, FinalAnswer, Prediction
 from tests.edge_runtime.manifests import manifest
-from tests.edge_runtime.sinks.answers import correction, event, prediction
+from tests.edge_runtime.sinks import answers
+from tests.edge_runtime.sinks.answers import correction, event
 from tests.edge_runtime.sinks.sparkplug_host import DESCRIBED, Client, read_payload
 
 STATE = "spBv1.0/STATE/scada"
@@ -80,8 +82,13 @@ class Bench:
         self.loop.close()
 
 
-def described(output: AnyOutput, *events: str) -> Described:
-    return Described(manifest(output=output), events)
+def described(output: AnyOutput, *events: str, version: int = 3) -> Described:
+    made = dataclasses.replace(manifest(output=output), version=version)
+    return Described(made, output.labels, events)
+
+
+def prediction(i: int, **changes: Any) -> Prediction:
+    return answers.prediction(i, **({"model": "bench/3"} | changes))
 
 
 # -- births, data, deaths ----------------------------------------------------------------------------------------------
@@ -183,8 +190,7 @@ def test_scores_of_labels_can_be_left_out_and_are_where_there_are_too_many() -> 
 def test_births_and_data_are_of_qos_0_deaths_of_qos_1_and_nothing_is_retained() -> None:
     with Bench(max_keys=1) as bench:
         bench.send(prediction(0), prediction(1), prediction(2, key="other"))
-        bench.send(prediction(3, model="m/2"))
-        bench.described = bench.described._replace(manifest=manifest())
+        bench.send(prediction(3))
     expected = {(verb, 0, False) for verb in ("NBIRTH", "DBIRTH", "DDATA", "DDEATH")}
     assert bench.client.qos == expected | {("NDEATH", 1, False)}
     assert bench.host.verbs[-1] == "NDEATH"
@@ -258,16 +264,25 @@ def test_other_commands_change_nothing(command: bytes) -> None:
 def test_a_bundle_with_other_classes_brings_a_rebirth_and_one_with_the_same_only_its_name() -> None:
     with Bench() as bench:
         bench.send(prediction(0))
-        same = manifest()
-        object.__setattr__(same, "version", 4)
-        bench.described = Described(same, ("fall",))
+        bench.described = described(manifest().output, "fall", version=4)
         bench.send(prediction(1, model="bench/4"))
         assert bench.host.verbs[2:] == ["NDATA", "DDATA k"]
         assert bench.host.live["", "Properties/Model"] == "bench/4"
-        bench.described = described(OutputContract(labels=("low", "high", "off")), "fall")
+        bench.described = described(OutputContract(labels=("low", "high", "off")), "fall", version=5)
         bench.send(prediction(2, model="bench/5", scores=[0.1, 0.2, 0.7]))
         assert bench.host.verbs[4:] == ["NBIRTH", "DBIRTH k"]
         assert bench.host.live["k", "scores/off"] == 0.7
+        bench.send(prediction(3, model="bench/4", scores=[0.5, 0.5]))
+        assert bench.host.live["k", "scores/low"] is None, "an answer of the bundle before, late"
+
+
+def test_a_label_that_was_taught_on_the_device_brings_a_rebirth() -> None:
+    with Bench() as bench:
+        bench.send(prediction(0))
+        bench.described = bench.described._replace(labels=("low", "high", "new"))
+        bench.send(prediction(1, scores=[0.1, 0.2, 0.7]))
+        assert bench.host.verbs[2:] == ["NBIRTH", "DBIRTH k"]
+        assert bench.host.live["k", "scores/new"] == 0.7
 
 
 # -- connections that come and go --------------------------------------------------------------------------------------
@@ -444,7 +459,8 @@ class Walk:
         self.client = Client(connected=False, writes=False)
         self.bench = Bench(client=self.client, max_keys=3, retire_s=5, max_hz=max_hz)
         self.sent = 0
-        self.labels = 2
+        self.labels = 3
+        self._swap(0)
         self.last: dict[str, str] = {}
 
     def step(self, kind: str, of: Any) -> None:
@@ -454,7 +470,7 @@ class Walk:
         self.sent += 1
         self.last[key] = f"{key}@{self.sent}"
         scores = [random.Random(self.sent).random() for _ in range(self.labels)]
-        self.bench.send(prediction(self.sent, key=key, id=self.last[key], scores=scores, model=f"m/{self.labels}"))
+        self.bench.send(prediction(self.sent, key=key, id=self.last[key], scores=scores, model=f"bench/{self.labels}"))
 
     def _event(self, key: str) -> None:
         self.sent += 1
@@ -478,7 +494,7 @@ class Walk:
     def _swap(self, _: int) -> None:
         self.labels = 5 - self.labels
         labels = tuple(f"class-{i}" for i in range(self.labels))
-        self.bench.described = described(OutputContract(labels=labels), "fall")
+        self.bench.described = described(OutputContract(labels=labels), "fall", version=self.labels)
 
     def _wait(self, _: int) -> None:
         self.bench.wait(2.0)

@@ -341,7 +341,8 @@ class SparkplugSink:
             return
         for metric in metrics:
             field, _, content = metric.value or (0, 0, 0)
-            if metric.name == REBIRTH and field == _BOOLEAN_VALUE and content == 1 and self._node.in_session:
+            asks = metric.name == REBIRTH and field == _BOOLEAN_VALUE and isinstance(content, int) and content
+            if asks and self._node.in_session:
                 self._node.rebirth()
         self._pump()
 

@@ -9,6 +9,7 @@ protobuf); none of it is needed to use edge-runtime.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,9 @@ def main(names: list[str]) -> int:
         print(f"unknown environment {unknown[0]!r}; there are {', '.join(PACKAGES)}", file=sys.stderr)
         return 2
     for name in names or PACKAGES:
-        if not is_ready(name):
+        if name in NODE and shutil.which("npm") is None:
+            print(f"left out {name}: npm is not installed (Debian: apt-get install npm)", file=sys.stderr)
+        elif not is_ready(name):
             make(name)
     return 0
 

@@ -27,6 +27,7 @@ from edge_runtime.sinks.sparkplug_node import device_id
 from edge_runtime.system.loop import Loop
 from edge_runtime.tasks.answers import AnomalyPrediction, RegressionPrediction
 from edge_runtime.types import Answer, FinalAnswer, Prediction
+from tests.edge_runtime.codecs.sparkplug_messages import block, number, payload
 from tests.edge_runtime.manifests import manifest
 from tests.edge_runtime.sinks import answers
 from tests.edge_runtime.sinks.answers import correction, event
@@ -259,6 +260,15 @@ def test_other_commands_change_nothing(command: bytes) -> None:
         bench.client.say("spBv1.0/plant/NCMD/line-1", command)
         assert bench.host.verbs == before
         assert bench.metrics.dropped["side_channel_errors_total"] == 0
+
+
+def test_a_rebirth_that_is_false_is_not_asked_for() -> None:
+    with Bench() as bench:
+        false = payload(block(2, block(1, b"Node Control/Rebirth") + number(4, 11) + number(14, 0)), ms=1)
+        text = payload(block(2, block(1, b"Node Control/Rebirth") + number(4, 12) + block(14, b"true")), ms=1)
+        bench.client.say("spBv1.0/plant/NCMD/line-1", false)
+        bench.client.say("spBv1.0/plant/NCMD/line-1", text)
+        assert bench.host.verbs == ["NBIRTH"]
 
 
 def test_a_bundle_with_other_classes_brings_a_rebirth_and_one_with_the_same_only_its_name() -> None:

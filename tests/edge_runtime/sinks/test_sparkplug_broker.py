@@ -113,6 +113,18 @@ def test_an_application_that_stops_says_so_and_goes_on_with_the_next_number(plan
     assert plant.host.bd_seq == 1
 
 
+def test_what_waits_is_published_before_the_farewell(plant: Plant) -> None:
+    plant.until_heard("NBIRTH")
+    for i in range(300):
+        plant.sink.send([prediction(i)], None)
+    plant.sink.close(WAIT_S)
+    plant.until(lambda: plant.host.alive == {})
+    assert plant.host.values("id") == [f"k@{i}" for i in range(300)]
+    assert plant.host.verbs[301] == "NDEATH"
+    assert plant.metrics.dropped["publish_not_sent"] == 0
+    plant.begin()
+
+
 def test_a_rebirth_is_asked_for_by_a_command(plant: Plant) -> None:
     plant.sink.send([prediction(0)], None)
     plant.until_heard("NBIRTH", "DBIRTH k")

@@ -9,6 +9,7 @@ protobuf); none of it is needed to use edge-runtime.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,11 @@ PACKAGES = {
     "kserve": ("kserve==0.21.0",),
     "amqtt": ("amqtt==0.12.1",),
     "model-signing": ("model-signing==1.1.1", "pyOpenSSL==26.4.0"),  # imports OpenSSL without asking for it
+    "pysparkplug": ("pysparkplug==0.6.1",),
+    "sparkplug-payload": ("sparkplug-payload@1.0.3",),
 }
+NODE = frozenset({"sparkplug-payload"})
+"""Those that npm makes, for Node.js."""
 
 
 def python_of(name: str) -> Path:
@@ -45,13 +50,22 @@ def make(name: str) -> None:
     """Create an environment and install its packages.
 
     Raises:
-        subprocess.CalledProcessError: pip failed; it has said why.
+        subprocess.CalledProcessError: pip or npm failed; it has said why.
     """
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
+    if name in NODE:
+        (FOLDER / name).mkdir(parents=True, exist_ok=True)
+        npm = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", "--prefix", str(FOLDER / name)]
+        subprocess.run([*npm, *PACKAGES[name]], check=True)
+    else:
+        _make_python(name)
+    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
+
+
+def _make_python(name: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / name], check=True)
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *PACKAGES[name]], check=True)
-    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
 
 
 def main(names: list[str]) -> int:
@@ -61,7 +75,9 @@ def main(names: list[str]) -> int:
         print(f"unknown environment {unknown[0]!r}; there are {', '.join(PACKAGES)}", file=sys.stderr)
         return 2
     for name in names or PACKAGES:
-        if not is_ready(name):
+        if name in NODE and shutil.which("npm") is None:
+            print(f"left out {name}: npm is not installed (Debian: apt-get install npm)", file=sys.stderr)
+        elif not is_ready(name):
             make(name)
     return 0
 

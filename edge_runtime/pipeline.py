@@ -152,6 +152,12 @@ class Pipeline:
         """Give answers to this sink too, from now on; it is opened and closed by its owner."""
         self._out.add(sink)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that the scores of an answer are of; those that examples were added for stand behind the bundle's."""
+        taught: tuple[str, ...] | None = getattr(self._task, "labels", None)
+        return self._model.manifest.output.labels if taught is None else taught
+
     def tap(self, tap: Callable[[Sequence[Window]], None] | None) -> None:
         """Have a function called with the windows that are answered, after their answers; None ends it."""
         self._tap = tap

@@ -213,6 +213,13 @@ REASONS: Final[Mapping[str, Reason]] = {
         "commands",
         "there was nothing to do: no verified bundle waits, or the key is not shown or has no state",
     ),
+    "sparkplug_internal_error": Reason("sparkplug", "messages", _DEFECT),
+    "sparkplug_command_malformed": Reason(
+        "sparkplug", "commands", "they are no Sparkplug B payload: look at who sends"
+    ),
+    "sparkplug_state_malformed": Reason(
+        "sparkplug", "messages", "the host's state is no JSON with online and timestamp: Sparkplug 3.0 writes it so"
+    ),
     # -- answers
     "publish_too_large": _answers(
         "broker", "they are over the broker's maximum packet size: raise it there (mosquitto: max_packet_size)"

@@ -36,7 +36,11 @@ PACKAGES = {
         "homeassistant==2026.2.3", "paho-mqtt==2.1.0", "home-assistant-frontend==20260128.6", "SQLAlchemy==2.0.41",
         "fnv-hash-fast==1.6.0", "psutil-home-assistant==0.0.1",
     ),
+    "pysparkplug": ("pysparkplug==0.6.1",),
+    "sparkplug-payload": ("sparkplug-payload@1.0.3",),
 }  # fmt: skip
+NODE = frozenset({"sparkplug-payload"})
+"""Those that npm makes, for Node.js."""
 SUITE = "trixie"
 """Debian 13: Python 3.13.5."""
 NEEDS = {"home-assistant-2025": (3, 13, 0), "home-assistant-2026": (3, 13, 2)}
@@ -68,6 +72,8 @@ def interpreter_for(name: str) -> str | None:
 
 def lacks(name: str) -> str:
     """What this machine lacks for an environment, for people; empty if nothing."""
+    if name in NODE:
+        return "" if shutil.which("npm") else f"{name} needs npm (Debian: apt-get install npm)"
     needed = ".".join(map(str, NEEDS.get(name, ())))
     if interpreter_for(name) or _can_make_root():
         return ""
@@ -103,17 +109,26 @@ def make(name: str) -> None:
     """Create an environment and install its packages.
 
     Raises:
-        subprocess.CalledProcessError: pip failed; it has said why.
+        subprocess.CalledProcessError: pip or npm failed; it has said why.
     """
     interpreter = interpreter_for(name)
     if interpreter is None:
         _make_root(name)
         return
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
+    if name in NODE:
+        (FOLDER / name).mkdir(parents=True, exist_ok=True)
+        npm = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", "--prefix", str(FOLDER / name)]
+        subprocess.run([*npm, *PACKAGES[name]], check=True)
+    else:
+        _make_python(name, interpreter)
+    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
+
+
+def _make_python(name: str, interpreter: str) -> None:
     subprocess.run([interpreter, "-m", "venv", "--clear", FOLDER / name], check=True)
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *PACKAGES[name]], check=True)
-    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
 
 
 def _can_make_root() -> bool:

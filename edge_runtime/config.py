@@ -127,7 +127,9 @@ class AppConfig:
             if part.type == "sparkplug":
                 from edge_runtime.sinks.sparkplug import check_broker  # noqa: PLC0415 - only where it is used
 
-                users = [getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update)]
+                users = [
+                    getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update, self.home_assistant)
+                ]
                 try:
                     check_broker(part, self.broker[part.broker], users)
                 except ValueError as error:

@@ -106,6 +106,7 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self._notifier = notifier or SystemdNotifier()
         self._stopping = False
+        self.restarting = False
         self._draining = False
         self._drained = True
         self._held: list[BrokerClient] = []
@@ -170,6 +171,7 @@ class App:
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
             self.observation = self._observation(stack, rehearsal=rehearsal)
+            self._show_in_home_assistant()
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -295,6 +297,17 @@ class App:
         stack.callback(observation.close)
         return observation
 
+    def _show_in_home_assistant(self) -> None:
+        """Add the bridge to Home Assistant to the sinks, where one is named."""
+        config = self.config.home_assistant
+        if config is None:
+            return
+        from edge_runtime.observe.home_assistant.bridge import HomeAssistant  # noqa: PLC0415 - only where it is named
+
+        bridge = HomeAssistant(config, self._subject(), self._broker_clients[config.broker])
+        self.sinks.append(bridge)
+        self.pipeline.add_sink(bridge)
+
     def _subject(self) -> Subject:
         """Describe this application to observers."""
         return Subject(
@@ -313,6 +326,9 @@ class App:
             reset=self.pipeline.reset,
             outbox=self._outbox_figures,
             lifetime=lambda: None if self.counters is None else self.counters.totals().plain(),
+            rules=lambda: self.events.rules,
+            install=lambda: self.updates is not None and self.updates.install(),
+            restart=self.restart,
             publish_stats=self._publish_stats,
             cloud="" if self.config.cloud is None else self.config.cloud.url,
         )
@@ -424,6 +440,12 @@ class App:
         """Stop taking readings and drain. Safe from a signal handler and from any thread."""
         self._stopping = True
         self.loop.stop()
+
+    def restart(self) -> None:
+        """Stop as `stop` does, with `restarting` set, so that the command ends with the code for it."""
+        log.info("runtime: ending to be started again, as a command wants")
+        self.restarting = True
+        self.stop()
 
     def run(self) -> bool:
         """Run until `stop` is called or every source has finished, then drain and close everything.
@@ -688,7 +710,10 @@ def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClie
         return {}
     from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
 
+    brokers = dict(config.broker)
+    if (home := config.home_assistant) is not None:
+        brokers[home.broker] = home.with_status(brokers[home.broker], config.name)
     return {
         name: BrokerClient(with_room(broker, name, config.source), name, metrics, application=config.name)
-        for name, broker in config.broker.items()
+        for name, broker in brokers.items()
     }

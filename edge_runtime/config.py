@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from edge_runtime.governor.config import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.observe.config import ObserveConfig
+    from edge_runtime.observe.home_assistant.config import HomeAssistantConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application pays only for the modules it uses
     GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
+    HomeAssistantConfig = schema.Deferred("edge_runtime.observe.home_assistant.config:HomeAssistantConfig")
     ObserveConfig = schema.Deferred("edge_runtime.observe.config:ObserveConfig")
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
 
@@ -72,6 +74,8 @@ class AppConfig:
     """None: the bundle is what the configuration names, and stays so."""
     observe: ObserveConfig | None = None
     """None: the Unix socket beside the files of state is all that there is to look in by."""
+    home_assistant: HomeAssistantConfig | None = None
+    """None: Home Assistant is shown nothing."""
     durability: Literal["window", "reading"] = "window"
     """Most that a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
     reading_log: ReadingLogConfig | None = None
@@ -110,6 +114,8 @@ class AppConfig:
                 if broker is not None and broker not in self.broker:
                     known = ", ".join(sorted(self.broker)) or "none"
                     raise ValueError(f"{kind}[{i}].broker '{broker}' has no [broker.{broker}]; known: {known}")
+        if self.home_assistant is not None:
+            self._check_home_assistant(self.home_assistant)
         if any(part.type == "mqtt" and part.channels for part in self.source):
             from edge_runtime.sources.channel_topics import check_sources  # noqa: PLC0415 - MQTT, only where it is used
 
@@ -121,11 +127,22 @@ class AppConfig:
             if part.type == "sparkplug":
                 from edge_runtime.sinks.sparkplug import check_broker  # noqa: PLC0415 - only where it is used
 
-                users = [getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update)]
+                users = [
+                    getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update, self.home_assistant)
+                ]
                 try:
                     check_broker(part, self.broker[part.broker], users)
                 except ValueError as error:
                     raise ValueError(f"sink[{i}]: {error}") from None
+
+    def _check_home_assistant(self, config: HomeAssistantConfig) -> None:
+        if config.broker not in self.broker:
+            raise ValueError(f"home_assistant.broker '{config.broker}' has no [broker.{config.broker}]")
+        if "install" in config.commands and (self.update is None or self.update.start != "asked"):
+            raise ValueError(
+                "home_assistant.commands: install needs [update] with start = 'asked'; otherwise a verified bundle "
+                "starts as soon as it is there"
+            )
 
     def require_ends(self, sources: Sequence[object] = (), sinks: Sequence[object] = ()) -> None:
         """Refuse an application without a source or without a sink.

@@ -153,6 +153,7 @@ def _written_files(app: AppConfig) -> list[Path]:
         app.reading_log.path if app.reading_log is not None else None,
         *(sink.path for sink in app.sink if sink.type == "jsonl"),
         *(() if observe is None else (observe.socket, observe.textfile)),
+        None if app.home_assistant is None else app.home_assistant.labels,
         app.model.tuned or (file_for(app.model.bundle) if tunes else None),
     ]
     return [path for path in named if path is not None]
@@ -248,7 +249,8 @@ def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
         "Restart=on-failure",
         "RestartSec=2",
         "RestartPreventExitStatus=2",
-        "SuccessExitStatus=3",  # it ended in order; what it lost is in the journal
+        "SuccessExitStatus=3 4",  # it ended in order; what it lost is in the journal
+        "RestartForceExitStatus=4",  # and here it was told to begin again
         f"TimeoutStartSec={start_s:.0f}",
         f"TimeoutStopSec={app.drain_timeout_s + _SLACK_S:.0f}",
         "KillMode=mixed",

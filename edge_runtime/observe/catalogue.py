@@ -101,6 +101,10 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "updates_refused_total": "Announcements, files and keys that were refused.",
     "update_fetch_failures_total": "Downloads that failed and are tried again.",
     "update_key_rotations_total": "Changes of the trusted keys.",
+    # -- Home Assistant
+    "home_assistant_keys": "Keys that Home Assistant is shown.",
+    "home_assistant_retired_total": "Keys that were taken out of Home Assistant.",
+    "home_assistant_commands_total": "Commands from Home Assistant that were obeyed.",
     # -- edge-runtime serve
     "serve_answers_total": "Requests answered, by HTTP status.",
     "serve_batches_total": "Calls of a model; windows divided by them is the mean batch.",

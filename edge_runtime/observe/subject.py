@@ -8,6 +8,7 @@ from typing import Any
 
 from edge_runtime.clock import Clock
 from edge_runtime.drift.alarm import Alarm
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
@@ -43,6 +44,12 @@ class Subject:
     """Counts of the outbox, None without one; from any thread, and it may wait for a disk."""
     lifetime: Callable[[], Mapping[str, Any] | None]
     """Counters of all runs, None where none are kept; from any thread."""
+    rules: Callable[[], Sequence[EventRule]]
+    """Rules by which answers become events now."""
+    install: Callable[[], bool]
+    """Start the bundle that was fetched and verified and waits to be asked for; whether there is one."""
+    restart: Callable[[], None]
+    """End in order, with the exit code that has the service started again."""
     publish_stats: Callable[[bytes], None]
     """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
     cloud: str = ""

@@ -174,7 +174,7 @@ $(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
 	@touch $@
 
 # What the tests need besides.
-TESTED := $(DEVICE) codecs parquet grpc serial pictures
+TESTED := $(DEVICE) codecs parquet grpc otlp serial pictures
 $(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt $(VENV)/.build
 	@echo "installing what the tests need (once)"
 	@$(call install,$(BIN)/python,$(TESTED),test)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("opentelemetry.proto", reason='needs the extra otlp: pip install "edge-runtime[otlp]"')
 
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.observe.otlp import MAX_BEGUN, Tracer
 from edge_runtime.observe.otlp_spans import Closed, HandedOver, Ids, Traced, trace_request
@@ -75,7 +77,7 @@ def test_a_window_without_an_answer_and_a_case_without_a_correction_are_marked_a
     final = FinalAnswer("k@1", "k", 0, 1, "", 0.0, [], "local", True, "m/1", "none", 9.0, True, "expired")
     one.send([unanswered, final], None)
     assert [type(item) for item in sent] == [HandedOver, Closed]
-    message = trace_request(sent, Ids("i", 1.0), None)
+    message = trace_request(sent, Ids("i", 1.0), Resource())
     spans = {span.name: span for span in message.resource_spans[0].scope_spans[0].spans}
     assert set(spans) == {"answer", "wait", "engine", "publish", "cloud"}
     assert sum(item.spans for item in sent) == len(spans)

@@ -47,6 +47,8 @@ SCRIPTS = {
     "serve": "bench_serve",
     "events": "bench_events",
     "intake": "bench_intake",
+    "drift": "bench_drift",
+    "spectrum": "bench_spectrum",
     "frontends": "bench_frontends",
     "wake-words": "bench_wake_words",
 }

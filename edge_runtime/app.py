@@ -19,6 +19,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.saved_budget import SavedBudget
 from edge_runtime.config import AppConfig
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.errors import ConfigError, StoreError
 from edge_runtime.events.tracker import EventTracker
@@ -143,6 +144,7 @@ class App:
             )
             self.intake = Intake(config.intake, config.window.max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(config.window.max_keys, self.metrics)
+            self.drift = Drift(config.drift, config.window.max_keys, self.metrics, self.clock)
             self.examples = self._examples()
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
@@ -156,6 +158,7 @@ class App:
                 audit_share=config.gate.audit_share,
                 reading_log=self._reading_log(stack),
                 intake=self.intake,
+                drift=self.drift,
                 events=self.events,
                 thresholds=self.thresholds,
                 examples=self.examples,
@@ -264,15 +267,15 @@ class App:
         stack.callback(counters.close)
         return counters
 
-    def _learnt(self, stack: ExitStack) -> SoftState | None:
-        """Build what keeps the thresholds of keys over a restart; `run` opens it."""
-        path = self.config.thresholds_file
-        if path is None or not self.thresholds.active:
-            return None
-        from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
+    def _learnt(self, stack: ExitStack) -> list[SoftState]:
+        """Build what keeps thresholds of keys, and how their sensors began, over a restart; `run` opens it."""
+        learnt: list[SoftState] = []
+        for path, part in ((self.config.thresholds_file, self.thresholds), (self.config.drift_file, self.drift)):
+            if path is not None and part.active:
+                from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
 
-        learnt = SoftState(path, self.thresholds.save, self.thresholds.restore)
-        stack.callback(learnt.close)
+                learnt.append(SoftState(path, part.save, part.restore))
+                stack.callback(learnt[-1].close)
         return learnt
 
     def _observation(self, stack: ExitStack) -> Observation | None:
@@ -298,6 +301,7 @@ class App:
             governor=lambda: None if self.governor is None else self.governor.status(),
             update=lambda: None if self.updates is None else self.updates.status(),
             suspects=self.intake.suspects,
+            alarms=lambda: self.drift.alarms,
             explain=self.pipeline.explain,
             tap=self.pipeline.tap,
             reset=self.pipeline.reset,
@@ -355,8 +359,13 @@ class App:
         self._publish_status("examples", {"labels": examples.counts()})
 
     def figures(self) -> dict[str, Any]:
-        """Return everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
+        """Return everything that was counted, as plain data, and the alarms of drift that are on.
+
+        ``lifetime`` is the sum of all runs, where it is kept.
+        """
         found = self.metrics.snapshot()
+        if self.drift.alarms:
+            found["drift_alarms"] = [asdict(alarm) for alarm in self.drift.alarms]
         if self.counters is not None:
             found["lifetime"] = self.counters.totals().plain()
         return found
@@ -465,8 +474,8 @@ class App:
         """Open the small files that lie beside the outbox or the reading log."""
         if self.counters is not None:
             self.counters.open()
-        if self.learnt is not None:
-            self.learnt.open(self.loop)
+        for learnt in self.learnt:
+            learnt.open(self.loop)
         if self._examples_state is not None:
             self._examples_state.open(self.loop)
 
@@ -483,9 +492,9 @@ class App:
             self.loop.iterate(None)
 
     def _serve_resets(self) -> None:
-        """Look for requests of ``edge-runtime reset``; an update may bring a model with states later."""
+        """Look for requests of ``edge-runtime reset``; an update may bring a model with something to reset later."""
         path, barrier = self.config.state_file, Barrier("control", self.metrics)
-        if path is not None and (self.model.states is not None or self.updates is not None):
+        if path is not None and (self.model.states is not None or self.drift.active or self.updates is not None):
             self.loop.call_every(resets.LOOK_S, lambda: barrier.call(lambda: resets.serve(path, self.pipeline.reset)))
 
     def _serve_examples(self) -> None:

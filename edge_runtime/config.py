@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from edge_runtime import schema
 from edge_runtime.cloud.config import CloudConfig, EscalationConfig
+from edge_runtime.drift.config import DriftConfig
 from edge_runtime.durable.config import OutboxConfig, ReadingLogConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.event_rule import EventRule
@@ -56,6 +57,7 @@ class AppConfig:
     broker: dict[str, BrokerConfig] = field(default_factory=dict)
     window: WindowConfig = field(default_factory=WindowConfig)
     intake: IntakeConfig = field(default_factory=IntakeConfig)
+    drift: DriftConfig = field(default_factory=DriftConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     events: tuple[EventRule, ...] | None = None
     """Rules by which answers become events. None: those of the bundle; any here, or ``events = []``, take
@@ -173,6 +175,12 @@ class AppConfig:
         if path is None or any(part.type == "recording" for part in self.source):
             return None
         return path.with_suffix(".thresholds")
+
+    @property
+    def drift_file(self) -> Path | None:
+        """File of how the sensors of keys began, and of alarms: ``outbox.drift`` beside the thresholds."""
+        path = self.thresholds_file
+        return None if path is None else path.with_suffix(".drift")
 
     @property
     def examples_file(self) -> Path | None:

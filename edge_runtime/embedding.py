@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.drift.config import DriftConfig
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import ConfigError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
@@ -210,6 +212,7 @@ def play(
         metrics=metrics,
         clock=clock,
         intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
+        drift=Drift(DriftConfig(), window.max_keys, metrics, clock),
     )
     source = RecordingSource(recording, contract, metrics, clock, on_labels=on_labels)
     with closing(Loop(clock=clock)) as loop, closing(source):

@@ -11,7 +11,8 @@ When an answer leaves, and when a source's `done` is called: see `edge_runtime.h
 behind an unfinished window at most, which is soft state.
 
 The intake (`edge_runtime.intake`) sees the readings as they come and the windows before they are answered: answers of a
-key whose readings are suspect are hard, and the cloud is not asked about them.
+key whose readings are suspect are hard, and the cloud is not asked about them. Windows that it lets pass are looked at
+by `edge_runtime.drift`, which finds sensors that are mounted otherwise than in training.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edge_runtime.clock import Clock
+from edge_runtime.drift.agreement import Agreement
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.audit import audited
@@ -100,6 +103,7 @@ class Pipeline:
         reading_log: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged;
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
+        drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
         examples: those that users add to an embedding; None: the bundle's alone.
@@ -124,6 +128,7 @@ class Pipeline:
         audit_share: float = 0.0,
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
+        drift: Drift | None = None,
         events: EventTracker | None = None,
         thresholds: KeyThresholds | None = None,
         examples: LearntExamples | None = None,
@@ -131,6 +136,7 @@ class Pipeline:
         explain_share: float = 0.0,
     ) -> None:
         self._intake = intake
+        self._drift = drift
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
@@ -152,6 +158,7 @@ class Pipeline:
         self._escalation = escalation
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
+        self._agreement = Agreement(metrics)
         self._every = 1
         self._ready: list[Window] = []
         self._again: list[Window] = []  # completed by the run before
@@ -161,7 +168,7 @@ class Pipeline:
         self._cuts: dict[float, tuple[float, float]] = {}  # of this iteration; kept only for taps
 
     def add_sink(self, sink: Sink) -> None:
-        """Give answers to this sink too, from now on; it is opened and closed by whoever adds it."""
+        """Give answers to this sink too, from now on; it is opened and closed by its owner."""
         self._out.add(sink)
 
     def tap(self, tap: Tap) -> None:
@@ -251,8 +258,10 @@ class Pipeline:
     def reset(self, keys: Sequence[str]) -> int:
         """Let the states of keys begin again with their next windows; returns how many had some."""
         states = self._model.states
-        done = 0 if states is None else sum(map(states.reset, keys))
-        if done and self._reading_log is not None:
+        known = set() if self._drift is None else set(filter(self._drift.reset, keys))
+        moved = set() if states is None else set(filter(states.reset, keys))
+        done = len(known | moved)
+        if moved and self._reading_log is not None:
             self._reading_log.save(self._windower)
         return done
 
@@ -294,8 +303,9 @@ class Pipeline:
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
-        if self._intake is not None:
-            self._suspects = self._intake.look(windows)
+        self._suspects = {} if self._intake is None else self._intake.look(windows)
+        if self._drift is not None and self._drift.active:
+            self._drift.look(windows, self._suspects)
         for part in calls(self._model, windows):
             self._answer(part, answers, hard)
         self._cuts.clear()
@@ -337,9 +347,11 @@ class Pipeline:
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
         """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
-        corrections = sum(isinstance(answer, Correction) for answer in answers)
-        self._metrics.counts["corrections_total"] += corrections
-        self._metrics.counts["final_total"] += len(answers) - corrections
+        corrections = [answer for answer in answers if isinstance(answer, Correction)]
+        self._metrics.counts["corrections_total"] += len(corrections)
+        self._metrics.counts["final_total"] += len(answers) - len(corrections)
+        if corrections:
+            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
@@ -356,6 +368,8 @@ class Pipeline:
         self._hop = manifest.input.hop
         if self._intake is not None:
             self._intake.follow(manifest)
+        if self._drift is not None:
+            self._drift.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
         if self._examples is not None:

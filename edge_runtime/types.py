@@ -88,7 +88,7 @@ class SuspectPrediction(Prediction):
     """An answer that is hard because of its readings. The cloud is not asked: it would see the same ones."""
 
     suspect: str
-    """Checks that the key fails (``rate``, ``stuck``, ``unit``), with commas between them."""
+    """Checks that the key fails (``orientation``, ``rate``, ``stuck``, ``unit``), with commas between them."""
 
 
 @dataclass

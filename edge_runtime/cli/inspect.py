@@ -30,14 +30,16 @@ def run(options: argparse.Namespace) -> int:
     """Print the description."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle.describe import describe  # noqa: PLC0415
+    from edge_runtime.drift.words import notices  # noqa: PLC0415
     from edge_runtime.intake import words  # noqa: PLC0415
 
     bundle = open_bundle(options.bundle)
     expects = words.references(bundle.manifest.references, bundle.manifest.input)
-    examples = examples_of(bundle)
-    description = (
-        describe(bundle) | ({"examples": examples} if examples else {}) | ({"expects": expects} if expects else {})
-    )
+    examples, noticed = examples_of(bundle), notices(bundle.manifest.sensors)
+    parts = {"examples": examples, "expects": expects, "notices": noticed}
+    description = describe(bundle) | {name: part for name, part in parts.items() if part}
+    if noticed and not options.json:
+        description["manifest"].pop("sensors")  # a thousand numbers, which `notices` puts into words
     if options.json:
         print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -127,16 +127,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         app: the configuration.
         file: that it was read from.
     """
-    files: list[Path] = []
-    if app.outbox is not None and app.cloud is not None:
-        files.append(app.outbox.path)
-    if app.reading_log is not None:
-        files.append(app.reading_log.path)
-    files += [sink.path for sink in app.sink if sink.type == "jsonl"]
-    if app.observe is not None:
-        files += [path for path in (app.observe.socket, app.observe.textfile) if path is not None]
-    if app.model.tuned is not None or app.model.tune_at_start_s:
-        files.append(app.model.tuned or file_for(app.model.bundle))
+    files = _written_files(app)
     written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL rotates its files
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
@@ -152,6 +143,19 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         return tuple(dict.fromkeys(path.absolute() for path in paths))
 
     return Paths(read=unique(read), written=unique(written))
+
+
+def _written_files(app: AppConfig) -> list[Path]:
+    """List the files that the application makes; others lie beside them."""
+    observe, tunes = app.observe, app.model.tuned is not None or app.model.tune_at_start_s
+    named = [
+        app.outbox.path if app.outbox is not None and app.cloud is not None else None,
+        app.reading_log.path if app.reading_log is not None else None,
+        *(sink.path for sink in app.sink if sink.type == "jsonl"),
+        *(() if observe is None else (observe.socket, observe.textfile)),
+        app.model.tuned or (file_for(app.model.bundle) if tunes else None),
+    ]
+    return [path for path in named if path is not None]
 
 
 def _every_path(value: Any) -> Iterator[Path]:

@@ -106,16 +106,17 @@ def of_model(samples: Float32, columns: tuple[int, ...] | None) -> Float32:
     return np.ascontiguousarray(samples[:, list(columns)])
 
 
-def looks_like_floats(data: bytes | memoryview) -> bool:
+def looks_like_floats(data: bytes | memoryview, byte_order: str = "<") -> bool:
     """Return whether bytes can hardly be 16-bit PCM, but are sound as float32: 16 numbers or more, none beyond 4.
 
-    Every second number of such PCM would have to lie within 13,000 to 16,700, up to its sign.
+    Every second number of such PCM would have to lie within 13,000 to 16,700, up to its sign. Zeros are either's.
     """
-    if len(data) % 4 or len(data) < 64:
+    if len(data) % 4:
         return False
-    numbers: npt.NDArray[np.float32] = np.abs(np.frombuffer(data, "<f4"))
+    numbers: npt.NDArray[np.float32] = np.abs(np.frombuffer(data, byte_order + "f4"))
+    sounding = np.count_nonzero(numbers)
     with np.errstate(invalid="ignore"):
-        return bool((numbers <= 4).all() and np.count_nonzero(numbers > 1e-7) > 0.9 * len(numbers))
+        return bool(sounding >= 16 and (numbers <= 4).all() and np.count_nonzero(numbers > 1e-7) > 0.9 * sounding)
 
 
 def compressed(data: bytes | memoryview) -> str:

@@ -27,6 +27,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "suspect_keys_found": "Keys whose readings became suspect, by reason.",
     "suspect_windows_total": "Windows with suspect readings, by reason.",
     "suspect_keys": "Keys whose readings are suspect now, by reason.",
+    "drift_alarms_total": "Alarms of drift that began, by cause.",
+    "drift_alarms": "Alarms of drift that are on, by cause.",
     # -- answers
     "predictions_total": "Answers given by the device, unanswered windows included.",
     "hard_total": "Answers that the gate does not trust.",
@@ -53,6 +55,9 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     # -- cloud
     "audit_total": "Trusted answers that were sent to be checked.",
     "audit_agreed_total": "Checked answers that the cloud agreed with.",
+    "agreement_ratio": "Share of answers that the cloud agrees with, by kind of answer; an estimate of the accuracy.",
+    "agreement_low_ratio": "Lower end of its 95 % interval.",
+    "agreement_high_ratio": "Upper end of its 95 % interval.",
     "cloud_requests_total": "Requests to the cloud.",
     "cloud_cases_total": "Cases in these requests, repeated ones included.",
     "cloud_bytes_total": "Bytes of their bodies.",

@@ -1,7 +1,7 @@
 """Live view of the answers: the last ones of each key and the last events, within a bound of memory.
 
 A sink like any other, so that what is seen is what the sinks get, in the same order. It keeps numbers, no samples; of
-the keys that somebody looks at, it keeps the last window too (`Live.look_at`).
+the keys that a caller looks at, it keeps the last window too (`Live.look_at`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class KeyView:
-    """What is kept of one key."""
+    """Last answers of one key."""
 
     __slots__ = ("first", "last", "seen", "steps", "windows")
 
@@ -82,7 +82,7 @@ class Live:
         """Nothing to close."""
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
-        """Note answers; nobody waits for this sink."""
+        """Note answers; the pipeline does not wait for this sink."""
         if done is not None:
             done()
         now = self._clock.wall()
@@ -125,11 +125,6 @@ class Live:
 
     # -- windows -------------------------------------------------------------------------------------------------------
 
-    @property
-    def looks(self) -> bool:
-        """Whether the windows of some key are wanted."""
-        return bool(self._looked_at)
-
     def look_at(self, key: str) -> Window | None:
         """Keep the last window of this key from now on; return the one that is kept."""
         found = self._looked_at.pop(key, None)
@@ -143,10 +138,6 @@ class Live:
         for window in answered.windows:
             if window.key in self._looked_at:
                 self._looked_at[window.key] = window
-
-    def forget_windows(self) -> None:
-        """Keep no windows any more, when nobody looks."""
-        self._looked_at.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

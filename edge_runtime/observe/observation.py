@@ -41,7 +41,7 @@ _MAX_RESET: Final = 1000
 
 
 class Observation:
-    """What looks into an application.
+    """Owner of all that looks into an application.
 
     Args:
         config: who may look, and where.
@@ -98,7 +98,7 @@ class Observation:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the metrics and the page are, once it is open; port 0 where they are not."""
+        """Return the address of the metrics and the page, once it is open; port 0 where there is none."""
         return self._address
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import resource
 import sys
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from edge_runtime.types import Correction, Event
 RATES_OVER_S: Final = 10.0
 """Time over which rates are taken."""
 MOST_KEYS: Final = 200
+MOST_ALARMS: Final = 50
 MOST_POINTS: Final = 400
 """Points of a channel that are given of a window; longer windows are thinned to the extremes of equal spans."""
 _DISK_S: Final = 1.0
@@ -93,6 +94,7 @@ class Report:
                 }
                 for one in list(self._live.corrections)[-20:]
             ],
+            "alarms": [asdict(alarm) for alarm in subject.alarms()[:MOST_ALARMS]],
             "cloud": {
                 "url": subject.cloud,
                 "reachable": gauges.get("cloud_reachable"),

@@ -105,7 +105,7 @@ class OnLoop:
 
 
 class ObserveSite(Site):
-    """What can be asked of a running application.
+    """Routes of a running application.
 
     Args:
         token: see `Site`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_runtime.clock import Clock
+from edge_runtime.drift.alarm import Alarm
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Tap
@@ -29,6 +30,8 @@ class Subject:
     update: Callable[[], Mapping[str, Any] | None]
     suspects: Callable[[], Mapping[str, str]]
     """Keys whose readings are suspect, and why: ``stuck``, ``rate,unit``."""
+    alarms: Callable[[], Sequence[Alarm]]
+    """Alarms of drift that are on, the oldest first."""
     explain: Callable[[Window], Mapping[str, Any]]
     """Explain the answer to a window (`edge_runtime.model.explain`); raises `EdgeError`."""
     tap: Callable[[Tap], None]

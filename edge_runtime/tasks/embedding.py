@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.errors import BundleError, CloudRejected
+from edge_runtime.errors import BundleError
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
-from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.oip import Array
 from edge_runtime.tasks import Finding, ReplyValues
-from edge_runtime.tasks.common import Files, WindowTask, floats, physical, read_numbers
+from edge_runtime.tasks.common import LABEL_AND_TRUST, Files, WindowTask, floats, physical, read_numbers
 from edge_runtime.types import Float32
 
 UNKNOWN = "unknown"
@@ -94,7 +94,7 @@ class Embedding(WindowTask):
         self._labels = used.labels
         self._places = np.array(used.places, int)
         self._numbers = self._scaled(used.numbers.astype(np.float64))
-        self.outputs = (TensorSpec("label", "BYTES", (-1, 1)), TensorSpec("confidence", "FP32", (-1, 1)))
+        self.outputs = LABEL_AND_TRUST
 
     def taught(self, learnt: Examples) -> Embedding:
         """Return the same task with these examples of this device beside the bundle's."""
@@ -143,30 +143,12 @@ class Embedding(WindowTask):
 
     def offer(self, answers: Float32) -> dict[str, Array]:
         """See `Task`."""
-        found = self.findings(answers)
-        labels = np.array([one.label for one in found], object).reshape(-1, 1)
-        return {"label": labels, "confidence": np.array([[one.confidence] for one in found], np.float32)}
+        return self._offer_labels(answers)
 
     def read_reply(self, reply: Mapping[str, Array], n: int, _values: ReplyValues, /) -> list[Finding]:
         """See `Task`; a label that no example has is taken too. ``confidence`` may be left out."""
-        given = reply.get("label")
-        if given is None or given.shape != (n, 1) or given.dtype.kind not in "OSU":
-            found = "nothing" if given is None else f"{given.dtype} {given.shape}"
-            raise CloudRejected(f"the cloud answered {found} where 'label' BYTES [{n}, 1] is due", None)
-        spec = self.outputs[1]
-        trust = floats(np.clip(self._read_numbers(reply, spec, n)[:, 0], 0, 1)) if spec.name in reply else [1.0] * n
-        labels = [_text(label) for label in given[:, 0].tolist()]
-        return [Finding(label, one, self._scores(label, one)) for label, one in zip(labels, trust, strict=True)]
+        pairs = self._read_labels(reply, n)
+        return [Finding(label, trust, self._scores(label, trust)) for label, trust in pairs]
 
     def _scores(self, label: str, trust: float) -> list[float]:
         return [trust if label == one else 0.0 for one in self._labels]
-
-
-def _text(label: object) -> str:
-    try:
-        text = label.decode() if isinstance(label, bytes) else label
-    except UnicodeDecodeError:
-        text = ""
-    if not isinstance(text, str) or not text:
-        raise CloudRejected("the cloud answered a label that is no text", None)
-    return text

@@ -126,6 +126,7 @@ def pack_any(
         trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
         sources = [trial.of(source) for source in sources]
         output, told = trial.with_intervals(sources[0], data)
+        references, heard = steps.sound_references(contract, data)
         extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
@@ -140,6 +141,7 @@ def pack_any(
         answer=task.answer,
         gate=card.gate,
         events=card.events,
+        references=references,
         variants=sources,
         golden_inputs=stored,
         card=_text(card, contract, (*fitted.notes, *told), fitted),
@@ -153,7 +155,7 @@ def pack_any(
     )
     return PackedAny(
         manifest=result,
-        notes=(*fitted.notes, *steps.resampled(contract, data), *told),
+        notes=(*fitted.notes, *steps.resampled(contract, data), *heard, *told),
         unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
         compared=tuple(trial.compared),
         steps=len(golden),

@@ -360,6 +360,8 @@ def _merges(sizes: Sequence[int], wanted: tuple[int, int]) -> bool:
     opened = sum(size < 0 for size in sizes)
     if (not opened and known != total) or total % known:
         return False
+    if known == total:
+        sizes = [max(size, 1) for size in sizes]
     if len([size for size in sizes if size != 1]) <= 1 or 1 in wanted:
         return True
     for cut in range(1, len(sizes)):

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from edge_export.card.kinds import Format, kind_of
+from edge_export.card.zip_map import without_zip_map
 from edge_runtime import engines
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
@@ -81,7 +82,7 @@ def open_file(path: Path, *, kept: bool = False) -> ModelFile:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if suffix == "onnx":
-        return _open(path, data, "onnx", onnx_precision(data, path))
+        return _open_onnx(path, data)
     return _open_tflite(path, data, kept=kept)
 
 
@@ -119,6 +120,14 @@ def in_child(format_: str, data: bytes) -> WorkerEngine:
     return WorkerEngine(
         installed[0].name, data, EngineOptions(), None, deadline_s=DEADLINE_S, load_timeout_s=DEADLINE_S
     )
+
+
+def _open_onnx(path: Path, data: bytes) -> ModelFile:
+    precision, notes = onnx_precision(data, path), []
+    model = onnx.load_model_from_string(data)
+    if taken := without_zip_map(model):
+        data, notes = model.SerializeToString(), [f"ZipMap taken off {', '.join(taken)}, now a tensor"]
+    return _open(path, data, "onnx", precision, notes=tuple(notes))
 
 
 def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:

@@ -11,8 +11,10 @@ import numpy as np
 from edge_export.card.any_spec import AnyCard
 from edge_export.card.targets import Measured
 from edge_export.data.dataset import Float32, spread
+from edge_export.data.references import quantiles
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.manifest import InputContract
+from edge_runtime.intake.spectrum import LOWEST_HZ, NEAR, SPAN_S, measure_tops
+from edge_runtime.manifest import InputContract, Reference
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import iter_readings
 from edge_runtime.recordings.wav import open_wav
@@ -94,6 +96,36 @@ def resampled(contract: InputContract, data: Data) -> tuple[str, ...]:
                     "if the model was trained at another rate than the card's, correct signal"
                 )
     return tuple(notes)
+
+
+def sound_references(contract: InputContract, data: Data) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
+    """Measure how far up the sound of recordings reaches, and say so where it ends below half the card's rate.
+
+    Returns:
+        References of the channels in full scale; none where the signal is no sound, or shorter than a span.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    if contract.rate_hz < LOWEST_HZ or contract.frame is not None:
+        return (), ()
+    found = [window for file in data.recordings for window in windows_of(contract, file, data.layout)]
+    tops = measure_tops(((window.slot, window.samples) for window in found), contract)
+    references, notes = [], []
+    for column, channel in enumerate(contract.channels):
+        if channel.unit != "1" or (top_hz := tops.get(channel.name)) is None:
+            continue
+        rows = np.concatenate([window.samples[-contract.hop :, column] for window in found])
+        references.append(
+            Reference(channels=(channel.name,), quantiles=quantiles(rows[:, None]), span_s=SPAN_S, top_hz=top_hz)
+        )
+        if top_hz < NEAR * contract.rate_hz / 2:
+            notes.append(
+                f"{channel.name} ends at about {top_hz:.0f} Hz in the recordings, and the card's rate has room for "
+                f"{contract.rate_hz / 2:g}: if they were recorded at {2 * top_hz:.0f} samples a second and converted, "
+                "give some at the model's rate, or correct signal"
+            )
+    return tuple(references), tuple(notes)
 
 
 def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None, key: str = "") -> Iterator[Window]:

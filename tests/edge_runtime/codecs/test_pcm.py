@@ -310,6 +310,23 @@ def test_floats_are_refused_by_name_and_loud_pcm_is_not() -> None:
     assert decode(codec_of(), bytes(800))
 
 
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_floats_behind_silence_are_refused_too(order: str) -> None:
+    """A sound card's first buffers are empty, and half a message may be."""
+    codec = codec_of(byte_order=order)
+    sound = (np.sin(np.arange(400) / 7) * 0.4).astype("<f4" if order == "little" else ">f4")
+    assert decode(codec, bytes(1600))
+    half = np.where(np.arange(400) < 200, np.float32(0), sound).astype(sound.dtype)
+    for message in (half, sound):
+        assert "the numbers are float32" in str(refused(codec, message.tobytes()))
+
+
+def test_a_key_that_has_sounded_as_pcm_is_believed() -> None:
+    codec = codec_of()
+    assert decode(codec, numbers(400).tobytes())
+    assert decode(codec, (np.sin(np.arange(400) / 7) * 0.4).astype("<f4").tobytes(), NOW + 0.025)
+
+
 @given(st.integers(0, 10_000), st.integers(1, 32767))
 def test_noise_is_never_taken_for_floats(seed: int, loudness: int) -> None:
     noise = np.random.default_rng(seed).integers(-loudness, loudness + 1, 320).astype("<i2")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.intake.config import CHECKS, Check, IntakeConfig
-from edge_runtime.intake.intake import LINES, LINES_S, Intake
+from edge_runtime.intake.intake import Intake
+from edge_runtime.intake.lines import LINES, LINES_S
 from edge_runtime.manifest import Channel, InputContract, Manifest, Reference
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading

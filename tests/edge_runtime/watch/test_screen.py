@@ -32,6 +32,7 @@ REPORT: dict[str, Any] = {
     "cloud": {"url": "", "reachable": None, "corrections": 0},
     "outbox": None,
     "governor": None,
+    "alarms": [],
     "board": {},
     "process": {"resident_bytes": 60 * 2**20},
     "drops": [],
@@ -111,6 +112,7 @@ def test_trouble_stands_at_the_top() -> None:
         backend={"backend": "int8", "failed": {"npu": "no driver"}},
         governor={"level": 2, "reason": "cpu at 84 degrees"},
         outbox={"queued": 5, "oldest_age_s": 90.0, "dead": 2},
+        alarms=[{"key": "kitchen", "cause": "unit", "message": "looks like m/s2 in place of g"}],
         cloud={"url": "http://cloud", "reachable": 0.0, "corrections": 7},
     )
     text = "\n".join(draw(found, None, ViewState(), 80, 24, PLAIN))
@@ -120,6 +122,7 @@ def test_trouble_stands_at_the_top() -> None:
         "stepped down 2 times",
         "outbox 5 (1 m 30 s) dead 2",
         "UNREACHABLE",
+        "kitchen: looks like m/s2",
     ):
         assert says in text
 

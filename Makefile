@@ -118,6 +118,7 @@ bench-export-peers: $(VENV)/.test
 
 # Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
 conformance: $(VENV)/.test
+	@sh scripts/tools mmdebstrap
 	$(BIN)/python tests/conformance/environments.py
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
 

@@ -307,16 +307,18 @@ class _Signal:
             answer = self._collector.post(f"/v1/{self._name}", compress(body), give_up_at)
         except OSError as error:
             why = "it did not answer in time" if isinstance(error, TimeoutError) else reason_of(error)
-            self._fail(why, None)
+            self._fail(f"cannot take {self._name}, which wait", why, None)
             return None
         except InputError as error:
-            self._fail(f"what answers does not speak HTTP ({error.reason})", None)
+            self._fail(f"cannot take {self._name}, which wait", f"it does not speak HTTP ({error.reason})", None)
             return None
         if answer.status == 200:
             self._succeed()
             return answer
-        self._fail(f"status {answer.status}", answer.retry_after_s(self._clock))
-        return None if answer.is_transient else answer
+        later = answer.is_transient
+        outcome = f"cannot take {self._name}, which wait" if later else f"refuses {self._name}, which are dropped"
+        self._fail(outcome, f"status {answer.status}", answer.retry_after_s(self._clock))
+        return None if later else answer
 
     def refuse(self, count: int) -> None:
         """Count what a collector will never take."""
@@ -328,15 +330,12 @@ class _Signal:
             log.warning("otlp: the collector takes %s again: collector=%s", self._name, self._collector.where)
         self._failures = 0
 
-    def _fail(self, why: str, retry_after_s: float | None) -> None:
+    def _fail(self, outcome: str, why: str, retry_after_s: float | None) -> None:
         self._metrics.counts[f'otlp_failures_total{{signal="{self._name}"}}'] += 1
         self._failures += 1
         self._due = self._clock.monotonic() + _RETRY.delay(self._failures, retry_after_s, self._rng)
         if self._failures == 1:
-            log.warning(
-                "otlp: the collector takes no %s, it is tried again: collector=%s error=%s",
-                *(self._name, self._collector.where, why),
-            )
+            log.warning("otlp: the collector %s: collector=%s error=%s", outcome, self._collector.where, why)
 
 
 class _Collector:

@@ -1,16 +1,19 @@
-"""The environments of the real servers, broker, client and signer, each in a folder of its own under ``.venvs/``.
+"""The environments of the real servers, broker, client, signer and database, each in a folder of its own: ``.venvs/``.
 
     python tests/conformance/environments.py            make what is missing (1.4 GB in all, some minutes)
     python tests/conformance/environments.py kserve     only this one
 
-They are kept apart since their dependencies contradict one another (numpy below and above 2, four versions of
-protobuf); none of it is needed to use edge-runtime.
+VictoriaMetrics is a Debian package, unpacked by mmdebstrap and never installed. They are kept apart since their
+dependencies contradict one another (numpy below and above 2, four versions of protobuf); none of it is needed to use
+edge-runtime.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +25,10 @@ PACKAGES = {
     "kserve": ("kserve==0.21.0",),
     "amqtt": ("amqtt==0.12.1",),
     "model-signing": ("model-signing==1.1.1", "pyOpenSSL==26.4.0"),  # imports OpenSSL without asking for it
+    "victoria-metrics": ("victoria-metrics",),
 }
+DEBIAN = {"victoria-metrics": "trixie"}
+"""Environments of Debian packages, and the suite they are from: VictoriaMetrics reads OTLP from 1.92 on."""
 
 
 def python_of(name: str) -> Path:
@@ -41,17 +47,42 @@ def command_for(name: str) -> str:
     return f"python tests/conformance/environments.py {name}"
 
 
+def program_of(name: str) -> list[str]:
+    """Command that starts a Debian package's program by that package's own loader and libraries."""
+    root = FOLDER / name
+    (loader,) = root.glob("usr/lib/*-linux-gnu/ld-linux-*.so.*")
+    return [str(loader), "--library-path", str(loader.parent), str(root / "usr" / "bin" / name)]
+
+
 def make(name: str) -> None:
     """Create an environment and install its packages.
 
     Raises:
-        subprocess.CalledProcessError: pip failed; it has said why.
+        subprocess.CalledProcessError: pip or mmdebstrap failed; it has said why.
+        FileNotFoundError: mmdebstrap is not installed (``sh scripts/tools mmdebstrap``).
     """
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
+    (_unpack if name in DEBIAN else _install)(name)
+    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
+
+
+def _unpack(name: str) -> None:
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    (FOLDER / name).mkdir(parents=True)
+    included = f"--include={','.join(PACKAGES[name])}"
+    fetch = ["mmdebstrap", "--quiet", "--variant=extract", included, "--format=tar", DEBIAN[name], "-"]
+    wanted = [f"./usr/bin/{name}", "./usr/lib/*-linux-gnu/*.so*"]
+    unpack = ["tar", "-x", "--no-same-owner", "--wildcards", "-C", str(FOLDER / name), *wanted]
+    with tempfile.TemporaryFile() as tar:
+        subprocess.run(fetch, stdout=tar, check=True)
+        tar.seek(0)
+        subprocess.run(unpack, stdin=tar, check=True)
+
+
+def _install(name: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / name], check=True)
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *PACKAGES[name]], check=True)
-    (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
 
 
 def main(names: list[str]) -> int:

@@ -243,9 +243,7 @@ def test_an_outage_is_logged_once_and_what_waited_is_sent_when_it_is_over(caplog
         made.close()
     assert len({span.span_id for span in collector.spans()}) == 250
     first, second = [record.getMessage() for record in caplog.records]
-    assert (
-        first == f"otlp: the collector takes no traces, it is tried again: collector={collector.url} error=status 503"
-    )
+    assert first == f"otlp: the collector cannot take traces, which wait: collector={collector.url} error=status 503"
     assert second == f"otlp: the collector takes traces again: collector={collector.url}"
     assert not [name for name in metrics.counts if name.startswith("otlp_dropped")]
 

@@ -80,8 +80,8 @@ class Answered(NamedTuple):
     ended: float
     """Monotonic time at which it had answered, or failed."""
     cuts: Mapping[float, tuple[float, float]]
-    """When the readings of an arrival were cut into windows, from and to, by `Window.received`; an arrival from before
-    the first look is missing."""
+    """When the readings of an arrival were cut into windows, from and to, by `Window.received`; arrivals of the run
+    before are missing. Emptied after the call."""
 
 
 Tap = Callable[[Answered], None]

@@ -22,7 +22,7 @@ _BOUNDS: Final = tuple(f"{bound:g}" for bound in BOUNDS_S)
 
 
 class Figures(NamedTuple):
-    """What an exporter shows besides `Metrics`."""
+    """Figures that an exporter shows besides `Metrics`."""
 
     counts: Mapping[str, float]
     gauges: Mapping[str, float]

@@ -4,8 +4,8 @@ The application's loop notes times and puts what was handed over into a bounded 
 messages and sends them. The loop never waits for the collector, and neither does a stop (`CLOSE_S`). Of what does not
 fit the oldest goes, and is counted.
 
-Messages come from the package opentelemetry-proto (the extra ``[otlp]``). OpenTelemetry's SDK is not used: it costs 13
-MB, keeps metrics of its own, and holds up a stop for 30 s while a collector is dead.
+Messages come from the package opentelemetry-proto (the extra ``[otlp]``). OpenTelemetry's SDK is not used: it is
+larger, keeps metrics of its own, and holds up a stop while a collector is dead.
 
 Source: opentelemetry.io/docs/specs/otlp, version 1, "OTLP/HTTP".
 """
@@ -77,7 +77,7 @@ class Tracer:
         ids: of traces, and which are traced.
         clock: where time comes from.
         put: takes what is to be sent.
-        lose: counts spans that nobody will send.
+        lose: counts spans that will not be sent.
     """
 
     name = "otlp"
@@ -112,7 +112,7 @@ class Tracer:
         """Nothing to close."""
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
-        """Note what is handed over now; nobody waits for this sink."""
+        """Note what is handed over now; nothing waits for this sink."""
         if done is not None:
             done()
         begun, clock = self._begun, self._clock

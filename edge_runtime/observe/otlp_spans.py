@@ -87,7 +87,7 @@ class HandedOver(NamedTuple):
 
     @property
     def spans(self) -> int:
-        """How many spans it has."""
+        """Number of its spans."""
         return spans_of(self.cut)
 
 
@@ -101,7 +101,7 @@ class Closed(NamedTuple):
 
     @property
     def spans(self) -> int:
-        """How many spans it has."""
+        """Number of its spans."""
         return 1
 
 

@@ -1,4 +1,4 @@
-"""What traces and metrics for a collector cost: on the application's loop, on the thread beside it, and at a stop; and
+"""Cost of traces and metrics for a collector: on the application's loop, on the thread beside it, and at a stop; and
 the trace of a hard window of the demo's models, as a collector gets it.
 
 ::

@@ -80,7 +80,7 @@ class Intake:
     Args:
         config: which checks run.
         max_keys: keys held at a time.
-        metrics: receives, by reason, ``suspect_keys_found{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
+        metrics: receives, by reason, ``suspect_keys_total{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
             and the gauge ``suspect_keys{reason="rate"}``.
         clock: monotonic time, for the number of log lines.
     """
@@ -245,7 +245,7 @@ class Intake:
             return
         key.said[reason] = before | channels
         if not before:
-            self._metrics.counts[f'suspect_keys_found{{reason="{reason}"}}'] += 1
+            self._metrics.counts[f'suspect_keys_total{{reason="{reason}"}}'] += 1
             self._metrics.gauges[_gauge(reason)] = self._metrics.gauges.get(_gauge(reason), 0.0) + 1
         self._lines.log(logging.WARNING, f"{_FOUND[reason]}: key={name} {what} (its windows are hard until this ends)")
 

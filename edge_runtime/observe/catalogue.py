@@ -24,7 +24,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "clock_jumps_total": "Jumps of a key's clock that were accepted.",
     "keys_evicted_total": "Keys that left for newer ones.",
     "window_restarts_total": "Keys whose begun window was given up, for a new model or a lost file.",
-    "suspect_keys_found": "Keys whose readings became suspect, by reason.",
+    "suspect_keys_total": "Keys whose readings became suspect, by reason.",
     "suspect_windows_total": "Windows with suspect readings, by reason.",
     "suspect_keys": "Keys whose readings are suspect now, by reason.",
     "drift_alarms_total": "Alarms of drift that began, by cause.",

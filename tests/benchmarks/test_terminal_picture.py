@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 from benchmarks.terminal_picture import PICTURE, svg
 from edge_runtime.watch.screen import Painter, ViewState, draw
-from tests.edge_runtime.watch.test_screen import DETAIL, KEY, report
+from tests.edge_runtime.watch.pictured import DETAIL, KEY, report
 
 
 def test_screens_become_text_at_their_columns() -> None:

@@ -16,10 +16,9 @@ from edge_runtime.errors import InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame
 from tests.edge_export.card import test_any_packing as packing
-from tests.edge_runtime.codecs.test_frame import stated
-from tests.edge_runtime.codecs.test_pcm import numbers, told_of, wav
-from tests.edge_runtime.intake.test_spectrum import Microphone, converted
-from tests.edge_runtime.media.pictures import jpeg
+from tests.edge_runtime.codecs.pcm_streams import numbers, told_of, wav
+from tests.edge_runtime.intake.microphones import Microphone, converted
+from tests.edge_runtime.media.pictures import jpeg, stated
 from tests.edge_runtime.recordings import wav_files
 
 PAGE = Path(__file__).parents[3] / "docs" / "cards.md"

@@ -36,7 +36,7 @@ from edge_runtime.observe.drops import DropReporter
 from edge_runtime.observe.silence import SilenceReporter
 from edge_runtime.observe.subject import Subject
 from edge_runtime.pipeline import Pipeline
-from edge_runtime.sinks import Sink
+from edge_runtime.sinks import Described, Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels, with_room
@@ -221,7 +221,13 @@ class App:
             broker_clients=self._broker_clients,
             metrics=self.metrics,
             clock=self.clock,
+            describe=self._described,
+            state=self.config.counters_file,
         )
+
+    def _described(self) -> Described:
+        rules = tuple([rule.name for rule in self.events.rules])
+        return Described(self.model.manifest, self.pipeline.labels, rules)
 
     def _outbox(self, stack: ExitStack) -> Outbox | None:
         """Build the outbox; `run` opens it, since checking a configuration makes no file and touches none in use."""

@@ -106,15 +106,26 @@ class AppConfig:
     def _check_brokers(self) -> None:
         for kind, parts in (("source", self.source), ("sink", self.sink)):
             for i, part in enumerate(parts):
-                if part.type == "mqtt" and part.broker not in self.broker:
+                broker = getattr(part, "broker", None)
+                if broker is not None and broker not in self.broker:
                     known = ", ".join(sorted(self.broker)) or "none"
-                    raise ValueError(
-                        f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
-                    )
+                    raise ValueError(f"{kind}[{i}].broker '{broker}' has no [broker.{broker}]; known: {known}")
         if any(part.type == "mqtt" and part.channels for part in self.source):
             from edge_runtime.sources.channel_topics import check_sources  # noqa: PLC0415 - MQTT, only where it is used
 
             check_sources([(part.broker, part.patterns) for part in self.source if part.type == "mqtt"])
+        self._check_sparkplug()
+
+    def _check_sparkplug(self) -> None:
+        for i, part in enumerate(self.sink):
+            if part.type == "sparkplug":
+                from edge_runtime.sinks.sparkplug import check_broker  # noqa: PLC0415 - only where it is used
+
+                users = [getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update)]
+                try:
+                    check_broker(part, self.broker[part.broker], users)
+                except ValueError as error:
+                    raise ValueError(f"sink[{i}]: {error}") from None
 
     def require_ends(self, sources: Sequence[object] = (), sinks: Sequence[object] = ()) -> None:
         """Refuse an application without a source or without a sink.

@@ -171,6 +171,12 @@ class Pipeline:
         """Give answers to this sink too, from now on; it is opened and closed by its owner."""
         self._out.add(sink)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that the scores of an answer are of; those that examples were added for stand behind the bundle's."""
+        taught: tuple[str, ...] | None = getattr(self._task, "labels", None)
+        return self._model.manifest.output.labels if taught is None else taught
+
     def tap(self, tap: Tap) -> None:
         """Have a function called with what is answered from now on, before it is handed over."""
         self._taps.append(tap)

@@ -43,6 +43,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "explanations_total": "Hard cases explained.",
     "explanations_skipped_total": "Hard cases left unexplained for want of time.",
     "topics_sanitised_total": "Topics that had to be changed, since a value held what no topic may.",
+    "sparkplug_births_total": "Births of the Sparkplug edge node, those asked for by a host included.",
+    "sparkplug_coalesced_total": "Predictions not published by Sparkplug, since a newer one took their place in time.",
     "jsonl_errors_total": "Writes to a file of answers that failed.",
     "webhook_requests_total": "Requests that a webhook took.",
     "webhook_failures_total": "Requests to a webhook that failed and are sent again.",

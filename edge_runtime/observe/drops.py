@@ -184,6 +184,13 @@ REASONS: Final[Mapping[str, Reason]] = {
     "quarantined": Reason("broker", "messages", "they made a side channel fail before; the log says which, and where"),
     "status_internal_error": Reason("status", "messages", _DEFECT),
     "control_internal_error": Reason("control", "requests", _DEFECT),
+    "sparkplug_internal_error": Reason("sparkplug", "messages", _DEFECT),
+    "sparkplug_command_malformed": Reason(
+        "sparkplug", "commands", "they are no Sparkplug B payload: look at who sends"
+    ),
+    "sparkplug_state_malformed": Reason(
+        "sparkplug", "messages", "the host's state is no JSON with online and timestamp: Sparkplug 3.0 writes it so"
+    ),
     # -- answers
     "publish_too_large": _answers(
         "broker", "they are over the broker's maximum packet size: raise it there (mosquitto: max_packet_size)"

@@ -91,7 +91,7 @@ class Embedding(WindowTask):
         self._output = output
         self._bundled = bundled(output, files) if examples is None else examples
         used = self._bundled if learnt is None else self._bundled.joined(learnt)
-        self._labels = used.labels
+        self.labels = used.labels
         self._places = np.array(used.places, int)
         self._numbers = self._scaled(used.numbers.astype(np.float64))
         self.outputs = LABEL_AND_TRUST
@@ -114,18 +114,18 @@ class Embedding(WindowTask):
 
     def _found(self, row: Floats) -> Finding:
         if not len(self._places):
-            return Finding(UNKNOWN, 0.0, [0.0] * len(self._labels), {"distance": None})
+            return Finding(UNKNOWN, 0.0, [0.0] * len(self.labels), {"distance": None})
         # One window at a time, and no product of matrices, whose sums depend on how many windows there are.
         if self._output.distance == "cosine":
             distances = np.clip(1 - (self._numbers * row).sum(axis=1), 0, 2)
         else:
             distances = np.sqrt(((self._numbers - row) ** 2).sum(axis=1))
         nearness = 1 - distances / 2 if self._output.distance == "cosine" else 1 / (1 + distances)
-        nearest = np.full(len(self._labels), np.inf)
+        nearest = np.full(len(self.labels), np.inf)
         np.minimum.at(nearest, self._places, distances)
-        scores = np.zeros(len(self._labels))
+        scores = np.zeros(len(self.labels))
         np.maximum.at(scores, self._places, nearness)
-        votes = np.zeros(len(self._labels))
+        votes = np.zeros(len(self.labels))
         voting = np.argsort(distances, kind="stable")[: self._output.k]
         np.add.at(votes, self._places[voting], nearness[voting])
         # Of labels with equal votes, the nearest.
@@ -135,7 +135,7 @@ class Embedding(WindowTask):
             return Finding(UNKNOWN, 0.0, floats(scores), {"distance": physical(own)})
         other = float(others.min()) if len(others) else np.inf
         lead = 1.0 if np.isinf(other) else max(0.0, other - own) / other if other else 0.0
-        return Finding(self._labels[place], round(lead, 7), floats(scores), {"distance": physical(own)})
+        return Finding(self.labels[place], round(lead, 7), floats(scores), {"distance": physical(own)})
 
     def same(self, one: Finding, other: Finding) -> bool:
         """Both have the same label."""
@@ -151,4 +151,4 @@ class Embedding(WindowTask):
         return [Finding(label, trust, self._scores(label, trust)) for label, trust in pairs]
 
     def _scores(self, label: str, trust: float) -> list[float]:
-        return [trust if label == one else 0.0 for one in self._labels]
+        return [trust if label == one else 0.0 for one in self.labels]

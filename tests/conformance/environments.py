@@ -26,7 +26,11 @@ PACKAGES = {
     "amqtt": ("amqtt==0.12.1",),
     "model-signing": ("model-signing==1.1.1", "pyOpenSSL==26.4.0"),  # imports OpenSSL without asking for it
     "victoria-metrics": ("victoria-metrics",),
+    "pysparkplug": ("pysparkplug==0.6.1",),
+    "sparkplug-payload": ("sparkplug-payload@1.0.3",),
 }
+NODE = frozenset({"sparkplug-payload"})
+"""Those that npm makes, for Node.js."""
 DEBIAN = {"victoria-metrics": "trixie"}
 """Environments of Debian packages, and the suite they are from: VictoriaMetrics reads OTLP from 1.92 on."""
 
@@ -58,15 +62,16 @@ def make(name: str) -> None:
     """Create an environment and install its packages.
 
     Raises:
-        subprocess.CalledProcessError: pip or mmdebstrap failed; it has said why.
+        subprocess.CalledProcessError: pip, npm or mmdebstrap failed; it has said why.
         FileNotFoundError: mmdebstrap is not installed (``sh scripts/tools mmdebstrap``).
     """
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
-    (_unpack if name in DEBIAN else _install)(name)
+    make_it = _make_node if name in NODE else _make_debian if name in DEBIAN else _make_python
+    make_it(name)
     (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
 
 
-def _unpack(name: str) -> None:
+def _make_debian(name: str) -> None:
     shutil.rmtree(FOLDER / name, ignore_errors=True)
     (FOLDER / name).mkdir(parents=True)
     included = f"--include={','.join(PACKAGES[name])}"
@@ -79,7 +84,13 @@ def _unpack(name: str) -> None:
         subprocess.run(unpack, stdin=tar, check=True)
 
 
-def _install(name: str) -> None:
+def _make_node(name: str) -> None:
+    (FOLDER / name).mkdir(parents=True, exist_ok=True)
+    npm = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", "--prefix", str(FOLDER / name)]
+    subprocess.run([*npm, *PACKAGES[name]], check=True)
+
+
+def _make_python(name: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER / name], check=True)
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *PACKAGES[name]], check=True)
@@ -92,7 +103,9 @@ def main(names: list[str]) -> int:
         print(f"unknown environment {unknown[0]!r}; there are {', '.join(PACKAGES)}", file=sys.stderr)
         return 2
     for name in names or PACKAGES:
-        if not is_ready(name):
+        if name in NODE and shutil.which("npm") is None:
+            print(f"left out {name}: npm is not installed (Debian: apt-get install npm)", file=sys.stderr)
+        elif not is_ready(name):
             make(name)
     return 0
 

@@ -51,6 +51,7 @@ SCRIPTS = {
     "spectrum": "bench_spectrum",
     "frontends": "bench_frontends",
     "wake-words": "bench_wake_words",
+    "otlp": "bench_otlp",
 }
 """Programs of their own, which print their own tables."""
 MODELS = "models"

@@ -170,7 +170,7 @@ class App:
             self._examples_state = self._kept_examples(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
-            self.observation = self._observation(stack, rehearsal=rehearsal)
+            self.observation = self._observation(stack)
             self._show_in_home_assistant()
             self._resources = stack.pop_all()
 
@@ -286,10 +286,10 @@ class App:
                 stack.callback(learnt[-1].close)
         return learnt
 
-    def _observation(self, stack: ExitStack, *, rehearsal: bool) -> Observation | None:
+    def _observation(self, stack: ExitStack) -> Observation | None:
         """Build what looks into this application; `run` binds its addresses."""
         path, config = self.config.socket_file, self.config.observe
-        if (path is None and config is None) or rehearsal:
+        if path is None and config is None:
             return None
         from edge_runtime.observe.observation import observation_of  # noqa: PLC0415 - and HTTP
 

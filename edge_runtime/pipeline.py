@@ -21,8 +21,8 @@ import itertools
 import logging
 import operator
 import zlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _received = operator.attrgetter("received")
+
+
+class Answered(NamedTuple):
+    """Windows of one call of the model, with their answers, for those who look on (`Pipeline.tap`)."""
+
+    windows: Sequence[Window]
+    predictions: Sequence[Prediction]
+    """One for each window; not handed over yet."""
+    began: float
+    """Monotonic time at which the model was asked."""
+    ended: float
+    """Monotonic time at which it had answered, or failed."""
+    cuts: Mapping[float, tuple[float, float]]
+    """When the readings of an arrival were cut into windows, from and to, by `Window.received`; arrivals of the run
+    before are missing. Emptied after the call."""
+
+
+Tap = Callable[[Answered], None]
 
 
 class Pipeline:
@@ -146,7 +164,8 @@ class Pipeline:
         self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
-        self._tap: Callable[[Sequence[Window]], None] | None = None
+        self._taps: list[Tap] = []
+        self._cuts: dict[float, tuple[float, float]] = {}  # of this iteration; kept only for taps
 
     def add_sink(self, sink: Sink) -> None:
         """Give answers to this sink too, from now on; it is opened and closed by its owner."""
@@ -158,9 +177,9 @@ class Pipeline:
         taught: tuple[str, ...] | None = getattr(self._task, "labels", None)
         return self._model.manifest.output.labels if taught is None else taught
 
-    def tap(self, tap: Callable[[Sequence[Window]], None] | None) -> None:
-        """Have a function called with the windows that are answered, after their answers; None ends it."""
-        self._tap = tap
+    def tap(self, tap: Tap) -> None:
+        """Have a function called with what is answered from now on, before it is handed over."""
+        self._taps.append(tap)
 
     def explain(self, window: Window) -> dict[str, Any]:
         """Explain the answer to a window, now (`edge_runtime.model.explain`).
@@ -199,11 +218,14 @@ class Pipeline:
         if self._intake is not None:
             self._intake.take(readings)
         windows = self._windower.push(readings, received)
-        self._metrics.stages["window"].observe(self._clock.monotonic() - began)
+        ended = self._clock.monotonic()
+        self._metrics.stages["window"].observe(ended - began)
         if self._every > 1 and not self._steps:
             windows = self._thinned(windows)
         if windows:
             self._ready += windows
+            if self._taps:
+                self._cuts[received] = (began, ended)
             if done is not None:
                 self._waiting.append(done)
         elif done is not None:
@@ -292,6 +314,7 @@ class Pipeline:
             self._drift.look(windows, self._suspects)
         for part in calls(self._model, windows):
             self._answer(part, answers, hard)
+        self._cuts.clear()
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
 
     def replace(
@@ -368,7 +391,7 @@ class Pipeline:
             self._refuse(windows, error, answers, hard)
             return
         except EngineError as error:
-            self._unanswered(windows, error, answers, hard)
+            self._unanswered(windows, error, answers, hard, began)
             return
         self._unanswering = False
         ended = clock.monotonic()
@@ -381,18 +404,27 @@ class Pipeline:
             self._metrics.dropped["rate_reduced"] += len(answered) - len(kept)
             numbers, windows = numbers[kept], [answered[position] for position in kept]
         if windows:
-            self._follow(windows, numbers, answers, hard, (began, ended))
-            if self._tap is not None:
-                self._tap(windows)
+            made = self._follow(windows, numbers, hard, (began, ended))
+            self._give(windows, made, answers, (began, ended))
+
+    def _give(
+        self,
+        windows: Sequence[Window],
+        made: Sequence[Prediction],
+        answers: list[Prediction],
+        times: tuple[float, float],
+    ) -> None:
+        answers += made
+        for tap in self._taps:
+            tap(Answered(windows, made, *times, self._cuts))
 
     def _follow(
         self,
         windows: list[Window],
         numbers: Float32,
-        answers: list[Prediction],
         hard: list[Hard],
         times: tuple[float, float],
-    ) -> None:
+    ) -> Sequence[Prediction]:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
         if self._learns:
@@ -411,7 +443,6 @@ class Pipeline:
         if self._suspects:
             made = [self._marked(window, answer) for window, answer in zip(windows, made, strict=True)]
             decision = decision._replace(hard=[answer.hard for answer in made])
-        answers += made
         n_hard = sum(decision.hard)
         if self._escalation is not None and (n_hard or self._audit_share):
             for window, prediction, score in zip(windows, made, decision.trust, strict=True):
@@ -419,6 +450,7 @@ class Pipeline:
                     self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+        return made
 
     def _learn(self, windows: Sequence[Window], numbers: Float32) -> Float32:
         """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
@@ -449,7 +481,7 @@ class Pipeline:
             self._model.states.lose(windows)
 
     def _unanswered(
-        self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard]
+        self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard], began: float
     ) -> None:
         """Ask the cloud for windows that nothing on the device can answer, within the budget; count the others.
 
@@ -466,6 +498,7 @@ class Pipeline:
         self._budget.seen(len(windows))
         now = self._clock.monotonic()
         length = self._length_s
+        made: list[Prediction] = []
         for window in windows:
             start = round(window.start * 1e6) / 1e6
             end = round((start + length) * 1e6) / 1e6
@@ -473,8 +506,9 @@ class Pipeline:
             prediction = self._task.types.prediction(
                 window.id, window.key, start, end, "", 0.0, [], "local", True, self._name, "none", latency_ms
             )
-            answers.append(prediction)
+            made.append(prediction)
             self._escalate(self._escalation, window, prediction, 0.0, hard)
+        self._give(windows, made, answers, (began, now))
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += len(windows)
 

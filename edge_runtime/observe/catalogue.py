@@ -121,10 +121,21 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "process_cpu_seconds_total": "CPU time of this process.",
     "process_resident_bytes": "Resident memory of this process.",
     "process_open_files": "Open file descriptors of this process.",
+    "otlp_exports_total": "Requests that a collector took, by signal.",
+    "otlp_failures_total": "Requests to a collector that failed or were refused, by signal.",
+    "otlp_dropped_total": "Spans and data points that no collector took, by reason.",
     "observers": "Connections of watchers, browsers and scrapers.",
     DROPPED: "Messages, samples, windows, cases and answers not used, by reason.",
     STAGE: "Time spent on a window or message, by stage of its way.",
 }
+
+
+_UNITS: Final = {"seconds": "s", "bytes": "By", "celsius": "Cel", "watts": "W", "joules": "J", "percent": "%"}
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a metric as UCUM (https://ucum.org) writes it; empty for what is counted."""
+    return _UNITS.get(name.removesuffix("_total").rpartition("_")[2], "")
 
 
 def described(name: str) -> str:

@@ -7,10 +7,11 @@ the keys that a caller looks at, it keeps the last window too (`Live.look_at`).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from edge_runtime.clock import Clock
+from edge_runtime.pipeline import Answered
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Correction, Done, Event, FinalAnswer, Prediction
 from edge_runtime.windowing.window import Window
@@ -132,9 +133,9 @@ class Live:
             self._looked_at.popitem(last=False)
         return found
 
-    def windows(self, windows: Iterable[Window]) -> None:
+    def windows(self, answered: Answered) -> None:
         """Note windows that were answered (`edge_runtime.pipeline.Pipeline.tap`)."""
-        for window in windows:
+        for window in answered.windows:
             if window.key in self._looked_at:
                 self._looked_at[window.key] = window
 

@@ -11,10 +11,9 @@ from edge_runtime.drift.alarm import Alarm
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
+from edge_runtime.pipeline import Tap
 from edge_runtime.system.loop import Loop
 from edge_runtime.windowing.window import Window
-
-Tap = Callable[[Sequence[Window]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +35,8 @@ class Subject:
     """Alarms of drift that are on, the oldest first."""
     explain: Callable[[Window], Mapping[str, Any]]
     """Explain the answer to a window (`edge_runtime.model.explain`); raises `EdgeError`."""
-    tap: Callable[[Tap | None], None]
-    """Have a function called with the windows that are answered; None ends it."""
+    tap: Callable[[Tap], None]
+    """Have a function called with what is answered (`edge_runtime.pipeline.Pipeline.tap`)."""
     reset: Callable[[Sequence[str]], int]
     """Let the states of keys begin again; returns how many had some."""
     outbox: Callable[[], Mapping[str, Any] | None]

@@ -1,12 +1,12 @@
-"""The environments of the real servers, broker, client and signer, each in a folder of its own under ``.venvs/``.
+"""The environments of the real servers, broker, client, signer and database, each in a folder of its own: ``.venvs/``.
 
     python tests/conformance/environments.py            make what is missing (1.4 GB in all, some minutes)
     python tests/conformance/environments.py kserve     only this one
 
 Some need a newer Python than this one: it is looked for on the path and among pyenv's. What needs one that is not there
-gets a Debian of its own, where root and mmdebstrap are to be had, and is left out with a line elsewhere. They are kept
-apart since their dependencies contradict one another (numpy below and above 2, four versions of protobuf); none of it
-is needed to use edge-runtime.
+gets a Debian of its own, where root and mmdebstrap are to be had, and is left out with a line elsewhere.
+VictoriaMetrics is a Debian package, unpacked by mmdebstrap and never installed. They are kept apart since their dependencies contradict
+one another (numpy below and above 2, four versions of protobuf); none of it is needed to use edge-runtime.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ PACKAGES = {
         "homeassistant==2026.2.3", "paho-mqtt==2.1.0", "home-assistant-frontend==20260128.6", "SQLAlchemy==2.0.41",
         "fnv-hash-fast==1.6.0", "psutil-home-assistant==0.0.1",
     ),
+    "victoria-metrics": ("victoria-metrics",),
     "pysparkplug": ("pysparkplug==0.6.1",),
     "sparkplug-payload": ("sparkplug-payload@1.0.3",),
 }  # fmt: skip
@@ -45,6 +47,8 @@ SUITE = "trixie"
 """Debian 13: Python 3.13.5."""
 NEEDS = {"home-assistant-2025": (3, 13, 0), "home-assistant-2026": (3, 13, 2)}
 """Python that an environment needs, up to the next minor version; this one where none is named."""
+DEBIAN = {"victoria-metrics": "trixie"}
+"""Environments of Debian packages, and the suite they are from: VictoriaMetrics reads OTLP from 1.92 on."""
 
 
 def python_of(name: str) -> Path:
@@ -74,6 +78,8 @@ def lacks(name: str) -> str:
     """What this machine lacks for an environment, for people; empty if nothing."""
     if name in NODE:
         return "" if shutil.which("npm") else f"{name} needs npm (Debian: apt-get install npm)"
+    if name in DEBIAN:
+        return "" if shutil.which("mmdebstrap") else f"{name} needs mmdebstrap: sh scripts/tools mmdebstrap"
     needed = ".".join(map(str, NEEDS.get(name, ())))
     if interpreter_for(name) or _can_make_root():
         return ""
@@ -105,11 +111,19 @@ def _version(interpreter: str) -> tuple[int, ...]:
     return tuple(map(int, answer.stdout.split()))
 
 
+def program_of(name: str) -> list[str]:
+    """Command that starts a Debian package's program by that package's own loader and libraries."""
+    root = FOLDER / name
+    (loader,) = root.glob("usr/lib/*-linux-gnu/ld-linux-*.so.*")
+    return [str(loader), "--library-path", str(loader.parent), str(root / "usr" / "bin" / name)]
+
+
 def make(name: str) -> None:
     """Create an environment and install its packages.
 
     Raises:
-        subprocess.CalledProcessError: pip or npm failed; it has said why.
+        subprocess.CalledProcessError: pip, npm or mmdebstrap failed; it has said why.
+        FileNotFoundError: mmdebstrap is not installed (``sh scripts/tools mmdebstrap``).
     """
     interpreter = interpreter_for(name)
     if interpreter is None:
@@ -117,12 +131,31 @@ def make(name: str) -> None:
         return
     print(f"installing {', '.join(PACKAGES[name])} into {(FOLDER / name).relative_to(ROOT)}", flush=True)
     if name in NODE:
-        (FOLDER / name).mkdir(parents=True, exist_ok=True)
-        npm = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", "--prefix", str(FOLDER / name)]
-        subprocess.run([*npm, *PACKAGES[name]], check=True)
+        _make_node(name)
+    elif name in DEBIAN:
+        _make_debian(name)
     else:
         _make_python(name, interpreter)
     (FOLDER / name / "packages.txt").write_text("\n".join(PACKAGES[name]))
+
+
+def _make_debian(name: str) -> None:
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    (FOLDER / name).mkdir(parents=True)
+    included = f"--include={','.join(PACKAGES[name])}"
+    fetch = ["mmdebstrap", "--quiet", "--variant=extract", included, "--format=tar", DEBIAN[name], "-"]
+    wanted = [f"./usr/bin/{name}", "./usr/lib/*-linux-gnu/*.so*"]
+    unpack = ["tar", "-x", "--no-same-owner", "--wildcards", "-C", str(FOLDER / name), *wanted]
+    with tempfile.TemporaryFile() as tar:
+        subprocess.run(fetch, stdout=tar, check=True)
+        tar.seek(0)
+        subprocess.run(unpack, stdin=tar, check=True)
+
+
+def _make_node(name: str) -> None:
+    (FOLDER / name).mkdir(parents=True, exist_ok=True)
+    npm = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", "--prefix", str(FOLDER / name)]
+    subprocess.run([*npm, *PACKAGES[name]], check=True)
 
 
 def _make_python(name: str, interpreter: str) -> None:

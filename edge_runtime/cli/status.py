@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
         help="one look into a running application",
         description="Print how a running application is: its keys, rates, drops with what to do, outbox, cloud and "
         "board. Exit code 1 if it does not run.",
-        epilog="examples:\n  edge-runtime status app.toml\n  edge-runtime status app.toml --json | jq .rates",
+        epilog="examples:\n  edge-runtime status app.toml\n  edge-runtime status app.toml --json",
     )
     parser.add_argument("config", type=existing_file, metavar="APP.toml", help="of the running application")
     parser.add_argument("--json", action="store_true", help="one JSON object (docs/observe.md has its fields)")

@@ -24,7 +24,7 @@ from edge_runtime.observe.exposition import render
 from edge_runtime.observe.listener import Listener, listen_tcp, listen_unix
 from edge_runtime.observe.live import Live
 from edge_runtime.observe.page import page_files
-from edge_runtime.observe.report import Report, process_figures, stats_of
+from edge_runtime.observe.report import Report, drawn, process_figures, stats_of
 from edge_runtime.observe.site import Work
 from edge_runtime.observe.subject import Subject
 from edge_runtime.observe.textfile import TextFile
@@ -188,7 +188,8 @@ class Observation:
             window = self._live.look_at(key)
             if window is None:
                 raise EdgeError(f"no window of key {key[:60]!r} is kept yet; ask again after its next answer")
-            return {"id": window.id, **self._subject.explain(window)}
+            subject = self._subject
+            return {"id": window.id, "window": drawn(window, subject.manifest()), **subject.explain(window)}
 
         return work
 

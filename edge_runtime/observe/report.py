@@ -18,10 +18,12 @@ from typing import Any, Final
 
 from edge_runtime._version import __version__
 from edge_runtime.hardware.readings import Board
+from edge_runtime.manifest import Manifest
 from edge_runtime.observe.drops import COUNTS, reason_of
 from edge_runtime.observe.live import KeyView, Live
 from edge_runtime.observe.subject import Subject
 from edge_runtime.types import Correction, Event
+from edge_runtime.windowing.window import Window
 
 RATES_OVER_S: Final = 10.0
 """Time over which rates are taken."""
@@ -127,14 +129,7 @@ class Report:
             "window": None,
         }
         if window is not None:
-            samples = window.samples.reshape(len(window.samples), -1)
-            found["window"] = {
-                "id": window.id,
-                "start": window.start,
-                "rate_hz": manifest.input.rate_hz,
-                "length": len(samples),
-                "values": [thinned(column, MOST_POINTS) for column in samples.T[:16].tolist()],
-            }
+            found["window"] = drawn(window, manifest)
         return found
 
     def _app(self) -> dict[str, Any]:
@@ -206,6 +201,18 @@ class Report:
             "throttled": ", ".join(sensors.throttled),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def drawn(window: Window, manifest: Manifest) -> dict[str, Any]:
+    """Give a window as it is drawn: a thinned curve for each of its first 16 channels."""
+    samples = window.samples.reshape(len(window.samples), -1)
+    return {
+        "id": window.id,
+        "start": window.start,
+        "rate_hz": manifest.input.rate_hz,
+        "length": len(samples),
+        "values": [thinned(column, MOST_POINTS) for column in samples.T[:16].tolist()],
+    }
 
 
 def stats_of(subject: Subject) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import orjson
 
@@ -139,6 +139,10 @@ class ObserveSite(Site):
         self._streams = streams
         self._files = files
 
+    def open_to_all(self, head: Head) -> bool:
+        """Let everybody have the page's files: they hold nothing of the application, and the page asks for the token."""
+        return "/".join(segments(head)) in self._files
+
     def admitted(self, head: Head, token: SecretFile) -> bool:
         """Accept the token as a bearer token, as ``?token=`` or as the page's cookie."""
         if super().admitted(head, token):
@@ -163,7 +167,7 @@ class ObserveSite(Site):
         if path in self._works:
             return self._pending(self._works[path](parameters))
         if path in self._files:
-            return self._file(path, parameters)
+            return self._file(head, path, parameters)
         raise Refused(404, "no such path; there is /metrics, /api/report, /api/stream and /api/key")
 
     def _check_origin(self, head: Head) -> None:
@@ -187,7 +191,7 @@ class ObserveSite(Site):
     def _forget(self, stream: Stream) -> None:
         self._streams.pop(stream, None)
 
-    def _file(self, path: str, parameters: Mapping[str, str]) -> Reply:
+    def _file(self, head: Head, path: str, parameters: Mapping[str, str]) -> Reply:
         kind, data = self._files[path]
         headers = (
             "Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
@@ -196,7 +200,7 @@ class ObserveSite(Site):
         )
         token = parameters.get("token", "")
         if token and self._token is not None and self._token.matches(token):  # never what a caller made up
-            cookie = f"Set-Cookie: {COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/\r\n"
+            cookie = f"Set-Cookie: {_cookie_name(head)}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path=/\r\n"
             return Reply(303, Body((b"",)), f"{cookie}Location: /\r\n{headers}", content_type=kind)
         return Reply(200, Body((data,)), headers, content_type=kind)
 
@@ -238,9 +242,16 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
+def _cookie_name(head: Head) -> str:
+    """Return the cookie's name, with the port: browsers send the cookies of all ports of a host to each of them."""
+    port = head.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
 def _cookie(head: Head) -> str:
+    wanted = _cookie_name(head)
     for part in head.headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
-            return value
+        if name == wanted:
+            return unquote(value)
     return ""

@@ -47,6 +47,7 @@ from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.join import windower_of
 
 if TYPE_CHECKING:
+    from edge_runtime.cases.keeper import CaseKeeper
     from edge_runtime.cloud.escalator import Escalator
     from edge_runtime.durable.counters import LifetimeCounters
     from edge_runtime.durable.outbox import Outbox
@@ -161,6 +162,7 @@ class App:
             self.learnt = self._learnt(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
+            self.cases = self._cases()
             self.observation = self._observation(stack, rehearsal=rehearsal)
             self._resources = stack.pop_all()
 
@@ -259,6 +261,27 @@ class App:
         stack.callback(counters.close)
         return counters
 
+    def _cases(self) -> CaseKeeper | None:
+        """Build what keeps windows for people; `run` opens it, and closes it with the sinks."""
+        config = self.config.cases
+        if config is None or config.keep == "nothing":
+            return None
+        from edge_runtime.cases.keeper import CaseKeeper  # noqa: PLC0415 - SQLite, only where cases are kept
+        from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415
+
+        path_checks.check(config.path, "cases.path")
+        keeper = CaseKeeper(
+            config,
+            audit_share=0.0 if self.escalator is None else self.config.gate.audit_share,
+            manifest=lambda: self.model.manifest,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+        self.sinks.append(keeper)
+        self.pipeline.add_sink(keeper)
+        self.pipeline.tap(keeper.windows)
+        return keeper
+
     def _learnt(self, stack: ExitStack) -> SoftState | None:
         """Build what keeps the thresholds of keys over a restart; `run` opens it."""
         path = self.config.thresholds_file
@@ -299,6 +322,7 @@ class App:
             outbox=self._outbox_figures,
             lifetime=lambda: None if self.counters is None else self.counters.totals().plain(),
             publish_stats=self._publish_stats,
+            cases=lambda: None if self.cases is None else self.cases.store,
             cloud="" if self.config.cloud is None else self.config.cloud.url,
         )
 

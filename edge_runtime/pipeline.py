@@ -135,15 +135,15 @@ class Pipeline:
         self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
-        self._tap: Callable[[Sequence[Window]], None] | None = None
+        self._taps: list[Callable[[Sequence[Window]], None]] = []
 
     def add_sink(self, sink: Sink) -> None:
         """Give answers to this sink too, from now on; it is opened and closed by whoever adds it."""
         self._out.add(sink)
 
-    def tap(self, tap: Callable[[Sequence[Window]], None] | None) -> None:
-        """Have a function called with the windows that are answered, after their answers; None ends it."""
-        self._tap = tap
+    def tap(self, tap: Callable[[Sequence[Window]], None]) -> None:
+        """Have a function called, from now on, with the windows that are answered, before the sinks get the answers."""
+        self._taps.append(tap)
 
     def explain(self, window: Window) -> dict[str, Any]:
         """Explain the answer to a window, now (`edge_runtime.model.explain`).
@@ -348,8 +348,8 @@ class Pipeline:
             numbers, windows = numbers[kept], [answered[position] for position in kept]
         if windows:
             self._follow(windows, numbers, answers, hard, (began, ended))
-            if self._tap is not None:
-                self._tap(windows)
+            for tap in self._taps:
+                tap(windows)
 
     def _follow(
         self,

@@ -11,18 +11,18 @@ import os
 import resource
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime._version import __version__
 from edge_runtime.hardware.readings import Board
-from edge_runtime.manifest import Manifest
+from edge_runtime.manifest import Channel, Manifest
 from edge_runtime.observe.drops import COUNTS, reason_of
 from edge_runtime.observe.live import KeyView, Live
 from edge_runtime.observe.subject import Subject
-from edge_runtime.types import Correction, Event
+from edge_runtime.types import Correction, Event, Float32
 from edge_runtime.windowing.window import Window
 
 RATES_OVER_S: Final = 10.0
@@ -30,6 +30,7 @@ RATES_OVER_S: Final = 10.0
 MOST_KEYS: Final = 200
 MOST_POINTS: Final = 400
 """Points of a channel that are given of a window; longer windows are thinned to the extremes of equal spans."""
+_MOST_CHANNELS: Final = 16
 _DISK_S: Final = 1.0
 """Shortest time between two looks at the outbox and the board."""
 _RATED: Final = (
@@ -125,7 +126,6 @@ class Report:
             "scores": list(view.last.scores)[:64],
             "labels": list(getattr(manifest.output, "labels", ()))[:64],
             "answer": view.last.__dict__ if len(view.last.scores) <= 64 else None,
-            "channels": [{"name": one.name, "unit": one.unit} for one in manifest.input.channels],
             "window": None,
         }
         if window is not None:
@@ -147,6 +147,7 @@ class Report:
             "window_s": contract.window / contract.rate_hz,
             "hop_s": contract.hop / contract.rate_hz,
             "rate_hz": contract.rate_hz,
+            "cases": subject.cases() is not None,
         }
 
     def _rates(self) -> dict[str, float]:
@@ -205,13 +206,18 @@ class Report:
 
 def drawn(window: Window, manifest: Manifest) -> dict[str, Any]:
     """Give a window as it is drawn: a thinned curve for each of its first 16 channels."""
+    contract = manifest.input
     samples = window.samples.reshape(len(window.samples), -1)
+    return {"id": window.id, "start": window.start} | drawn_samples(samples, contract.rate_hz, contract.channels)
+
+
+def drawn_samples(samples: Float32, rate_hz: float, channels: Sequence[Channel]) -> dict[str, Any]:
+    """Give samples, (n, n_channels), as they are drawn."""
     return {
-        "id": window.id,
-        "start": window.start,
-        "rate_hz": manifest.input.rate_hz,
+        "rate_hz": rate_hz,
         "length": len(samples),
-        "values": [thinned(column, MOST_POINTS) for column in samples.T[:16].tolist()],
+        "channels": [{"name": one.name, "unit": one.unit} for one in channels[:_MOST_CHANNELS]],
+        "values": [thinned(column, MOST_POINTS) for column in samples.T[:_MOST_CHANNELS].tolist()],
     }
 
 

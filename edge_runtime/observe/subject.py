@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_runtime.cases.store import CaseStore
 from edge_runtime.clock import Clock
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
@@ -32,8 +33,8 @@ class Subject:
     """Keys whose readings are suspect, and why: ``stuck``, ``rate,unit``."""
     explain: Callable[[Window], Mapping[str, Any]]
     """Explain the answer to a window (`edge_runtime.model.explain`); raises `EdgeError`."""
-    tap: Callable[[Tap | None], None]
-    """Have a function called with the windows that are answered; None ends it."""
+    tap: Callable[[Tap], None]
+    """Have a function called with the windows that are answered."""
     reset: Callable[[Sequence[str]], int]
     """Let the states of keys begin again; returns how many had some."""
     outbox: Callable[[], Mapping[str, Any] | None]
@@ -42,5 +43,7 @@ class Subject:
     """Counters of all runs, None where none are kept; from any thread."""
     publish_stats: Callable[[bytes], None]
     """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
+    cases: Callable[[], CaseStore | None] = lambda: None
+    """The file of kept cases, from any thread; None where none are kept."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

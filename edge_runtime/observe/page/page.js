@@ -295,7 +295,7 @@ function showDetail() {
   if (why) detail.why.textContent = whyInWords(why);
   if (drawn) {
     detail.caption.textContent = `${why ? "The window that was explained" : "The last window"}, ${short(drawn.length / drawn.rate_hz)} s`;
-    detail.window.replaceChildren(windowCurves({...drawn, channels: found.channels}, why, width(detail.window)));
+    detail.window.replaceChildren(windowCurves(drawn, why, width(detail.window)));
   }
   detail.scores.replaceChildren(...(why ? effectMeters(why) : scoreMeters(found)));
   detail.history.replaceChildren(answerBars(found.steps, labels, width(detail.history)));

@@ -11,10 +11,10 @@ from typing import Final
 
 from edge_runtime.clock import Clock
 
-SHARE: Final = 0.03
+SHARE: Final = 0.02
 """Of a core. A page on ten keys needs a tenth of it."""
-BURST_S: Final = 0.05
-"""CPU time that may be used at once after a rest: a page and its files."""
+BURST_S: Final = 0.01
+"""CPU time that may be used at once after a rest: a page and its files, and no more than a late window may wait."""
 _LONGEST_REST_S: Final = 0.25
 
 

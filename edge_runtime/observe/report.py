@@ -74,7 +74,7 @@ class Report:
     # -- on the application's loop -------------------------------------------------------------------------------------
 
     def live(self, query: Query) -> dict[str, Any]:
-        """Describe what the loop knows, at once."""
+        """Take what the loop knows, at once; the keys are copied here, and described by `complete`."""
         subject = self._subject
         counts, gauges = subject.metrics.counts, subject.metrics.gauges
         now = subject.clock.wall()
@@ -85,7 +85,7 @@ class Report:
             "app": self._app(),
             "backend": dict(subject.backend()),
             "rates": self._rates(),
-            "keys": [_key(key, view, now, suspects.get(key, "")) for key, view in shown],
+            "keys": [(key, view.copy(), now, suspects.get(key, "")) for key, view in shown],
             "keys_found": total,
             "events": [_event(event) for event in list(self._live.events)[-20:]],
             "corrections": [
@@ -172,7 +172,7 @@ class Report:
     # -- on the observers' thread --------------------------------------------------------------------------------------
 
     def complete(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Add the counters, latencies, the outbox and the board."""
+        """Describe the keys, and add the counters, latencies, the outbox and the board."""
         now = self._subject.clock.monotonic()
         if now - self._looked >= _DISK_S:
             self._looked = now
@@ -180,6 +180,7 @@ class Report:
             self._sensors = self._read_board()
         snapshot = self._subject.metrics.snapshot()
         return found | {
+            "keys": [_key(*one) for one in found["keys"]],
             "latency_ms": snapshot["latency_ms"],
             "counts": snapshot["counts"],
             "gauges": snapshot["gauges"],

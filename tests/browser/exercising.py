@@ -96,6 +96,11 @@ deadline_s = 10.0
 [outbox]
 path = "outbox.db"
 
+[cases]
+path = "cases.db"
+random_share = 0.05
+max_per_minute = 120
+
 [observe]
 listen = "127.0.0.1:{port}"
 token_file = "token"

@@ -145,4 +145,51 @@ async function reconnecting({running, url}) {
   return bad;
 }
 
-await main({every_look, clicking_and_typing, keyboard_only, tokens, reconnecting});
+// A person labels with the keyboard, blind; asks what the machines said, takes one back, exports, erases.
+async function reviewing({running, url, folder}) {
+  const {page, bad} = await open(running, url);
+  await live(page, STREAMS);
+  await page.locator("#to-review").click();
+  await page.locator("#case-window polyline").nth(5).waitFor();
+  const wrong = await faults(page);
+  const text = async (selector) => page.locator(selector).innerText();
+  const looked_at = (n) => page.locator("#review-progress", {hasText: new RegExp(`^${n} cases? of`)}).waitFor();
+  ensure(!(await text("#review")).includes("The device said"), "answers are hidden at first");
+  const id = () => page.evaluate("review.case.id");
+  const first = await id();
+  await page.keyboard.press("r");
+  await page.locator("#case-answers", {hasText: "The device said"}).waitFor();
+  ensure((await text("#case-answers")).includes("The cloud said"), "the cloud's answer is there, too");
+  await page.keyboard.press("1");
+  await looked_at(1);
+  await page.waitForFunction((old) => review.case.id !== old, first);
+  ensure(!(await text("#review")).includes("The device said"), "the next case is blind again");
+  await page.keyboard.press("u");
+  await looked_at(0);
+  ensure((await id()) === first, "undoing brings the case back");
+  for (const [at, key] of ["2", "3", "0", "s"].entries()) {
+    await page.keyboard.press(key);
+    await looked_at(at + 1);
+  }
+  await page.locator("#case-choices button", {hasText: "ROW"}).click();
+  await looked_at(5);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#review-export").click()]);
+  const path = `${folder}/reviewed.csv`;
+  await download.saveAs(path);
+  wrong.push(...(await faults(page)));
+  await page.setViewportSize({width: 1400, height: 940});
+  if (folder.endsWith("docs") || folder.endsWith("pics")) await page.screenshot({path: `${folder}/page-review.png`});
+  await page.setViewportSize(PHONE);
+  await page.locator("#erase-key").click();
+  wrong.push(...(await faults(page)));
+  await page.locator("#erase-key", {hasText: "Press again"}).click();
+  await page.locator("#review-done", {hasText: /\d+ cases? erased/}).waitFor();
+  await page.locator("#erase-all").click();
+  await page.locator("#erase-all", {hasText: "Press again"}).click();
+  await page.locator("#review-done", {hasText: "erased"}).waitFor();
+  await page.locator("#to-live").click();
+  await live(page, STREAMS);
+  return [...wrong, ...bad];
+}
+
+await main({every_look, reviewing, clicking_and_typing, keyboard_only, tokens, reconnecting});

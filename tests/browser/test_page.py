@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -86,6 +87,20 @@ def test_a_person_clicks_types_and_pauses(running: Exercising) -> None:
 
 def test_everything_can_be_done_with_the_keyboard(running: Exercising) -> None:
     assert looked("look.mjs", "keyboard_only", running) == []
+
+
+def test_a_person_labels_kept_windows_blind_and_exports_them(
+    running: Exercising, tmp_path: Path, pictures_folder: Path | None
+) -> None:
+    folder = pictures_folder or tmp_path
+    try:
+        assert looked("look.mjs", "reviewing", running, folder=folder) == []
+        rows = (folder / "reviewed.csv").read_text().splitlines()
+    finally:
+        (folder / "reviewed.csv").unlink(missing_ok=True)
+    assert rows[0] == "time,key,person,label,ax (g),ay (g),az (g),wx (rad/s),wy (rad/s),wz (rad/s)"
+    # Keys 2 and 3, and the button ROW: what was put aside is left out; each case is a window of 2 s at 50 Hz.
+    assert Counter(row.split(",")[-7] for row in rows[1:]) == {"ABD": 100, "FEL": 100, "ROW": 100}
 
 
 def test_the_token_opens_the_page_and_another_one_closes_it(running: Exercising) -> None:

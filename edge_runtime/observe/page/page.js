@@ -113,6 +113,7 @@ function show() {
   const {app, backend} = page.report;
   byId("model").textContent = app.name || app.model;
   document.title = `${app.name || app.model} · edge-runtime`;
+  byId("views").hidden = !app.cases;
   byId("about").textContent = `${app.model} · ${backend.backend || backend.variant} · up ${duration(app.uptime_s)}`;
   showHealth();
   showFigures();

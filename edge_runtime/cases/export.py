@@ -1,7 +1,8 @@
 """Export of labelled cases: the CSV file that ``edge-runtime record`` writes, and that training reads as it is.
 
 Each case is a stream of its own, named by its id, since windows of a stream overlap and may have different labels; its
-``person`` is the key, so that a split by person keeps the cases of a sensor together.
+``person`` is the key, so that a split by person keeps the cases of a sensor together. The newest case of a key comes
+first: where its rows end, the clock goes back, and a reader that looks at persons alone begins another recording.
 """
 
 from __future__ import annotations

@@ -229,12 +229,13 @@ class CaseStore:
         return {"open": int(everything - done), "labelled": int(done - aside), "aside": int(aside), "bytes": used}
 
     def labelled(self) -> Iterator[Case]:
-        """Give the cases that have a label of their bundle, one after another.
+        """Give the cases that have a label of their bundle: key by key, the newest first.
 
         Raises:
             StoreError: the disk fails.
         """
-        ids = self._rows("SELECT id FROM cases WHERE label NOT IN ('', ?, ?) ORDER BY key, start", NONE_OF_THESE, SKIP)
+        asked = "SELECT id FROM cases WHERE label NOT IN ('', ?, ?) ORDER BY key, start DESC"
+        ids = self._rows(asked, NONE_OF_THESE, SKIP)
         for (id_,) in ids:
             try:
                 yield self.one(id_)

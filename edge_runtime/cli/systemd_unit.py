@@ -127,23 +127,14 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         app: the configuration.
         file: that it was read from.
     """
-    files: list[Path] = []
-    if app.outbox is not None and app.cloud is not None:
-        files.append(app.outbox.path)
-    if app.reading_log is not None:
-        files.append(app.reading_log.path)
-    files += [sink.path for sink in app.sink if sink.type == "jsonl"]
-    if app.observe is not None:
-        files += [path for path in (app.observe.socket, app.observe.textfile) if path is not None]
-    if app.model.tuned is not None or app.model.tune_at_start_s:
-        files.append(app.model.tuned or file_for(app.model.bundle))
+    files = _written_files(app)
     written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL rotates its files
     if app.update is not None:
         written += [folder for folder in (app.update.folder, app.update.drop) if folder is not None]
     if app.model.compiled is not None:
         written.append(app.model.compiled)
     made = {*files, *written}
-    made |= {part.path for part in (app.outbox, app.reading_log) if part is not None}
+    made |= {part.path for part in (app.outbox, app.reading_log, app.cases) if part is not None}
     if app.governor is not None:
         made.add(app.governor.root)  # all of the machine
     read = [file, *(path for path in _every_path(app) if path not in made and not _any_below([path], _KERNELS))]
@@ -152,6 +143,18 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
         return tuple(dict.fromkeys(path.absolute() for path in paths))
 
     return Paths(read=unique(read), written=unique(written))
+
+
+def _written_files(app: AppConfig) -> list[Path]:
+    outbox = app.outbox if app.cloud is not None else None
+    cases = app.cases if app.cases is not None and app.cases.keep != "nothing" else None
+    files = [part.path for part in (outbox, app.reading_log, cases) if part is not None]
+    files += [sink.path for sink in app.sink if sink.type == "jsonl"]
+    if app.observe is not None:
+        files += [path for path in (app.observe.socket, app.observe.textfile) if path is not None]
+    if app.model.tuned is not None or app.model.tune_at_start_s:
+        files.append(app.model.tuned or file_for(app.model.bundle))
+    return files
 
 
 def _every_path(value: Any) -> Iterator[Path]:

@@ -131,11 +131,6 @@ class Live:
 
     # -- windows -------------------------------------------------------------------------------------------------------
 
-    @property
-    def looks(self) -> bool:
-        """Whether the windows of some key are wanted."""
-        return bool(self._looked_at)
-
     def look_at(self, key: str) -> Window | None:
         """Keep the last window of this key from now on; return the one that is kept."""
         found = self._looked_at.pop(key, None)
@@ -149,10 +144,6 @@ class Live:
         for window in windows:
             if window.key in self._looked_at:
                 self._looked_at[window.key] = window
-
-    def forget_windows(self) -> None:
-        """Keep no windows any more, when nobody looks."""
-        self._looked_at.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

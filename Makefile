@@ -124,6 +124,7 @@ bench-export-peers: $(VENV)/.test
 
 # Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
 conformance: $(VENV)/.test
+	@sh scripts/tools mmdebstrap
 	$(BIN)/python tests/conformance/environments.py
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
 
@@ -180,7 +181,7 @@ $(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
 	@touch $@
 
 # What the tests need besides.
-TESTED := $(DEVICE) codecs parquet grpc serial pictures
+TESTED := $(DEVICE) codecs parquet grpc otlp serial pictures
 $(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt $(VENV)/.build
 	@echo "installing what the tests need (once)"
 	@$(call install,$(BIN)/python,$(TESTED),test)

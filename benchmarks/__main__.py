@@ -49,8 +49,11 @@ SCRIPTS = {
     "serve": "bench_serve",
     "events": "bench_events",
     "intake": "bench_intake",
+    "drift": "bench_drift",
+    "spectrum": "bench_spectrum",
     "frontends": "bench_frontends",
     "wake-words": "bench_wake_words",
+    "otlp": "bench_otlp",
 }
 """Programs of their own, which print their own tables."""
 MODELS = "models"

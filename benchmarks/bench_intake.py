@@ -198,11 +198,11 @@ def clean(sets: Sequence[Set]) -> Report:
     """Right recordings of people that the references do not know."""
     report = Report(
         "notices where nothing is wrong",
-        ("recordings", "people", "hours", "rate", "stuck", "unit", "at most an hour (95 %)"),
+        ("recordings", "people", "hours", *CHECKS, "at most an hour (95 %)"),
     )
     for one in sets:
         cut = windows_of(one.contract, one.people)
-        begun = dict.fromkeys(("rate", "stuck", "unit"), 0)
+        begun: dict[str, int] = dict.fromkeys(CHECKS, 0)
         for name, stream in one.people.items():
             found = play(stream, manifest_of(one.contract, references_of(one.contract, one.people, cut, name)))
             for reason, count in found.begun.items():
@@ -214,9 +214,9 @@ def clean(sets: Sequence[Set]) -> Report:
         report.rows.append((one.name, len(one.people), hours, *begun.values(), upper_bound(total, hours)))
     hours, total = (
         sum(float(row[2] or 0) for row in report.rows),
-        sum(int(row[i] or 0) for row in report.rows for i in (3, 4, 5)),
+        sum(int(row[i] or 0) for row in report.rows for i in range(3, 3 + len(CHECKS))),
     )
-    report.rows.append(("all", None, hours, None, None, None, upper_bound(total, hours)))
+    report.rows.append(("all", None, hours, *(None for _ in CHECKS), upper_bound(total, hours)))
     return report
 
 

@@ -262,8 +262,8 @@ def noise_suppression(folder: Path) -> Result:
     after = np.asarray(np.frombuffer(rows, "<i2") / 32768, np.float32)
     noisy, clean = _sound(folder / "noisy.wav"), _sound(folder / "clean.wav")
     late = int(np.argmax([after[delay:] @ clean[: len(clean) - delay] for delay in range(1000)]))
-    before = _ratio_db(noisy, clean)
-    then = _ratio_db(after[late:], clean[: len(clean) - late])
+    before = ratio_db(noisy, clean)
+    then = ratio_db(after[late:], clean[: len(clean) - late])
     panels: dict[str, Float32] = {
         f"with noise: {before:.1f} dB": noisy,
         f"after the models: {then:.1f} dB": after[late:],
@@ -273,7 +273,7 @@ def noise_suppression(folder: Path) -> Result:
     return Result(words, pictures.waves("Speech, 12 s", panels))
 
 
-def _ratio_db(sound: Float32, reference: Float32) -> float:
+def ratio_db(sound: Float32, reference: Float32) -> float:
     """Return the scale-invariant ratio of signal to distortion (Le Roux et al. 2019)."""
     target = (sound @ reference) / (reference @ reference) * reference
     return float(10 * np.log10(np.sum(target**2) / np.sum((sound - target) ** 2)))

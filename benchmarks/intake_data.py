@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ class Set(NamedTuple):
     name: str
     contract: InputContract
     people: Mapping[str, Stream]
+    labels: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    """Class of each sample."""
 
 
 def contract(
@@ -60,20 +63,24 @@ def joined(parts: Sequence[tuple[Float64, Float32]], period: float) -> Stream:
 def exercise_watch() -> Set:
     with np.load(DATA / "exercise-watch-seglearn" / "watch.npz") as stored:
         x, offset, subject = stored["x"], stored["offset"], stored["subject"].astype(str)
-    people = {}
+        label = np.repeat(stored["label"].astype(np.int64), np.diff(offset))
+    people, labels = {}, {}
     for person in sorted(set(subject.tolist()) - RESERVED, key=int):
         parts = [x[offset[i] : offset[i + 1]] for i in np.flatnonzero(subject == person)]
         people[person] = joined([(np.arange(len(part), dtype=np.float64) / 50, part) for part in parts], 1 / 50)
-    return Set("exercise-watch", contract(50, 100, acceleration="g"), people)
+        labels[person] = np.concatenate([label[offset[i] : offset[i + 1]] for i in np.flatnonzero(subject == person)])
+    return Set("exercise-watch", contract(50, 100, acceleration="g"), people, labels)
 
 
 def har(kind: str, name: str) -> Set:
-    people = {}
+    people, labels = {}, {}
     for file in sorted((DATA / "har-phone-watch").glob("s*.npz")):
         with np.load(file) as stored:
             x, t, run = stored[f"{kind}_x"], stored[f"{kind}_t_ms"] / 1e3, stored[f"{kind}_execution"]
+            y = stored[f"{kind}_y"].astype(np.int64)
         people[file.stem] = joined([(t[run == i], x[run == i]) for i in np.unique(run)], 1 / 100)
-    return Set(name, contract(100, 200, max_gap_s=0.5), people)  # the phone hands over bursts
+        labels[file.stem] = np.concatenate([y[run == i] for i in np.unique(run)])
+    return Set(name, contract(100, 200, max_gap_s=0.5), people, labels)  # the phone hands over bursts
 
 
 def ecg() -> Set:

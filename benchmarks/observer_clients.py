@@ -1,4 +1,4 @@
-"""Ten observers that nobody wants: ``python -m benchmarks.observer_clients hanging|flooding PORT``, until it is ended.
+"""Ten observers that are not wanted: ``python -m benchmarks.observer_clients hanging|flooding PORT``, until it is ended.
 
 *hanging*: four open the stream of pictures and never read, three send half a request and wait, three send and read one
 byte a second; who is dropped comes again. *flooding*: each asks for the whole picture or for the metrics, and asks
@@ -50,7 +50,7 @@ async def _asks_again(path: str, reader: asyncio.StreamReader, writer: asyncio.S
 
 
 def clients(kind: str) -> list[Client]:
-    """What each of the ten does."""
+    """List what each of the ten does."""
     if kind == "hanging":
         return [*[_never_reads] * 4, *[_half_a_request] * 3, *[_a_byte_a_second] * 3]
     paths = ("/api/report?keys=200", "/metrics")

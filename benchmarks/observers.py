@@ -1,8 +1,8 @@
 """Observers beside a stream: what ten that hang, and ten that ask without end, cost it.
 
-The same program with the same messages: without ``[observe]``, with a page that nobody looks at, and with ten clients
+The same program with the same messages: without ``[observe]``, with a page without callers, and with ten clients
 of `benchmarks.observer_clients`. They take turns; a ratio is taken within a round, and the median is reported. Goals
-compare the clients with a page that nobody looks at: what the page itself costs stands in the table.
+compare the clients with a page without callers: what the page itself costs stands in the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.report import Goal, Report
 from benchmarks.streaming import STREAMS, Comparison
 
 ALONE = Program("nothing listens", "edge-runtime")
-PAGE = Program("a page, nobody looks", "edge-runtime", observers="none")
+PAGE = Program("a page, no caller", "edge-runtime", observers="none")
 PROGRAMS = [
     ALONE,
     PAGE,
@@ -43,7 +43,7 @@ def observers(quick: bool) -> Iterator[Report]:
             report.rows.append((program.name, *figures, *ratios))
         report.goals = [
             Goal(
-                f"messages/s of one core, {program.name} over nobody", comparison.ratio(program, PAGE, "cpu_rate"), 0.95
+                f"messages/s of one core, {program.name} over no caller", comparison.ratio(program, PAGE, "cpu_rate"), 0.95
             )
             for program in PROGRAMS[2:]
         ]

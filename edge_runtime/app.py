@@ -19,11 +19,13 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.saved_budget import SavedBudget
 from edge_runtime.config import AppConfig
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.errors import ConfigError, StoreError
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.budget import Budget
 from edge_runtime.intake.intake import Intake
+from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import fallback_chain as fallback_chains
 from edge_runtime.model import resets
@@ -34,7 +36,7 @@ from edge_runtime.observe.drops import DropReporter
 from edge_runtime.observe.silence import SilenceReporter
 from edge_runtime.observe.subject import Subject
 from edge_runtime.pipeline import Pipeline
-from edge_runtime.sinks import Sink
+from edge_runtime.sinks import Described, Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels, with_room
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from edge_runtime.governor.governor import Governor
     from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.observe.observation import Observation
+    from edge_runtime.tasks.learnt_examples import LearntExamples
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -104,6 +107,7 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self._notifier = notifier or SystemdNotifier()
         self._stopping = False
+        self.restarting = False
         self._draining = False
         self._drained = True
         self._held: list[BrokerClient] = []
@@ -142,6 +146,8 @@ class App:
             )
             self.intake = Intake(config.intake, config.window.max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(config.window.max_keys, self.metrics)
+            self.drift = Drift(config.drift, config.window.max_keys, self.metrics, self.clock)
+            self.examples = self._examples()
             self.pipeline = Pipeline(
                 model=self.fallback_chain or self.model,
                 windower=windower_of(manifest.input, self._window, self.metrics),
@@ -154,16 +160,20 @@ class App:
                 audit_share=config.gate.audit_share,
                 reading_log=self._reading_log(stack),
                 intake=self.intake,
+                drift=self.drift,
                 events=self.events,
                 thresholds=self.thresholds,
+                examples=self.examples,
                 cache=(config.model.cache_windows, config.model.cache_distance),
                 explain_share=config.escalation.explain if config.escalation is not None else 0.0,
             )
             self.learnt = self._learnt(stack)
+            self._examples_state = self._kept_examples(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
             self.cases = self._cases()
-            self.observation = self._observation(stack, rehearsal=rehearsal)
+            self.observation = self._observation(stack)
+            self._show_in_home_assistant()
             self._resources = stack.pop_all()
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -215,7 +225,13 @@ class App:
             broker_clients=self._broker_clients,
             metrics=self.metrics,
             clock=self.clock,
+            describe=self._described,
+            state=self.config.counters_file,
         )
+
+    def _described(self) -> Described:
+        rules = tuple([rule.name for rule in self.events.rules])
+        return Described(self.model.manifest, self.pipeline.labels, rules)
 
     def _outbox(self, stack: ExitStack) -> Outbox | None:
         """Build the outbox; `run` opens it, since checking a configuration makes no file and touches none in use."""
@@ -279,30 +295,41 @@ class App:
         )
         self.sinks.append(keeper)
         self.pipeline.add_sink(keeper)
-        self.pipeline.tap(keeper.windows)
+        self.pipeline.tap(lambda answered: keeper.windows(answered.windows))
         return keeper
 
-    def _learnt(self, stack: ExitStack) -> SoftState | None:
-        """Build what keeps the thresholds of keys over a restart; `run` opens it."""
-        path = self.config.thresholds_file
-        if path is None or not self.thresholds.active:
-            return None
-        from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
+    def _learnt(self, stack: ExitStack) -> list[SoftState]:
+        """Build what keeps thresholds of keys, and how their sensors began, over a restart; `run` opens it."""
+        learnt: list[SoftState] = []
+        for path, part in ((self.config.thresholds_file, self.thresholds), (self.config.drift_file, self.drift)):
+            if path is not None and part.active:
+                from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
 
-        learnt = SoftState(path, self.thresholds.save, self.thresholds.restore)
-        stack.callback(learnt.close)
+                learnt.append(SoftState(path, part.save, part.restore))
+                stack.callback(learnt[-1].close)
         return learnt
 
-    def _observation(self, stack: ExitStack, *, rehearsal: bool) -> Observation | None:
+    def _observation(self, stack: ExitStack) -> Observation | None:
         """Build what looks into this application; `run` binds its addresses."""
         path, config = self.config.socket_file, self.config.observe
-        if (path is None and config is None) or rehearsal:
+        if path is None and config is None:
             return None
         from edge_runtime.observe.observation import observation_of  # noqa: PLC0415 - and HTTP
 
         observation = observation_of(config, self._subject(), path, self.pipeline.add_sink)
         stack.callback(observation.close)
         return observation
+
+    def _show_in_home_assistant(self) -> None:
+        """Add the bridge to Home Assistant to the sinks, where one is named."""
+        config = self.config.home_assistant
+        if config is None:
+            return
+        from edge_runtime.observe.home_assistant.bridge import HomeAssistant  # noqa: PLC0415 - only where it is named
+
+        bridge = HomeAssistant(config, self._subject(), self._broker_clients[config.broker])
+        self.sinks.append(bridge)
+        self.pipeline.add_sink(bridge)
 
     def _subject(self) -> Subject:
         """Describe this application to observers."""
@@ -316,11 +343,15 @@ class App:
             governor=lambda: None if self.governor is None else self.governor.status(),
             update=lambda: None if self.updates is None else self.updates.status(),
             suspects=self.intake.suspects,
+            alarms=lambda: self.drift.alarms,
             explain=self.pipeline.explain,
             tap=self.pipeline.tap,
             reset=self.pipeline.reset,
             outbox=self._outbox_figures,
             lifetime=lambda: None if self.counters is None else self.counters.totals().plain(),
+            rules=lambda: self.events.rules,
+            install=lambda: self.updates is not None and self.updates.install(),
+            restart=self.restart,
             publish_stats=self._publish_stats,
             cases=lambda: None if self.cases is None else self.cases.store,
             cloud="" if self.config.cloud is None else self.config.cloud.url,
@@ -345,9 +376,42 @@ class App:
         except StoreError:
             return None
 
+    def _examples(self) -> LearntExamples | None:
+        """Build what holds the examples of users; an update may bring an embedding later."""
+        embeds = isinstance(self.model.manifest.output, EmbeddingOutput)
+        if self.config.examples_file is None or not (embeds or self.updates is not None):
+            return None
+        from edge_runtime.tasks.learnt_examples import LearntExamples  # noqa: PLC0415 - only where there may be some
+
+        return LearntExamples()
+
+    def _kept_examples(self, stack: ExitStack) -> SoftState | None:
+        """Build what keeps examples over a restart; `run` opens it."""
+        path, examples = self.config.examples_file, self.examples
+        if path is None or examples is None:
+            return None
+        from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
+
+        def restore(data: bytes) -> None:
+            examples.restore(data)
+            self._take_examples(examples)
+
+        state = SoftState(path, examples.save, restore)
+        stack.callback(state.close)
+        return state
+
+    def _take_examples(self, examples: LearntExamples) -> None:
+        self.pipeline.take_examples()
+        self._publish_status("examples", {"labels": examples.counts()})
+
     def figures(self) -> dict[str, Any]:
-        """Return everything that was counted, as plain data; ``lifetime`` is the sum of all runs, where it is kept."""
+        """Return everything that was counted, as plain data, and the alarms of drift that are on.
+
+        ``lifetime`` is the sum of all runs, where it is kept.
+        """
         found = self.metrics.snapshot()
+        if self.drift.alarms:
+            found["drift_alarms"] = [asdict(alarm) for alarm in self.drift.alarms]
         if self.counters is not None:
             found["lifetime"] = self.counters.totals().plain()
         return found
@@ -401,6 +465,12 @@ class App:
         self._stopping = True
         self.loop.stop()
 
+    def restart(self) -> None:
+        """Stop as `stop` does, with `restarting` set, so that the command ends with the code for it."""
+        log.info("runtime: ending to be started again, as a command wants")
+        self.restarting = True
+        self.stop()
+
     def run(self) -> bool:
         """Run until `stop` is called or every source has finished, then drain and close everything.
 
@@ -441,6 +511,7 @@ class App:
             self._serve_resets()
             if self.observation is not None:
                 self.observation.open()
+            self._serve_examples()
             if self.updates is not None:
                 self.loop.each_iteration(self.updates.after_iteration)
             self.loop.each_iteration(self._stop_when_finished)
@@ -455,8 +526,10 @@ class App:
         """Open the small files that lie beside the outbox or the reading log."""
         if self.counters is not None:
             self.counters.open()
-        if self.learnt is not None:
-            self.learnt.open(self.loop)
+        for learnt in self.learnt:
+            learnt.open(self.loop)
+        if self._examples_state is not None:
+            self._examples_state.open(self.loop)
 
     def _serve(self) -> None:
         """Say that everything is open, and run the loop until `stop`."""
@@ -471,10 +544,26 @@ class App:
             self.loop.iterate(None)
 
     def _serve_resets(self) -> None:
-        """Look for requests of ``edge-runtime reset``; an update may bring a model with states later."""
+        """Look for requests of ``edge-runtime reset``; an update may bring a model with something to reset later."""
         path, barrier = self.config.state_file, Barrier("control", self.metrics)
-        if path is not None and (self.model.states is not None or self.updates is not None):
+        if path is not None and (self.model.states is not None or self.drift.active or self.updates is not None):
             self.loop.call_every(resets.LOOK_S, lambda: barrier.call(lambda: resets.serve(path, self.pipeline.reset)))
+
+    def _serve_examples(self) -> None:
+        """Look for requests of ``edge-runtime examples``."""
+        path, examples, state = self.config.examples_file, self.examples, self._examples_state
+        if path is None or examples is None or state is None:
+            return
+        from edge_runtime.model import example_requests  # noqa: PLC0415 - only where there may be examples
+
+        def changed() -> bool:
+            self._take_examples(examples)
+            return state.write_now()
+
+        barrier = Barrier("control", self.metrics)
+        self.loop.call_every(
+            resets.LOOK_S, lambda: barrier.call(lambda: example_requests.serve(path, examples, changed))
+        )
 
     def _begin_windows(self) -> None:
         """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""
@@ -645,7 +734,10 @@ def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClie
         return {}
     from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
 
+    brokers = dict(config.broker)
+    if (home := config.home_assistant) is not None:
+        brokers[home.broker] = home.with_status(brokers[home.broker], config.name)
     return {
         name: BrokerClient(with_room(broker, name, config.source), name, metrics, application=config.name)
-        for name, broker in config.broker.items()
+        for name, broker in brokers.items()
     }

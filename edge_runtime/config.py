@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from edge_runtime import schema
 from edge_runtime.cloud.config import CloudConfig, EscalationConfig
+from edge_runtime.drift.config import DriftConfig
 from edge_runtime.durable.config import OutboxConfig, ReadingLogConfig
 from edge_runtime.errors import ConfigError
 from edge_runtime.event_rule import EventRule
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from edge_runtime.governor.config import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.observe.config import ObserveConfig
+    from edge_runtime.observe.home_assistant.config import HomeAssistantConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application pays only for the modules it uses
     CasesConfig = schema.Deferred("edge_runtime.cases.config:CasesConfig")
     GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
+    HomeAssistantConfig = schema.Deferred("edge_runtime.observe.home_assistant.config:HomeAssistantConfig")
     ObserveConfig = schema.Deferred("edge_runtime.observe.config:ObserveConfig")
     UpdateConfig = schema.Deferred("edge_runtime.update.config:UpdateConfig")
 
@@ -58,6 +61,7 @@ class AppConfig:
     broker: dict[str, BrokerConfig] = field(default_factory=dict)
     window: WindowConfig = field(default_factory=WindowConfig)
     intake: IntakeConfig = field(default_factory=IntakeConfig)
+    drift: DriftConfig = field(default_factory=DriftConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     events: tuple[EventRule, ...] | None = None
     """Rules by which answers become events. None: those of the bundle; any here, or ``events = []``, take
@@ -74,6 +78,8 @@ class AppConfig:
     """None keeps no windows for people to look at."""
     observe: ObserveConfig | None = None
     """None: the Unix socket beside the files of state is all that there is to look in by."""
+    home_assistant: HomeAssistantConfig | None = None
+    """None: Home Assistant is shown nothing."""
     durability: Literal["window", "reading"] = "window"
     """Most that a crash may cost: the unfinished window of each key, or nothing (docs/decisions/0011-durability.md)."""
     reading_log: ReadingLogConfig | None = None
@@ -108,15 +114,39 @@ class AppConfig:
     def _check_brokers(self) -> None:
         for kind, parts in (("source", self.source), ("sink", self.sink)):
             for i, part in enumerate(parts):
-                if part.type == "mqtt" and part.broker not in self.broker:
+                broker = getattr(part, "broker", None)
+                if broker is not None and broker not in self.broker:
                     known = ", ".join(sorted(self.broker)) or "none"
-                    raise ValueError(
-                        f"{kind}[{i}].broker '{part.broker}' has no [broker.{part.broker}]; known: {known}"
-                    )
+                    raise ValueError(f"{kind}[{i}].broker '{broker}' has no [broker.{broker}]; known: {known}")
+        if self.home_assistant is not None:
+            self._check_home_assistant(self.home_assistant)
         if any(part.type == "mqtt" and part.channels for part in self.source):
             from edge_runtime.sources.channel_topics import check_sources  # noqa: PLC0415 - MQTT, only where it is used
 
             check_sources([(part.broker, part.patterns) for part in self.source if part.type == "mqtt"])
+        self._check_sparkplug()
+
+    def _check_sparkplug(self) -> None:
+        for i, part in enumerate(self.sink):
+            if part.type == "sparkplug":
+                from edge_runtime.sinks.sparkplug import check_broker  # noqa: PLC0415 - only where it is used
+
+                users = [
+                    getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update, self.home_assistant)
+                ]
+                try:
+                    check_broker(part, self.broker[part.broker], users)
+                except ValueError as error:
+                    raise ValueError(f"sink[{i}]: {error}") from None
+
+    def _check_home_assistant(self, config: HomeAssistantConfig) -> None:
+        if config.broker not in self.broker:
+            raise ValueError(f"home_assistant.broker '{config.broker}' has no [broker.{config.broker}]")
+        if "install" in config.commands and (self.update is None or self.update.start != "asked"):
+            raise ValueError(
+                "home_assistant.commands: install needs [update] with start = 'asked'; otherwise a verified bundle "
+                "starts as soon as it is there"
+            )
 
     def require_ends(self, sources: Sequence[object] = (), sinks: Sequence[object] = ()) -> None:
         """Refuse an application without a source or without a sink.
@@ -177,6 +207,18 @@ class AppConfig:
         if path is None or any(part.type == "recording" for part in self.source):
             return None
         return path.with_suffix(".thresholds")
+
+    @property
+    def drift_file(self) -> Path | None:
+        """File of how the sensors of keys began, and of alarms: ``outbox.drift`` beside the thresholds."""
+        path = self.thresholds_file
+        return None if path is None else path.with_suffix(".drift")
+
+    @property
+    def examples_file(self) -> Path | None:
+        """File of the examples that users add on the device: ``outbox.examples`` beside the counters."""
+        path = self.counters_file
+        return None if path is None else path.with_suffix(".examples")
 
 
 def load_config(path: str | os.PathLike[str]) -> AppConfig:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.drift.config import DriftConfig
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import ConfigError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
@@ -143,6 +145,22 @@ def explained(
     return found
 
 
+def vectors(
+    model: Model, recording: RecordingConfig, *, lateness_s: float = 0.0
+) -> Iterator[tuple[Prediction, Float32]]:
+    """Answer recorded files, and give the model's numbers with each answer.
+
+    Args:
+        model: from `open_model`.
+        recording: files and layout.
+        lateness_s: seconds that samples may be out of order.
+    """
+    seen = _Seen(model)
+    window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
+    for prediction in play(model, recording, window, Metrics(), predictor=seen):
+        yield prediction, seen.rows.pop(prediction.id)[1]
+
+
 class _Seen:
     """A predictor that remembers windows and answers until they are taken."""
 
@@ -194,6 +212,7 @@ def play(
         metrics=metrics,
         clock=clock,
         intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
+        drift=Drift(DriftConfig(), window.max_keys, metrics, clock),
     )
     source = RecordingSource(recording, contract, metrics, clock, on_labels=on_labels)
     with closing(Loop(clock=clock)) as loop, closing(source):

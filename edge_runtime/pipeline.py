@@ -11,7 +11,8 @@ When an answer leaves, and when a source's `done` is called: see `edge_runtime.h
 behind an unfinished window at most, which is soft state.
 
 The intake (`edge_runtime.intake`) sees the readings as they come and the windows before they are answered: answers of a
-key whose readings are suspect are hard, and the cloud is not asked about them.
+key whose readings are suspect are hard, and the cloud is not asked about them. Windows that it lets pass are looked at
+by `edge_runtime.drift`, which finds sensors that are mounted otherwise than in training.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import itertools
 import logging
 import operator
 import zlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from edge_runtime.clock import Clock
+from edge_runtime.drift.agreement import Agreement
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.audit import audited
@@ -59,10 +62,29 @@ from edge_runtime.windowing.window import KeyState, Window
 if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import ReadingLog
     from edge_runtime.durable.window_state import SavedWindows
+    from edge_runtime.tasks.learnt_examples import LearntExamples
 
 log = logging.getLogger(__name__)
 
 _received = operator.attrgetter("received")
+
+
+class Answered(NamedTuple):
+    """Windows of one call of the model, with their answers, for those who look on (`Pipeline.tap`)."""
+
+    windows: Sequence[Window]
+    predictions: Sequence[Prediction]
+    """One for each window; not handed over yet."""
+    began: float
+    """Monotonic time at which the model was asked."""
+    ended: float
+    """Monotonic time at which it had answered, or failed."""
+    cuts: Mapping[float, tuple[float, float]]
+    """When the readings of an arrival were cut into windows, from and to, by `Window.received`; arrivals of the run
+    before are missing. Emptied after the call."""
+
+
+Tap = Callable[[Answered], None]
 
 
 class Pipeline:
@@ -81,8 +103,10 @@ class Pipeline:
         reading_log: keeps begun windows over an orderly stop, or writes readings down before they are acknowledged;
             None keeps begun windows in memory only.
         intake: finds keys whose readings are suspect; None takes all as they come.
+        drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
+        examples: those that users add to an embedding; None: the bundle's alone.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain_share: share of the time that may go into explaining hard cases.
 
@@ -104,17 +128,21 @@ class Pipeline:
         audit_share: float = 0.0,
         reading_log: ReadingLog | SavedWindows | None = None,
         intake: Intake | None = None,
+        drift: Drift | None = None,
         events: EventTracker | None = None,
         thresholds: KeyThresholds | None = None,
+        examples: LearntExamples | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain_share: float = 0.0,
     ) -> None:
         self._intake = intake
+        self._drift = drift
         self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
         self._thresholds = thresholds or KeyThresholds(metrics=metrics)
+        self._examples = examples
         self._metrics = metrics
         self._cache = cache
         if cache[0]:
@@ -124,25 +152,33 @@ class Pipeline:
         if reading_log is not None:
             reading_log.keep(model.states)
         self._windower = windower
-        self._task = task
+        self._follow_task(task)
         self._budget = budget
         self._out = HandOver(sinks, escalation, metrics, clock)
         self._escalation = escalation
         self._clock = clock
         self._audit_share = audit_share if escalation is not None else 0.0
+        self._agreement = Agreement(metrics)
         self._every = 1
         self._ready: list[Window] = []
         self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
         self._unanswering = False
-        self._taps: list[Callable[[Sequence[Window]], None]] = []
+        self._taps: list[Tap] = []
+        self._cuts: dict[float, tuple[float, float]] = {}  # of this iteration; kept only for taps
 
     def add_sink(self, sink: Sink) -> None:
-        """Give answers to this sink too, from now on; it is opened and closed by whoever adds it."""
+        """Give answers to this sink too, from now on; it is opened and closed by its owner."""
         self._out.add(sink)
 
-    def tap(self, tap: Callable[[Sequence[Window]], None]) -> None:
-        """Have a function called, from now on, with the windows that are answered, before the sinks get the answers."""
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that the scores of an answer are of; those that examples were added for stand behind the bundle's."""
+        taught: tuple[str, ...] | None = getattr(self._task, "labels", None)
+        return self._model.manifest.output.labels if taught is None else taught
+
+    def tap(self, tap: Tap) -> None:
+        """Have a function called with what is answered from now on, before it is handed over."""
         self._taps.append(tap)
 
     def explain(self, window: Window) -> dict[str, Any]:
@@ -182,11 +218,14 @@ class Pipeline:
         if self._intake is not None:
             self._intake.take(readings)
         windows = self._windower.push(readings, received)
-        self._metrics.stages["window"].observe(self._clock.monotonic() - began)
+        ended = self._clock.monotonic()
+        self._metrics.stages["window"].observe(ended - began)
         if self._every > 1 and not self._steps:
             windows = self._thinned(windows)
         if windows:
             self._ready += windows
+            if self._taps:
+                self._cuts[received] = (began, ended)
             if done is not None:
                 self._waiting.append(done)
         elif done is not None:
@@ -225,8 +264,10 @@ class Pipeline:
     def reset(self, keys: Sequence[str]) -> int:
         """Let the states of keys begin again with their next windows; returns how many had some."""
         states = self._model.states
-        done = 0 if states is None else sum(map(states.reset, keys))
-        if done and self._reading_log is not None:
+        known = set() if self._drift is None else set(filter(self._drift.reset, keys))
+        moved = set() if states is None else set(filter(states.reset, keys))
+        done = len(known | moved)
+        if moved and self._reading_log is not None:
             self._reading_log.save(self._windower)
         return done
 
@@ -268,10 +309,12 @@ class Pipeline:
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
-        if self._intake is not None:
-            self._suspects = self._intake.look(windows)
+        self._suspects = {} if self._intake is None else self._intake.look(windows)
+        if self._drift is not None and self._drift.active:
+            self._drift.look(windows, self._suspects)
         for part in calls(self._model, windows):
             self._answer(part, answers, hard)
+        self._cuts.clear()
         self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
 
     def replace(
@@ -298,13 +341,23 @@ class Pipeline:
         if model.states is not None:
             model.states.follow(self._model.states)
         self._use(model, trial=trial)
-        self._task = task
+        self._follow_task(task)
+
+    def _follow_task(self, task: Task) -> None:
+        self._untaught = task
+        self.take_examples()
+
+    def take_examples(self) -> None:
+        """Answer by the examples that there are now, from the next window on."""
+        self._task = self._untaught if self._examples is None else self._examples.taught(self._untaught)
 
     def publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:
         """Hand corrections and final answers to the sinks; `done` is called when all of them have them safe."""
-        corrections = sum(isinstance(answer, Correction) for answer in answers)
-        self._metrics.counts["corrections_total"] += corrections
-        self._metrics.counts["final_total"] += len(answers) - corrections
+        corrections = [answer for answer in answers if isinstance(answer, Correction)]
+        self._metrics.counts["corrections_total"] += len(corrections)
+        self._metrics.counts["final_total"] += len(answers) - len(corrections)
+        if corrections:
+            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
@@ -321,9 +374,13 @@ class Pipeline:
         self._hop = manifest.input.hop
         if self._intake is not None:
             self._intake.follow(manifest)
+        if self._drift is not None:
+            self._drift.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
-        self._adapts = self._thresholds.active
+        if self._examples is not None:
+            self._examples.use(manifest)
+        self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -334,7 +391,7 @@ class Pipeline:
             self._refuse(windows, error, answers, hard)
             return
         except EngineError as error:
-            self._unanswered(windows, error, answers, hard)
+            self._unanswered(windows, error, answers, hard, began)
             return
         self._unanswering = False
         ended = clock.monotonic()
@@ -347,22 +404,31 @@ class Pipeline:
             self._metrics.dropped["rate_reduced"] += len(answered) - len(kept)
             numbers, windows = numbers[kept], [answered[position] for position in kept]
         if windows:
-            self._follow(windows, numbers, answers, hard, (began, ended))
-            for tap in self._taps:
-                tap(windows)
+            made = self._follow(windows, numbers, hard, (began, ended))
+            self._give(windows, made, answers, (began, ended))
+
+    def _give(
+        self,
+        windows: Sequence[Window],
+        made: Sequence[Prediction],
+        answers: list[Prediction],
+        times: tuple[float, float],
+    ) -> None:
+        answers += made
+        for tap in self._taps:
+            tap(Answered(windows, made, *times, self._cuts))
 
     def _follow(
         self,
         windows: list[Window],
         numbers: Float32,
-        answers: list[Prediction],
         hard: list[Hard],
         times: tuple[float, float],
-    ) -> None:
+    ) -> Sequence[Prediction]:
         """Make predictions of a model's numbers, and send hard cases on their way."""
         task = self._task
-        if self._adapts:
-            numbers = self._thresholds.follow(windows, numbers, self._suspects)
+        if self._learns:
+            numbers = self._learn(windows, numbers)
         decision = task.decide(numbers)
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
@@ -377,7 +443,6 @@ class Pipeline:
         if self._suspects:
             made = [self._marked(window, answer) for window, answer in zip(windows, made, strict=True)]
             decision = decision._replace(hard=[answer.hard for answer in made])
-        answers += made
         n_hard = sum(decision.hard)
         if self._escalation is not None and (n_hard or self._audit_share):
             for window, prediction, score in zip(windows, made, decision.trust, strict=True):
@@ -385,6 +450,13 @@ class Pipeline:
                     self._escalate(self._escalation, window, prediction, score, hard)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
+        return made
+
+    def _learn(self, windows: Sequence[Window], numbers: Float32) -> Float32:
+        """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
+        if self._examples is not None and self._examples.active:
+            self._examples.remember(windows, numbers, self._suspects)
+        return self._thresholds.follow(windows, numbers, self._suspects) if self._thresholds.active else numbers
 
     def _marked(self, window: Window, answer: Prediction) -> Prediction:
         """Return the answer; as a hard one that says why, where the window's readings are suspect."""
@@ -409,7 +481,7 @@ class Pipeline:
             self._model.states.lose(windows)
 
     def _unanswered(
-        self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard]
+        self, windows: list[Window], error: EngineError, answers: list[Prediction], hard: list[Hard], began: float
     ) -> None:
         """Ask the cloud for windows that nothing on the device can answer, within the budget; count the others.
 
@@ -426,6 +498,7 @@ class Pipeline:
         self._budget.seen(len(windows))
         now = self._clock.monotonic()
         length = self._length_s
+        made: list[Prediction] = []
         for window in windows:
             start = round(window.start * 1e6) / 1e6
             end = round((start + length) * 1e6) / 1e6
@@ -433,8 +506,9 @@ class Pipeline:
             prediction = self._task.types.prediction(
                 window.id, window.key, start, end, "", 0.0, [], "local", True, self._name, "none", latency_ms
             )
-            answers.append(prediction)
+            made.append(prediction)
             self._escalate(self._escalation, window, prediction, 0.0, hard)
+        self._give(windows, made, answers, (began, now))
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += len(windows)
 

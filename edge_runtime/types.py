@@ -39,8 +39,8 @@ class Reading(NamedTuple):
     """Columns of the contract that `values` holds, in that order; None: all of them, in the contract's order."""
 
 
-class _Line:
-    """Base of every answer: its line of JSON."""
+class Line:
+    """Base of all that is written as a line of JSON, answers first of all."""
 
     def to_json(self) -> bytes:
         """Return one line of UTF-8 JSON without a line end."""
@@ -48,7 +48,7 @@ class _Line:
 
 
 @dataclass
-class Prediction(_Line):
+class Prediction(Line):
     """The device's own answer for one window, published at once.
 
     Neither frozen nor slotted, because one is built for every window: freezing makes construction four times slower,
@@ -88,11 +88,11 @@ class SuspectPrediction(Prediction):
     """An answer that is hard because of its readings. The cloud is not asked: it would see the same ones."""
 
     suspect: str
-    """Checks that the key fails (``rate``, ``stuck``, ``unit``), with commas between them."""
+    """Checks that the key fails (``orientation``, ``rate``, ``stuck``, ``unit``), with commas between them."""
 
 
 @dataclass
-class Correction(_Line):
+class Correction(Line):
     """The cloud's answer for a hard case. Carries the prediction's id and supersedes it."""
 
     id: str
@@ -123,7 +123,7 @@ class Correction(_Line):
 
 
 @dataclass
-class FinalAnswer(_Line):
+class FinalAnswer(Line):
     """The device's answer once more, when no correction will come. Carries the prediction's id and closes it.
 
     What the outbox could not read of a damaged case is empty, 0 or None here.
@@ -152,7 +152,7 @@ class FinalAnswer(_Line):
 
 
 @dataclass
-class Event(_Line):
+class Event(Line):
     """The beginning or the end of an event: what the predictions of a key come to over time, by an event rule."""
 
     id: str

@@ -19,6 +19,7 @@ from edge_runtime.manifest.outputs import (
     EmbeddingOutput,
     Quantity,
     RegressionOutput,
+    TextOutput,
     VectorOutput,
 )
 
@@ -32,6 +33,7 @@ OUTPUTS: dict[str, AnyOutput] = {
     "embedding": EmbeddingOutput(size=2, labels=("up", "down"), examples="examples.npy", distance="l2", k=1),
     "multi-label": MultiLabelOutput(labels=("dog", "rain"), values="logit", thresholds=(0.4, 0.6)),
     "regression": RegressionOutput(quantities=(Quantity(name="t", unit="Cel", half_width=0.5, widest=2.0),)),
+    "text": TextOutput(characters=("a", "b"), rows=4, values="logits"),
     "vector": VectorOutput(shape=(2, 3), names=("x", "y", "z"), publish="rows"),
 }
 FILES: dict[str, dict[str, Floats]] = {

@@ -116,6 +116,10 @@ CASES: Sequence[Case] = (
         recording=_SPEECH, reference="ONNX = TensorFlow Lite within 3e-5", measure=sounds.dtln,
     ),
     Case(
+        card="dtln-int8", files=("tflm-examples/dtln_noise_suppression.tflite",), recording=_SPEECH,
+        reference="the file in its own interpreter", measure=sounds.dtln_int8,
+    ),
+    Case(
         card="basic-pitch", files=("basic-pitch/nmp.onnx", "basic-pitch/nmp.tflite"), recording=_SPEECH,
         reference="ONNX = TensorFlow Lite within 3e-5", measure=sounds.basic_pitch,
     ),

@@ -14,12 +14,12 @@ from edge_runtime.types import Float32
 
 NONE_OF_THESE: Final = "none of these"
 SKIP: Final = "skip"
-"""What a person may say besides the bundle's labels."""
+"""Choices of a person besides the bundle's labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a case needs of its bundle's manifest."""
+    """Part of its bundle's manifest that a case needs."""
 
     model: str
     rate_hz: float
@@ -46,7 +46,7 @@ class Contract:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What a person may say of a case."""
+        """Choices of a person."""
         return (*self.labels, NONE_OF_THESE, SKIP)
 
 
@@ -70,7 +70,7 @@ class Case:
         samples: (n, n_channels).
         device: the device's answer, as it was published.
         cloud: the cloud's correction; None while there is none.
-        label: what a person said; empty while nobody did.
+        label: what a person said; empty until then.
     """
 
     id: str

@@ -102,7 +102,7 @@ class CaseKeeper:
             self._bytes -= self._windows.popitem(last=False)[1].samples.nbytes
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
-        """Choose among answers; nobody waits for this sink."""
+        """Choose among answers; no one waits for this sink."""
         if done is not None:
             done()
         for answer in answers:

@@ -48,6 +48,7 @@ COMMANDS = (
     "reset",
     "watch",
     "status",
+    "examples",
     "install-service",
     "demo",
 )

@@ -30,7 +30,8 @@ def add(commands: Any) -> None:
             "watches at once, answer them with a small int8 model, forward the hard cases, publish the corrections, "
             "and print a summary, then end. Ctrl-C drains within 10 s."
         ),
-        epilog="example: edge-runtime demo --broker mqtt://localhost:1883",
+        epilog="examples:\n  edge-runtime demo --broker mqtt://localhost:1883\n"
+        "  edge-runtime demo --speed 1 --listen 127.0.0.1:9464",
     )
     parser.add_argument("--broker", default="", metavar="URL", help="use this broker instead of the embedded one")
     parser.add_argument("--speed", type=factor, default=5.0, help="times real time (default: %(default)s)")
@@ -45,6 +46,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the demo's files (default: the package's own)")
     parser.add_argument(
         "--state", type=Path, default=Path("out/demo"), help="folder for the outbox (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--listen",
+        default="",
+        metavar="ADDRESS:PORT",
+        help="show the page of the running application there, for example 127.0.0.1:9464",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, and nothing else")
     parser.set_defaults(run=run)
@@ -65,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         speed=options.speed,
         outage=tuple(options.outage),
         state=options.state,
+        listen=options.listen,
     )
     outcome = run_demo(demo, sys.stderr if options.json else sys.stdout)
     if options.json:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from edge_runtime.cli.arguments import existing_file
+
+if TYPE_CHECKING:
+    from edge_runtime.bundle.bundle import Bundle
 
 
 def add(commands: Any) -> None:
@@ -27,16 +30,33 @@ def run(options: argparse.Namespace) -> int:
     """Print the description."""
     from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.bundle.describe import describe  # noqa: PLC0415
+    from edge_runtime.drift.words import notices  # noqa: PLC0415
     from edge_runtime.intake import words  # noqa: PLC0415
 
     bundle = open_bundle(options.bundle)
     expects = words.references(bundle.manifest.references, bundle.manifest.input)
-    description = describe(bundle) | ({"expects": expects} if expects else {})
+    examples, noticed = examples_of(bundle), notices(bundle.manifest.sensors)
+    parts = {"examples": examples, "expects": expects, "notices": noticed}
+    description = describe(bundle) | {name: part for name, part in parts.items() if part}
+    if noticed and not options.json:
+        description["manifest"].pop("sensors")  # a thousand numbers, which `notices` puts into words
     if options.json:
         print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
     else:
         print("\n".join([*_lines(description), *([] if expects else [words.UNREFERENCED])]))
     return 0
+
+
+def examples_of(bundle: Bundle) -> dict[str, int]:
+    """Count a bundle's examples by label; none where it is no embedding."""
+    from edge_runtime.manifest.outputs import EmbeddingOutput  # noqa: PLC0415
+    from edge_runtime.tasks.embedding import bundled  # noqa: PLC0415 - only of a bundle that may have some
+
+    output = bundle.manifest.output
+    if not isinstance(output, EmbeddingOutput):
+        return {}
+    examples = bundled(output, bundle.array)
+    return {label: examples.places.count(place) for place, label in enumerate(examples.labels)}
 
 
 def _lines(value: Any, indent: str = "") -> list[str]:

@@ -13,8 +13,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "reset",
         help="let the states of keys begin again in a running application",
-        description="Have a running application forget what its model remembers of some keys. For bundles whose model "
-        "has states; the application needs [outbox] or [reading_log], and the same user.",
+        description="Have a running application forget what its model remembers of some keys, and how their sensors "
+        "began (docs/drift.md). The application needs [outbox] or [reading_log], and the same user.",
         epilog="example: edge-runtime reset app.toml kitchen",
     )
     parser.add_argument("config", type=existing_file, metavar="APP.toml", help="of the running application")
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace) -> int:
     if len(options.keys) > resets.MAX_KEYS:
         raise ConfigError(f"at most {resets.MAX_KEYS} keys at a time")
     done = resets.ask(path, options.keys, SystemClock(), options.wait)
-    print(f"reset {done} of {len(options.keys)} keys; the others had no states")
+    print(f"reset {done} of {len(options.keys)} keys; the others had nothing to forget")
     return 0

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         drained = app.run()
     if options.json:
         print(orjson.dumps(app.figures()).decode())
-    return exits.finished(drained=drained, lost=app.drops.lost())
+    return exits.finished(drained=drained, lost=app.drops.lost(), restarting=app.restarting)
 
 
 def _report_check(app: App, config: AppConfig, options: argparse.Namespace) -> int:

@@ -146,15 +146,18 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
 
 
 def _written_files(app: AppConfig) -> list[Path]:
-    outbox = app.outbox if app.cloud is not None else None
-    cases = app.cases if app.cases is not None and app.cases.keep != "nothing" else None
-    files = [part.path for part in (outbox, app.reading_log, cases) if part is not None]
-    files += [sink.path for sink in app.sink if sink.type == "jsonl"]
-    if app.observe is not None:
-        files += [path for path in (app.observe.socket, app.observe.textfile) if path is not None]
-    if app.model.tuned is not None or app.model.tune_at_start_s:
-        files.append(app.model.tuned or file_for(app.model.bundle))
-    return files
+    """List the files that the application makes; others lie beside them."""
+    observe, tunes = app.observe, app.model.tuned is not None or app.model.tune_at_start_s
+    named = [
+        app.outbox.path if app.outbox is not None and app.cloud is not None else None,
+        app.reading_log.path if app.reading_log is not None else None,
+        app.cases.path if app.cases is not None and app.cases.keep != "nothing" else None,
+        *(sink.path for sink in app.sink if sink.type == "jsonl"),
+        *(() if observe is None else (observe.socket, observe.textfile)),
+        None if app.home_assistant is None else app.home_assistant.labels,
+        app.model.tuned or (file_for(app.model.bundle) if tunes else None),
+    ]
+    return [path for path in named if path is not None]
 
 
 def _every_path(value: Any) -> Iterator[Path]:
@@ -247,7 +250,8 @@ def _restarts(app: AppConfig, config: ServiceConfig) -> list[str]:
         "Restart=on-failure",
         "RestartSec=2",
         "RestartPreventExitStatus=2",
-        "SuccessExitStatus=3",  # it ended in order; what it lost is in the journal
+        "SuccessExitStatus=3 4",  # it ended in order; what it lost is in the journal
+        "RestartForceExitStatus=4",  # and here it was told to begin again
         f"TimeoutStartSec={start_s:.0f}",
         f"TimeoutStopSec={app.drain_timeout_s + _SLACK_S:.0f}",
         "KillMode=mixed",

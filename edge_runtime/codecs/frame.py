@@ -88,7 +88,7 @@ class FrameCodec:
         except PictureError as error:
             raise InputError("malformed", str(error)) from None
         frame = self._frame
-        fitted = in_colours(fit(picture, frame.height, frame.width, frame.fit, frame.padding), frame.colours)
+        fitted = in_colours(fit(picture, frame), frame.colours)
         return [Reading(key, received, fitted.reshape(frame.pixels, frame.channels).astype(np.float32))]
 
     def _picture(self, payload: bytes) -> Bytes:

@@ -20,7 +20,8 @@ d. With a time field and no sequence number, a message whose time lies before th
    `PcmConfig.drift_s` and at most `edge_runtime.media.sound_stream.STALL_S`, is a repeated one, too.
 e. A message of another rate begins a stream of its own.
 f. Where a key sends for `RATE_S` without a pause, at a rate that misses the stated one by more than `RATE_NEAR`, the
-   user is told once: it would sound too high or too low. A first message that can only be float32 is refused.
+   user is told once: it would sound too high or too low.
+g. Until a key has sounded as PCM, messages that can only be float32 are refused; silence is the same in both.
 
 After a restart the clock begins again, at the first message's time.
 """
@@ -33,6 +34,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Final, Literal, NamedTuple
+
+import numpy as np
 
 from edge_runtime.codecs import Notice
 from edge_runtime.codecs.numbers import arrival, check_stamp
@@ -62,6 +65,9 @@ RATE_NEAR: Final = 0.1
 
 PAUSE_S: Final = 1.0
 """A longer time between two messages is a pause."""
+
+SOUNDING: Final = 32
+"""Rule g: samples other than 0 from which on a message tells PCM from float32."""
 
 _SEQUENCES: Final = {"u8": "B", "u16": "H", "u32": "I"}
 
@@ -135,7 +141,7 @@ class _Sound(NamedTuple):
 class _Key:
     """State of a key."""
 
-    __slots__ = ("expected", "last", "length", "samples", "since", "stream")
+    __slots__ = ("expected", "last", "length", "samples", "since", "sounded", "stream")
 
     def __init__(self, stream: SoundStream) -> None:
         self.stream = stream
@@ -148,6 +154,8 @@ class _Key:
         self.since = math.nan
         """Arrival of the last message before `samples`, without a pause."""
         self.samples = 0
+        self.sounded = False
+        """It has sent sound that is no float32 (rule g)."""
 
 
 class PcmCodec:
@@ -196,7 +204,7 @@ class PcmCodec:
         if len(payload) < self._header:
             raise InputError("malformed", f"{len(payload)} bytes are shorter than the header of {self._header}")
         sound = self._sound(payload)
-        if key not in self._keys and not sound.stated and looks_like_floats(memoryview(payload)[self._header :]):
+        if not sound.stated and self._is_float(key, payload):
             raise InputError(
                 "malformed", 'the numbers are float32; write type = "raw" under [source.codec], or send 16-bit PCM'
             )
@@ -210,12 +218,19 @@ class PcmCodec:
             if not math.isnan(t):  # as in a recording that does not say when a message arrived
                 check_stamp(t)
         held = self._held(key, sound)
+        held.sounded = held.sounded or int(np.count_nonzero(sound.samples)) >= SOUNDING
         if not sound.stated:
             self._check_rate(key, held, n, received)
         drift_s = self._config.drift_s or (ARRIVAL_DRIFT_S if self._stamp is None else n / sound.rate_hz / 2)
         lost = self._lost(held, payload, sound, held.stream.next_t - t, drift_s)
         held.length = n
         return [Reading(key, at, values) for at, values in held.stream.take(sound.samples, t, drift_s, lost=lost)]
+
+    def _is_float(self, key: str, payload: bytes) -> bool:
+        """Return whether a message can only be float32, and its key has not sounded as PCM (rule g)."""
+        held = self._keys.get(key)
+        body = memoryview(payload)[self._header :]
+        return not (held is not None and held.sounded) and looks_like_floats(body, self._dtype[0])
 
     # -- the samples -------------------------------------------------------------------------------------------------
 

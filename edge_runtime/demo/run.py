@@ -32,6 +32,7 @@ from edge_runtime.errors import ConfigError, ConnectionFailed
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
+from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.system.signals import stopped_by_signals
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.recorded import cut_recording
@@ -56,6 +57,8 @@ class Demo:
     """Stop the cloud's server this many seconds after the start, for that long."""
     state: Path
     """Folder for the outbox and the predictions; what an earlier run left there is taken up."""
+    listen: str = ""
+    """Address of the page and the metrics, ``127.0.0.1:9464``; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +121,14 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         base = float(int(clock.wall()))
         turns = plan(recordings, WATCHES, base, rate)
         tally, metrics = Tally(Truth(turns)), Metrics()
-        addressed = _addressed(config, url, cloud.url, demo.state)
+        addressed = _addressed(config, url, cloud.url, demo)
         app = App(addressed, metrics=metrics, clock=clock, model=model, sinks=[tally])
         view = View(tally, metrics, Truth(turns).watches, out=out)
         _say(
             out,
             f"{len(recordings)} recordings of people {_people(recordings)}, on {WATCHES} watches at once, "
-            f"{demo.speed:g} times real time; no model was trained on these people",
+            f"{demo.speed:g} times real time; no model was trained on these people"
+            + (f"; look at http://{demo.listen}/" if demo.listen else ""),
         )
         player = stack.enter_context(_player(demo, url, base, rate))
         conductor = _Conductor(app, tally, view, player, cloud, turns, demo)
@@ -303,7 +307,7 @@ def _player(demo: Demo, url: str, base: float, rate_hz: float) -> Iterator[subpr
 # -- figures ---------------------------------------------------------------------------------------------------------
 
 
-def _addressed(config: AppConfig, broker: str, cloud: str, state: Path) -> AppConfig:
+def _addressed(config: AppConfig, broker: str, cloud: str, demo: Demo) -> AppConfig:
     """Put the addresses of this run into the demo's own configuration."""
     if config.cloud is None or config.outbox is None:
         raise ConfigError("the demo's app.toml has no [cloud] or no [outbox]")
@@ -311,7 +315,8 @@ def _addressed(config: AppConfig, broker: str, cloud: str, state: Path) -> AppCo
         config,
         broker={name: replace(one, url=broker) for name, one in config.broker.items()},
         cloud=replace(config.cloud, url=cloud),
-        outbox=replace(config.outbox, path=state / config.outbox.path.name),
+        outbox=replace(config.outbox, path=demo.state / config.outbox.path.name),
+        observe=ObserveConfig(listen=demo.listen),
     )
 
 

@@ -21,6 +21,8 @@ from edge_runtime.system.loop import Loop
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 60.0
+DAMAGED: Final = ".damaged"
+"""Suffix of a file that could not be read: a program of another version may still read it."""
 
 
 class SoftState:
@@ -54,17 +56,23 @@ class SoftState:
             try:
                 self._restore(self._written)
             except StoreError as error:
-                log.warning("%s is begun again: %s", self._path, error)
+                log.warning("%s is begun again, and kept as *%s: %s", self._path, DAMAGED, error)
+                durable_file.move(self._path, self._path.with_name(self._path.name + DAMAGED))
+                self._written = b""
         loop.call_every(EVERY_S, self._save)
 
     def close(self) -> None:
         """Write once more. May be called twice."""
-        if not self._open:
-            return
-        self._open = False
+        if self._open:
+            self._open = False
+            self.write_now()
+
+    def write_now(self) -> bool:
+        """Write what must not wait for the minute; on the loop's thread. Returns whether the disk has it."""
         if self._thread is not None:
             self._thread.join()
         self._write(self._take())
+        return not self._failing
 
     def _save(self) -> None:
         if self._open and (self._thread is None or not self._thread.is_alive()):

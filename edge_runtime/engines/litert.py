@@ -170,16 +170,16 @@ class LitertEngine:
         self.name = name
         self._max_batch = max_batch
         trial = _Session(interpreter())
-        self._in_affine = [_affine(detail) for detail in trial.inputs]
+        self._in_affine = [affine_of(detail) for detail in trial.inputs]
         first = {int(detail["shape"][0]) if len(detail["shape"]) else 0 for detail in trial.inputs}
         self._batched = len(first) == 1 and 0 not in first
         self._size = first.pop() if self._batched else 0
         rows = max(_TRIAL_ROWS, self._size) if self._batched else 0
-        samples = _samples(trial.inputs, self._in_affine, rows)
+        tried = samples(trial.inputs, self._in_affine, np.random.default_rng(0), rows)
         # Run once at load, so that what fails fails here.
-        answers = trial.call([sample[: self._size] if self._batched else sample for sample in samples])
+        answers = trial.call([sample[: self._size] if self._batched else sample for sample in tried])
         outputs = trial.outputs()
-        self._out_affine = [_affine(detail) for detail in outputs]
+        self._out_affine = [affine_of(detail) for detail in outputs]
         by_row = self._batched and all(answer.shape[:1] == (self._size,) for answer in answers)
         self.inputs = tuple(
             _spec(d, a, by_row=self._batched) for d, a in zip(trial.inputs, self._in_affine, strict=True)
@@ -194,7 +194,7 @@ class LitertEngine:
         self._buffers: dict[int, tuple[Array, Array]] = {}
         self._many: _Session | None = None
         if by_row and self._size == 1 and max_batch > 1:
-            self._many = _resizable(trial, interpreter, samples)
+            self._many = _resizable(trial, interpreter, tried)
         # A fresh one, since the trial may have left state in a model that keeps some.
         self._single: _Session | None = _Session(interpreter())
 
@@ -250,7 +250,7 @@ class LitertEngine:
         return many.call(inputs)
 
 
-def _resizable(trial: _Session, interpreter: Callable[[], Any], samples: list[Array]) -> _Session | None:
+def _resizable(trial: _Session, interpreter: Callable[[], Any], tried: list[Array]) -> _Session | None:
     """Build a second interpreter for whole batches, or None if this model must be given its rows one by one.
 
     A model qualifies when its answers do not depend on the order of the rows (it keeps no state) and when several rows
@@ -259,16 +259,16 @@ def _resizable(trial: _Session, interpreter: Callable[[], Any], samples: list[Ar
     Args:
         trial: the model at batch 1.
         interpreter: makes a fresh one.
-        samples: a few rows per input.
+        tried: a few rows per input.
     """
-    alone = in_chunks(trial.call, samples, 1)
-    backwards = in_chunks(trial.call, [sample[::-1] for sample in samples], 1)
+    alone = in_chunks(trial.call, tried, 1)
+    backwards = in_chunks(trial.call, [sample[::-1] for sample in tried], 1)
     if not all(_same(a, b[::-1]) for a, b in zip(alone, backwards, strict=True)):
         return None
     try:
         many = _Session(interpreter())
-        many.resize(len(samples[0]))
-        together = many.call(samples)
+        many.resize(len(tried[0]))
+        together = many.call(tried)
     except (ValueError, RuntimeError, EngineError):
         return None  # XNNPACK or a kernel says while preparing that its shape is fixed
     return many if all(_same(a, b) for a, b in zip(alone, together, strict=True)) else None
@@ -281,10 +281,18 @@ def _same(a: Array, b: Array) -> bool:
     return np.allclose(a, b, rtol=0, atol=1e-6, equal_nan=True) if a.dtype.kind == "f" else np.array_equal(a, b)
 
 
-def _samples(details: list[dict[str, Any]], affines: list[Affine | None], rows: int) -> list[Array]:
-    """Make inputs to try a model with: the same numbers for the same model; zeros where a number may be an index."""
-    rng = np.random.default_rng(0)
-    samples: list[Array] = []
+def samples(
+    details: list[dict[str, Any]], affines: list[Affine | None], rng: np.random.Generator, rows: int = 0
+) -> list[Array]:
+    """Make inputs to try a model with, as a file stores them; zeros where a number may be an index.
+
+    Args:
+        details: of a file's inputs.
+        affines: their quantisation.
+        rng: the same numbers for the same one.
+        rows: size of the first axis; 0 for the file's own.
+    """
+    made: list[Array] = []
     for detail, affine in zip(details, affines, strict=True):
         shape = tuple(int(n) for n in detail["shape"])
         if rows:
@@ -292,15 +300,15 @@ def _samples(details: list[dict[str, Any]], affines: list[Affine | None], rows: 
         dtype = np.dtype(detail["dtype"])
         if affine is not None:
             limits = np.iinfo(dtype)
-            samples.append(rng.integers(limits.min, limits.max, shape, dtype, endpoint=True))
+            made.append(rng.integers(limits.min, limits.max, shape, dtype, endpoint=True))
         elif dtype.kind == "f":
-            samples.append(rng.standard_normal(shape).astype(dtype))
+            made.append(rng.standard_normal(shape).astype(dtype))
         else:
-            samples.append(np.zeros(shape, dtype))
-    return samples
+            made.append(np.zeros(shape, dtype))
+    return made
 
 
-def _affine(detail: dict[str, Any]) -> Affine | None:
+def affine_of(detail: dict[str, Any]) -> Affine | None:
     """Return the quantisation of an input or output; None where the file stores plain numbers."""
     parameters, dtype = detail["quantization_parameters"], np.dtype(detail["dtype"])
     scales = parameters["scales"]

@@ -20,6 +20,8 @@ from edge_runtime.manifest.mel import Mel
 from edge_runtime.types import Float32, Float64
 
 _PER_DECADE: Final = {"db": 10.0, "log10": 1.0}
+_LEAST_VARIANCE: Final = 1e-7
+"""Added to a variance, as `WhisperFeatureExtractor.zero_mean_unit_var_norm` of transformers does."""
 
 
 class MelRows:
@@ -71,10 +73,10 @@ class MelRows:
             made = np.einsum("nrb,cb->nrc", made, self._cosines)
         if power is not None:
             made[:, :, 0] = self._logarithm(power[:, :, None])[:, :, 0]
-        return to_float32(made.reshape(batch, n_cuts * self.rows, *self.shape)), []
+        return to_float32(self._levelled(made).reshape(batch, n_cuts * self.rows, *self.shape)), []
 
     def _prepared(self, samples: Float64) -> Float64:
-        """Scale, normalise, emphasise and pad."""
+        """Scale, divide by the largest, emphasise, even out and pad."""
         spec = self._spec
         if spec.scale != 1.0:
             samples *= spec.scale
@@ -83,6 +85,8 @@ class MelRows:
             samples /= np.where(largest > 0, largest, 1.0)
         if spec.preemphasis and spec.definition != "kaldi":
             samples[:, 1:] -= spec.preemphasis * samples[:, :-1]
+        if spec.normalise == "mean-std":
+            samples = _standardised(samples)
         if any(self._pads):
             samples = np.pad(samples, ((0, 0), self._pads), mode=spec.padding or "constant")
         return samples
@@ -118,6 +122,20 @@ class MelRows:
             if spec.top_db:
                 np.maximum(rows, loudest - spec.top_db * _units_per_db(spec), out=rows)
         return np.asarray(rows)
+
+    def _levelled(self, rows: Float64) -> Float64:
+        """Return rows with the bands of a cut at one level: (n, rows, bands)."""
+        if self._spec.normalise_rows == "none":
+            return rows
+        if self._spec.normalise_rows == "mean":
+            return np.asarray(rows - rows.mean(axis=1, keepdims=True))
+        return _standardised(rows)
+
+
+def _standardised(values: Float64) -> Float64:
+    """Return values less their mean along axis 1, by their standard deviation; those of silence stay near 0."""
+    deviation = np.sqrt(values.var(axis=1, keepdims=True) + _LEAST_VARIANCE)
+    return np.asarray((values - values.mean(axis=1, keepdims=True)) / deviation)
 
 
 def _window_name(spec: Mel) -> str:

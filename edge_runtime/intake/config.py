@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Check = Literal["rate", "stuck", "unit"]
+Check = Literal["rate", "spectrum", "stuck", "unit"]
 
-CHECKS: Final[tuple[Check, ...]] = ("rate", "stuck", "unit")
+CHECKS: Final[tuple[Check, ...]] = ("rate", "spectrum", "stuck", "unit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,4 +16,5 @@ class IntakeConfig:
 
     checks: tuple[Check, ...] = CHECKS
     """``rate``: samples in a second, by their stamps. ``stuck``: channels that keep one value. ``unit``: size of the
-    values, where the bundle has references. An empty list takes all as it comes."""
+    values; ``spectrum``: how far up sound reaches; both where the bundle has references. An empty list takes all as it
+    comes."""

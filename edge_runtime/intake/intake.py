@@ -19,9 +19,11 @@ from typing import Final
 from edge_runtime.clock import Clock
 from edge_runtime.intake import words
 from edge_runtime.intake.config import Check, IntakeConfig
+from edge_runtime.intake.lines import Lines
 from edge_runtime.intake.rate import RateChange, RateCheck
+from edge_runtime.intake.spectrum import Cut, KeySpectrum, SpectrumCheck
 from edge_runtime.intake.stuck import KeyStuck, Stuck, StuckCheck
-from edge_runtime.intake.unit import KeySpan, Misfit, UnitCheck
+from edge_runtime.intake.unit import KeySpan, Misfit, UnitCheck, is_sound
 from edge_runtime.manifest import InputContract, Manifest, Reference
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
@@ -29,19 +31,16 @@ from edge_runtime.windowing.window import Window
 
 log = logging.getLogger(__name__)
 
-LINES: Final = 8
-"""Log lines in `LINES_S`; the others are counted, since a sender of readings could fill the log with them."""
-
-LINES_S: Final = 60.0
-
 _FOUND: Final[Mapping[Check, str]] = {
     "rate": "samples came at another rate than the model's",
+    "spectrum": "sound ends lower than in training",
     "stuck": "a channel kept one value",
     "unit": "values were of another size than in training",
 }
 
 _ENDED: Final[Mapping[Check, str]] = {
     "rate": "samples came at the model's rate again",
+    "spectrum": "sound reaches as far up as in training again",
     "stuck": "all channels changed again",
     "unit": "values were of the size of training again",
 }
@@ -56,7 +55,7 @@ _RATE: Final = (
 class _Key:
     """State of one key."""
 
-    __slots__ = ("due", "rates", "said", "seen", "span", "stuck", "suspect")
+    __slots__ = ("due", "rates", "said", "seen", "span", "spectrum", "stuck", "suspect")
 
     def __init__(self) -> None:
         self.due = -math.inf
@@ -67,6 +66,7 @@ class _Key:
         """Changes of the rate that no window has reached."""
         self.stuck = KeyStuck()
         self.span = KeySpan()
+        self.spectrum = KeySpectrum()
         self.suspect: set[Check] = set()
         """Checks that the windows fail, up to the last one looked at."""
         self.said: dict[Check, frozenset[str]] = {}
@@ -80,7 +80,7 @@ class Intake:
     Args:
         config: which checks run.
         max_keys: keys held at a time.
-        metrics: receives, by reason, ``suspect_keys_found{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
+        metrics: receives, by reason, ``suspect_keys_total{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
             and the gauge ``suspect_keys{reason="rate"}``.
         clock: monotonic time, for the number of log lines.
     """
@@ -89,12 +89,13 @@ class Intake:
         self._checks = frozenset(config.checks)
         self._max_keys = max_keys
         self._metrics = metrics
-        self._lines = _Lines(clock)
+        self._lines = Lines(clock, log, "intake")
         self._contract: InputContract | None = None
         self._references: tuple[Reference, ...] = ()
         self._rate: RateCheck | None = None
         self._stuck: StuckCheck | None = None
         self._unit: UnitCheck | None = None
+        self._spectrum: SpectrumCheck | None = None
         self._keys: dict[str, _Key] = {}
         self._names: list[str] = []
         self._length_s = 0.0
@@ -112,7 +113,10 @@ class Intake:
         checks = self._checks if contract.frame is None else frozenset()
         self._rate = RateCheck(contract, references, self._max_keys) if "rate" in checks else None
         self._stuck = StuckCheck(contract, references) if "stuck" in checks else None
-        self._unit = UnitCheck(contract, references) if references and "unit" in checks else None
+        sized = [one for one in references if not is_sound(one, contract)]
+        self._unit = UnitCheck(contract, sized) if sized and "unit" in checks else None
+        spectrum = SpectrumCheck(contract, references)
+        self._spectrum = spectrum if spectrum.works and "spectrum" in checks else None
         self._names = [channel.name for channel in contract.channels]
         self._length_s = (contract.window - 1) / contract.rate_hz
 
@@ -161,12 +165,19 @@ class Intake:
             if back or slot >= key.span.due:
                 self._note_units(window.key, key, self._unit.look(key.span, window))
             due = min(due, key.span.due)
+        if self._spectrum is not None:
+            due = min(due, self._look_at_spectrum(self._spectrum, key, window, back=back))
         key.seen = slot
         key.due = -math.inf if key.suspect or key.rates else due
 
     def suspects(self) -> dict[str, str]:
         """Return the keys whose readings are suspect now, each with the checks that it fails."""
         return {name: ",".join(sorted(key.said)) for name, key in self._keys.items() if key.said}
+
+    def _look_at_spectrum(self, spectrum: SpectrumCheck, key: _Key, window: Window, *, back: bool) -> float:
+        if back or window.slot >= key.spectrum.due:
+            self._note_spectrum(window.key, key, spectrum.look(key.spectrum, window))
+        return key.spectrum.due
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -218,6 +229,15 @@ class Intake:
         if not found:
             self._end(name, key, "unit")
 
+    def _note_spectrum(self, name: str, key: _Key, found: Sequence[Cut] | None) -> None:
+        if found is None:
+            return
+        _mark(key.suspect, "spectrum", on=bool(found))
+        for one in found:
+            self._begin(name, key, "spectrum", frozenset((one.channel,)), words.cut(one))
+        if not found:
+            self._end(name, key, "spectrum")
+
     def _begin(self, name: str, key: _Key, reason: Check, channels: frozenset[str], what: str) -> None:
         """Count and log that a key fails a check, or that it does so in further channels; once each."""
         before = key.said.get(reason, frozenset())
@@ -225,7 +245,7 @@ class Intake:
             return
         key.said[reason] = before | channels
         if not before:
-            self._metrics.counts[f'suspect_keys_found{{reason="{reason}"}}'] += 1
+            self._metrics.counts[f'suspect_keys_total{{reason="{reason}"}}'] += 1
             self._metrics.gauges[_gauge(reason)] = self._metrics.gauges.get(_gauge(reason), 0.0) + 1
         self._lines.log(logging.WARNING, f"{_FOUND[reason]}: key={name} {what} (its windows are hard until this ends)")
 
@@ -234,29 +254,6 @@ class Intake:
         if key.said.pop(reason, None) is not None:
             self._metrics.gauges[_gauge(reason)] -= 1
             self._lines.log(logging.INFO, f"{_ENDED[reason]}: key={name}")
-
-
-class _Lines:
-    """Log with a bound: `LINES` in `LINES_S`."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until = -math.inf
-        self._left = 0
-        self._left_out = 0
-
-    def log(self, level: int, line: str) -> None:
-        """Log a line, or count it as left out."""
-        now = self._clock.monotonic()
-        if now >= self._until:
-            self._until, self._left = now + LINES_S, LINES
-        if not self._left:
-            self._left_out += 1
-            return
-        self._left -= 1
-        more = f"; {self._left_out} lines about other keys were left out" if self._left_out else ""
-        self._left_out = 0
-        log.log(level, "intake: %s%s", line, more)
 
 
 def _mark(reasons: set[Check], reason: Check, *, on: bool) -> None:

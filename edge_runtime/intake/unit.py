@@ -10,6 +10,7 @@
    moves; a sensor that lies still is no fault.
 4. A single channel fails if its values leave the range of training by far, and are inside it once converted from
    another unit of its kind; or if they leave it by `FAR` ranges, whatever they are.
+5. Sound in full scale has no size: how loud it is, is no fault. Its references are left out (`is_sound`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ FAR: Final = 30.0
 
 _LOW, _HALF, _HIGH = (REFERENCE_LEVELS.index(level) for level in (0.05, 0.5, 0.95))
 _QUARTERS: Final = (REFERENCE_LEVELS.index(0.25), REFERENCE_LEVELS.index(0.75))
+
+
+def is_sound(reference: Reference, contract: InputContract) -> bool:
+    """Return whether a reference is of sound in full scale, whose values have no size to compare (rule 5)."""
+    unit = {channel.name: channel.unit for channel in contract.channels}
+    return reference.top_hz is not None and unit[reference.channels[0]] == "1"
 
 
 class Spread(NamedTuple):

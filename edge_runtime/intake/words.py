@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge_runtime import units
+from edge_runtime.intake.spectrum import Cut
 from edge_runtime.intake.unit import Misfit
 from edge_runtime.manifest import REFERENCE_LEVELS, InputContract, Reference
 
@@ -34,6 +35,14 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2g} times too large" if ratio > 1 else f"{1 / max(ratio, 1e-9):.2g} times too small"
 
 
+def cut(found: Cut) -> str:
+    """Describe sound that ends too low, with the likely cause and what to do."""
+    return (
+        f"channel={found.channel} ends_hz={found.ends_hz:.0f} usual_hz={found.usual_hz:.0f}: recorded at about "
+        f"{2 * found.ends_hz:.0f} samples a second, and converted? Then record at the model's rate"
+    )
+
+
 def references(found: Sequence[Reference], contract: InputContract) -> dict[str, str]:
     """Describe what a model expects of its sensors: for each reference, what is compared and its range.
 
@@ -53,4 +62,5 @@ def _range(reference: Reference, unit: str) -> str:
     low, high = reference.quantiles[_LOW], reference.quantiles[_HIGH]
     rest = "may rest" if reference.still_s is None else f"never rests for more than {reference.still_s:g} s"
     rate = "" if reference.rates_hz is None else "; {:g} to {:g} Hz".format(*reference.rates_hz)
-    return f"{low:g} to {high:g} {unit} in 90 % of training, compared over {reference.span_s:g} s; {rest}{rate}"
+    top = "" if reference.top_hz is None else f"; sound up to {reference.top_hz:g} Hz"
+    return f"{low:g} to {high:g} {unit} in 90 % of training, compared over {reference.span_s:g} s; {rest}{rate}{top}"

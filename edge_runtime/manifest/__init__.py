@@ -18,18 +18,19 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
+from edge_runtime.manifest.drift import Repair, SensorReference, check_sensors
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
 
 __all__ = [
     "AnyOutput", "Channel", "File", "GateSpec", "InputContract", "Manifest", "ModelStage", "MultiLabelOutput",
-    "OutputContract", "Reference", "Stage", "StageFile", "Variant", "dump", "needed_schema", "parse",
+    "OutputContract", "Reference", "SensorReference", "Stage", "StageFile", "Variant", "dump", "needed_schema", "parse",
 ]  # fmt: skip
 
 SCHEMA_VERSIONS = (1, 2)
-"""Those that are read here. The second adds how a channel is joined, references, events, stages, and answers other than
-one label of several; a bundle without them is written in the first, which every release reads."""
+"""Those that are read here. The second adds how a channel is joined, references, sensors, events, stages, and answers
+other than one label of several; a bundle without them is written in the first, which every release reads."""
 
 REFERENCE_LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 """Shares of the training data that lie at or below `Reference.quantiles`."""
@@ -66,6 +67,9 @@ class Channel:
         return bool(self.resample or self.max_age_s or self.mask_of) or self.missing != "refuse"
 
 
+_MOST_SAMPLES = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
     """Contract of a window: the same rules cut windows in training (see `edge_runtime.windowing.window`)."""
@@ -93,7 +97,12 @@ class InputContract:
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("needs at least one channel")
-        if not 1 <= self.window <= 1_000_000 or not 1 <= self.hop <= self.window:
+        if self.frame is not None and self.frame.pixels > _MOST_SAMPLES:
+            raise ValueError(
+                f"a picture of {self.frame.height} x {self.frame.width} has {self.frame.pixels:,} pixels, and a window "
+                f"holds {_MOST_SAMPLES:,}; take a smaller one, if the model's sizes are open"
+            )
+        if not 1 <= self.window <= _MOST_SAMPLES or not 1 <= self.hop <= self.window:
             raise ValueError("window must be 1 to 1,000,000 samples and hop 1 to window")
         if not 1e-6 <= self.rate_hz <= (1e6 if self.frame is None else LARGEST_RATE_HZ):
             raise ValueError("rate_hz must be 1e-6 to 1e6; of pixels, to 1e9")
@@ -225,6 +234,8 @@ class Reference:
     """Longest time for which one of the channels kept a value; None where that may be any time."""
     rates_hz: tuple[float, float] | None = None
     """Samples a second of the recordings, the slowest and the fastest, before they were resampled; None: unknown."""
+    top_hz: float | None = None
+    """Of sound: frequency that nearly all of it reaches; half the rate where nothing cuts it off; None: unknown."""
 
     def __post_init__(self) -> None:
         if not self.channels or len(set(self.channels)) != len(self.channels):
@@ -239,6 +250,8 @@ class Reference:
             raise ValueError("still_s must be 0 or more seconds, or be left out")
         if self.rates_hz is not None and not 0 < self.rates_hz[0] <= self.rates_hz[1] < math.inf:
             raise ValueError("rates_hz must be the slowest and the fastest rate, above 0")
+        if self.top_hz is not None and not (0 < self.top_hz < math.inf and len(self.channels) == 1):
+            raise ValueError("top_hz must be above 0 Hz, and of one channel")
 
 
 def _check_reference(reference: Reference, channels: Iterable[Channel]) -> None:
@@ -275,6 +288,8 @@ class Manifest:
     """Tracks that make the answer; empty takes the last stage's."""
     references: tuple[Reference, ...] = ()
     """What the sensors delivered in training; empty in bundles that do not say."""
+    sensors: SensorReference | None = None
+    """What windows of training looked like, and the faults that are told by it; None in bundles that do not say."""
     events: tuple[EventRule, ...] = ()
     """Rules tuned with the model; an application's own take their place."""
     variants: tuple[Variant, ...]
@@ -288,7 +303,9 @@ class Manifest:
     def __post_init__(self) -> None:
         if self.schema_version not in SCHEMA_VERSIONS:
             raise ValueError(_unknown_schema(self.schema_version))
-        needed = needed_schema(self.input, self.references, self.events, output=self.output, stages=self.stages)
+        needed = needed_schema(
+            self.input, self.references, self.events, output=self.output, stages=self.stages, sensors=self.sensors
+        )
         if self.schema_version < needed:
             raise ValueError(
                 f"schema_version {self.schema_version} has no room for what this manifest says; write {needed}"
@@ -302,6 +319,8 @@ class Manifest:
         self._check_files()
         for reference in self.references:
             _check_reference(reference, self.input.channels)
+        if self.sensors is not None:
+            check_sensors(self.sensors, (channel.name for channel in self.input.channels if not channel.mask_of))
         check_rules(self.events, self.output.labels)
 
     def _check_files(self) -> None:
@@ -328,9 +347,11 @@ def needed_schema(
     *,
     output: AnyOutput,
     stages: Sequence[Stage] = (),
+    sensors: SensorReference | None = None,
 ) -> int:
     """Return the lowest schema version that has room for these parts of a manifest."""
     parts = references or events or stages or input.frame is not None or not isinstance(output, OutputContract)
+    parts = parts or sensors is not None
     return 2 if parts or any(channel.joined for channel in input.channels) else 1
 
 
@@ -366,8 +387,9 @@ def dump(manifest: Manifest) -> bytes:
     them, and would refuse the bundle.
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    _sparse([plain], Manifest, "references", "events", "stages", "answer")
+    _sparse([plain], Manifest, "references", "sensors", "events", "stages", "answer")
     _sparse([plain["input"]], InputContract, "fill", "frame")
+    _sparse(list(filter(None, [plain["input"].get("frame")])), Frame, "at", "crop_share", "antialias")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")
     _sparse(plain["variants"], Variant, "measured", "tensors", "batch", "others")
     if not isinstance(manifest.output, OutputContract):
@@ -378,7 +400,10 @@ def dump(manifest: Manifest) -> bytes:
         if isinstance(stage, ModelStage):
             for name, cls in (("inputs", Port), ("constants", Constant), ("states", State), ("outputs", Output)):
                 _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
-    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz")
+    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz", "top_hz")
+    if manifest.sensors is not None:
+        _sparse([plain["sensors"]], SensorReference, "repairs", "own")
+        _sparse(plain["sensors"].get("repairs", ()), Repair, *_named(Repair, "fault"))
     _sparse(plain.get("events", ()), EventRule, *(field.name for field in dataclasses.fields(EventRule)))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 

@@ -25,15 +25,28 @@ class Frame:
     colours: Colours = "rgb"
     fit: Literal["stretch", "crop", "pad"] = "stretch"
     """How a picture of another shape fits: ``stretch`` changes its proportions; ``crop`` takes the largest part of the
-    middle with the right ones; ``pad`` puts it whole into the middle, on a ground of `padding`."""
-    padding: int = 0
-    """Value of the ground, 0 to 255."""
+    middle with the right ones; ``pad`` puts it whole, `at` a place, on a ground of `padding`."""
+    padding: int | tuple[int, ...] = 0
+    """Value of the ground, 0 to 255: one, or red, green and blue."""
+    at: Literal["middle", "top-left"] = "middle"
+    """Where ``pad`` puts the picture. ``top-left``: the ground is on the right and below."""
+    crop_share: float = 1.0
+    """Share of the fitted picture's height and width of which the model sees the middle: 0.875 is torchvision's
+    Resize(256) and CenterCrop(224)."""
+    antialias: bool = True
+    """True: every pixel counts, as in Pillow and torchvision. False: four pixels make a new one, as OpenCV's
+    INTER_LINEAR and TensorFlow's `tf.image.resize` do."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.height <= 10_000 or not 1 <= self.width <= 10_000:
             raise ValueError("height and width of a frame must be 1 to 10,000 pixels")
-        if not 0 <= self.padding <= 255:
-            raise ValueError("padding of a frame must be 0 to 255")
+        ground = (self.padding,) if isinstance(self.padding, int) else self.padding
+        if len(ground) not in (1, 3) or not all(0 <= value <= 255 for value in ground):
+            raise ValueError("padding of a frame must be 0 to 255, or three such numbers: red, green and blue")
+        if self.at != "middle" and self.fit != "pad":
+            raise ValueError('at of a frame is for fit = "pad"; leave it out')
+        if not 0.1 <= self.crop_share <= 1 or (self.crop_share < 1 and self.fit == "pad"):
+            raise ValueError('crop_share of a frame must be 0.1 to 1, and 1 with fit = "pad"')
 
     @property
     def channels(self) -> int:

@@ -94,8 +94,11 @@ class Mel(RowStage):
     """`hann` and `hamming` are periodic."""
     preemphasis: float = LEFT_OUT
     """x[n] - preemphasis * x[n-1]; ``kaldi`` in each frame, the others over the cut, before whose first sample is 0."""
-    normalise: Literal["none", "max"] = "none"
-    """``max``: divide the samples of a cut by the largest, as MLPerf Tiny's keyword training does."""
+    normalise: Literal["none", "max", "mean-std"] = "none"
+    """``max``: divide the samples of a cut by the largest, as MLPerf Tiny's keyword training does. ``mean-std``:
+    after pre-emphasis, less their mean and by their standard deviation, as `do_normalize` of transformers does."""
+    normalise_rows: Literal["none", "mean", "mean-std"] = "none"
+    """Each band over the rows of a cut: less its mean, and by its standard deviation (CMN, CMVN)."""
     scale: float = 1.0
     """The samples are multiplied by it: 32768 where training took 16-bit integers as they are."""
     pcen: Pcen | None = None
@@ -103,7 +106,7 @@ class Mel(RowStage):
     stream: bool = False
     """False: the frames of a step are its own, as training saw clips. True: frames go on from step to step, so a window
     must begin where the one before ended, and nothing may depend on the whole step: no `centred` frames, no `top_db`,
-    `reference` or `normalise` (the first two are left out by default then)."""
+    `reference`, `normalise` or `normalise_rows` (the first two are left out by default then)."""
 
     def __post_init__(self) -> None:
         defaults = _library_defaults(self)
@@ -236,10 +239,15 @@ def _contradictions(mel: Mel) -> Iterator[str]:
 def _bad_logarithm(mel: Mel) -> Iterator[str]:
     """Yield what to write instead, for fields about the logarithm and the whole cut."""
     of_the_cut = mel.reference == "max" or mel.top_db > 0
-    if mel.stream and (mel.centred or of_the_cut or mel.normalise == "max"):
-        yield "a stream has no centred frames, top_db, reference or normalise; leave them out, or write stream = false"
+    if mel.stream and (mel.centred or of_the_cut or {mel.normalise, mel.normalise_rows} != {"none"}):
+        yield (
+            "a stream has no centred frames, top_db, reference, normalise or normalise_rows; leave them out, or write "
+            "stream = false"
+        )
     if mel.pcen is not None and mel.log != "none":
         yield "pcen takes the place of the logarithm; leave log out"
+    if mel.pcen is not None and mel.normalise_rows != "none":
+        yield "pcen has levels of its own; leave normalise_rows out"
     if mel.coefficients and mel.log == "none":
         yield "coefficients need a logarithm; write log = 'ln', 'db' or 'log10'"
     if mel.log == "none" and of_the_cut:

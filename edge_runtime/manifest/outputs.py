@@ -174,9 +174,10 @@ class DetectionOutput:
     """What the numbers of a box are. ``corners``: left, top, right, bottom. ``centre``: of the box, then its width and
     height. ``offsets``: the same, the centre counted from that of the candidate's cell (MediaPipe). ``priors``: shifts
     and logarithms to priors, divided by `variances` (SSD). ``grid``: YOLO heads, version 3."""
-    rows: Literal["apart", "joined", "listed"] = "apart"
+    rows: Literal["apart", "joined", "listed", "chosen"] = "apart"
     """``apart``: all boxes, then the scores of all. ``joined``: a row holds box and scores. ``listed``: all boxes, then
-    the number of the label of each, then its score."""
+    the number of the label of each, then its score. ``chosen``: a row holds box, score and number of the label, of a
+    model that chooses its boxes itself (YOLO 10 and 26)."""
     candidates: int = 0
     """Boxes that the model gives; 0: as many as `strides` and `anchors` make."""
     order: Literal["xy", "yx"] = "xy"
@@ -198,6 +199,8 @@ class DetectionOutput:
     priors: str = ""
     """.npy file of the bundle in place of `strides` and `anchors`: float32 (candidates, 4), centre, width and height of
     each prior as shares of the picture."""
+    priors_at: Literal["middle", "corner"] = "middle"
+    """Of its cell, where the centre of a prior lies. ``corner``: the upper left one, as YOLOX has it."""
     variances: tuple[float, float] = (0.1, 0.2)
     score: float = 0.5
     """Boxes below it are not given."""
@@ -260,6 +263,8 @@ class DetectionOutput:
             return (self.count // anchors, anchors * (self.box_numbers + self.columns))
         if self.rows == "joined":
             return (self.count, self.box_numbers + self.columns)
+        if self.rows == "chosen":
+            return (self.count, self.box_numbers + 2)
         return (self.count * (self.box_numbers + (2 if self.rows == "listed" else self.columns)),)
 
 
@@ -297,6 +302,35 @@ class EmbeddingOutput:
     def shape(self) -> tuple[int, ...]:
         """Shape of one window's answer."""
         return _rows(self.rows, self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOutput:
+    """Text, from the scores of characters in rows, as a model trained with CTC gives them."""
+
+    characters: tuple[str, ...]
+    """In the order of a row, without the blank; an empty one stands for nothing."""
+    rows: int
+    """Places from left to right, each with a score for every character and for the blank."""
+    kind: Literal["text"] = "text"
+    blank: Literal["first", "last"] = "first"
+    """Where the blank stands in a row: before the characters, or behind them."""
+    values: Literal["probability", "logits"] = "probability"
+    """Scores; of logits the softmax is taken."""
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or not self.characters:
+            raise ValueError("needs 1 row or more, and characters in the order of a row, without the blank")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """None: a text may be any."""
+        return ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one window's answer."""
+        return _rows(self.rows, len(self.characters) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +397,7 @@ if TYPE_CHECKING:
         | AnomalyOutput
         | DetectionOutput
         | EmbeddingOutput
+        | TextOutput
         | VectorOutput
     )
 else:
@@ -376,6 +411,7 @@ else:
             "anomaly": f"{__name__}:AnomalyOutput",
             "detection": f"{__name__}:DetectionOutput",
             "embedding": f"{__name__}:EmbeddingOutput",
+            "text": f"{__name__}:TextOutput",
             "vector": f"{__name__}:VectorOutput",
         },
     )

@@ -30,6 +30,7 @@ _MAGIC: Final = (
     (b"OggS", "Ogg (Opus or Vorbis)"), (b"fLaC", "FLAC"), (b"ID3\x02", "MP3"), (b"ID3\x03", "MP3"), (b"ID3\x04", "MP3"),
     (b"\x1aE\xdf\xa3", "WebM (Opus)"), (b"#!AMR", "AMR"), (b"OpusHead", "Opus"),
 )  # fmt: skip
+_BEGINNINGS: Final = tuple(magic for magic, _ in _MAGIC)
 
 
 class PcmError(Exception):
@@ -106,23 +107,25 @@ def of_model(samples: Float32, columns: tuple[int, ...] | None) -> Float32:
     return np.ascontiguousarray(samples[:, list(columns)])
 
 
-def looks_like_floats(data: bytes | memoryview) -> bool:
+def looks_like_floats(data: bytes | memoryview, byte_order: str = "<") -> bool:
     """Return whether bytes can hardly be 16-bit PCM, but are sound as float32: 16 numbers or more, none beyond 4.
 
-    Every second number of such PCM would have to lie within 13,000 to 16,700, up to its sign.
+    Every second number of such PCM would have to lie within 13,000 to 16,700, up to its sign. Zeros are either's.
     """
-    if len(data) % 4 or len(data) < 64:
+    if len(data) % 4:
         return False
-    numbers: npt.NDArray[np.float32] = np.abs(np.frombuffer(data, "<f4"))
+    numbers: npt.NDArray[np.float32] = np.abs(np.frombuffer(data, byte_order + "f4"))
+    sounding = np.count_nonzero(numbers)
     with np.errstate(invalid="ignore"):
-        return bool((numbers <= 4).all() and np.count_nonzero(numbers > 1e-7) > 0.9 * len(numbers))
+        return bool(sounding >= 16 and (numbers <= 4).all() and np.count_nonzero(numbers > 1e-7) > 0.9 * sounding)
 
 
 def compressed(data: bytes | memoryview) -> str:
     """Name the coding that bytes begin with; empty where they may be PCM."""
     start = bytes(data[:8])
-    found = next((name for magic, name in _MAGIC if start.startswith(magic)), "")
-    return found or ("MP3" if _is_mp3(data) else "")
+    if start.startswith(_BEGINNINGS):
+        return next(name for magic, name in _MAGIC if start.startswith(magic))
+    return "MP3" if _is_mp3(data) else ""
 
 
 def _is_mp3(data: bytes | memoryview) -> bool:

@@ -2,7 +2,8 @@
 
 Models are sensitive to how their pictures were made smaller. Pillow's `Image.resize(size, BILINEAR)`, which torchvision
 and the Hugging Face image processors call, is a triangle as wide as the shrinking factor, so every pixel counts.
-OpenCV's and TensorFlow's bilinear look at four pixels only, whatever the factor.
+OpenCV's and TensorFlow's bilinear look at four pixels only, whatever the factor; without `antialias` this one does too,
+and differs from OpenCV's by 1 at most, since that rounds once.
 
 Bit for bit: Pillow's src/libImaging/Resample.c with whole numbers of 22 bits, columns first and rows second, each
 rounded to 8 bits. That is every Pillow up to 12. Pillow 13 takes the cheaper of the two first, which may differ by 1.
@@ -11,7 +12,7 @@ rounded to 8 bits. That is every Pillow up to 12. Pillow 13 takes the cheaper of
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,50 @@ _BITS: Final = 22
 """Fraction bits of a weight."""
 
 
+class Frame(Protocol):
+    """Way to fit a picture, as `edge_runtime.manifest.frames.Frame` has it."""
+
+    @property
+    def height(self) -> int:
+        """Of the model's picture."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Of the model's picture."""
+        ...
+
+    @property
+    def fit(self) -> str:
+        """``stretch``, ``crop`` or ``pad``."""
+        ...
+
+    @property
+    def at(self) -> str:
+        """``middle`` or ``top-left``, of ``pad``."""
+        ...
+
+    @property
+    def padding(self) -> int | tuple[int, ...]:
+        """Ground of ``pad``."""
+        ...
+
+    @property
+    def crop_share(self) -> float:
+        """Share of height and width that the middle has."""
+        ...
+
+    @property
+    def antialias(self) -> bool:
+        """True where every pixel counts."""
+        ...
+
+
 @lru_cache(maxsize=16)
-def _weights(size: int, to: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+def _weights(size: int, to: int, *, antialias: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
     """Return which pixels make each new one, (to, most), and how much each counts, (to, most), in 2**-22."""
     scale = size / to
-    reach = max(scale, 1.0)
+    reach = max(scale, 1.0) if antialias else 1.0
     middles = (np.arange(to) + 0.5) * scale
     first = np.maximum((middles - reach + 0.5).astype(np.int64), 0)
     behind = np.minimum((middles + reach + 0.5).astype(np.int64), size)
@@ -39,51 +79,56 @@ def _weights(size: int, to: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32
     return np.minimum(pixels, size - 1), (0.5 + weights / total[:, None] * 2**_BITS).astype(np.int32)
 
 
-def _shorten(rows: Bytes, to: int) -> Bytes:
+def _shorten(rows: Bytes, to: int, *, antialias: bool) -> Bytes:
     """Make `to` rows of (n, m)."""
-    if len(rows) == to:
-        return rows
-    pixels, weights = _weights(len(rows), to)
+    pixels, weights = _weights(len(rows), to, antialias=antialias)
     total = np.full((to, rows.shape[1]), 1 << (_BITS - 1), np.int32)
     for place, weight in zip(pixels.T, weights.T, strict=True):
         total += rows[place] * weight[:, None]
     return (total >> _BITS).astype(np.uint8)
 
 
-def resize(picture: Bytes, height: int, width: int) -> Bytes:
+def resize(picture: Bytes, height: int, width: int, *, antialias: bool = True) -> Bytes:
     """Return a picture, (h, w, colours), at another size, (height, width, colours)."""
     h, w, colours = picture.shape
     if w != width:
         columns = np.ascontiguousarray(picture.transpose(1, 0, 2)).reshape(w, h * colours)
-        picture = _shorten(columns, width).reshape(width, h, colours).transpose(1, 0, 2)
+        columns = _shorten(columns, width, antialias=antialias)
+        picture = columns.reshape(width, h, colours).transpose(1, 0, 2)
     if h != height:
         rows = np.ascontiguousarray(picture).reshape(h, width * colours)
-        picture = _shorten(rows, height).reshape(height, width, colours)
+        picture = _shorten(rows, height, antialias=antialias).reshape(height, width, colours)
     return np.ascontiguousarray(picture)
 
 
-def fit(picture: Bytes, height: int, width: int, how: str, padding: int = 0) -> Bytes:
-    """Return a picture, (h, w, colours), at another size, whatever its shape.
+def fit(picture: Bytes, frame: Frame) -> Bytes:
+    """Return a picture, (h, w, 3), as a model takes it, (height, width, 3), whatever its shape.
+
+    What ``crop`` and `Frame.crop_share` take, and the place where ``pad`` puts the picture, are whole pixels, the odd
+    one right or below.
 
     Args:
-        picture: of any size.
-        height: wanted.
-        width: wanted.
-        how: ``stretch``, ``crop`` or ``pad``, see `edge_runtime.manifest.frames.Frame`. The part that ``crop`` takes
-            and the place where ``pad`` puts it are whole pixels, the odd one right or below.
-        padding: value of the ground of ``pad``.
+        picture: of any size, red, green and blue.
+        frame: of the model; its colours are not looked at.
     """
+    height, width = (max(1, round(size / frame.crop_share)) for size in (frame.height, frame.width))
     h, w, colours = picture.shape
-    if how == "crop":
-        part_h, part_w = (h, max(1, round(h * width / height))) if w * height > h * width else (
-            max(1, round(w * height / width)), w)  # fmt: skip
-        top, left = (h - part_h) // 2, (w - part_w) // 2
-        return resize(picture[top : top + part_h, left : left + part_w], height, width)
-    if how == "pad":
+    if frame.fit == "crop":
+        tall = w * height > h * width
+        part = (h, max(1, round(h * width / height))) if tall else (max(1, round(w * height / width)), w)
+        picture = _middle(picture, *part)
+    elif frame.fit == "pad":
         scale = min(height / h, width / w)
         part_h, part_w = min(height, max(1, round(h * scale))), min(width, max(1, round(w * scale)))
-        top, left = (height - part_h) // 2, (width - part_w) // 2
-        whole = np.full((height, width, colours), padding, np.uint8)
-        whole[top : top + part_h, left : left + part_w] = resize(picture, part_h, part_w)
+        top, left = (0, 0) if frame.at == "top-left" else ((height - part_h) // 2, (width - part_w) // 2)
+        whole = np.empty((height, width, colours), np.uint8)
+        whole[...] = np.array(frame.padding, np.uint8)
+        part_of = resize(picture, part_h, part_w, antialias=frame.antialias)
+        whole[top : top + part_h, left : left + part_w] = part_of
         return whole
-    return resize(picture, height, width)
+    return _middle(resize(picture, height, width, antialias=frame.antialias), frame.height, frame.width)
+
+
+def _middle(picture: Bytes, height: int, width: int) -> Bytes:
+    top, left = (picture.shape[0] - height) // 2, (picture.shape[1] - width) // 2
+    return picture[top : top + height, left : left + width]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import StoreError
 from edge_runtime.system.control_spool import Spool
 
 log = logging.getLogger(__name__)
@@ -37,17 +36,7 @@ def ask(state_file: Path, keys: Sequence[str], clock: Clock, timeout_s: float) -
     Raises:
         StoreError: it could not be asked, or did not answer.
     """
-    try:
-        answer = _spool(state_file).ask({"keys": list(keys)}, clock, timeout_s)
-    except FileExistsError:
-        raise StoreError("another reset waits for the application already; try again") from None
-    except OSError as error:
-        raise StoreError(f"cannot leave a request beside {state_file}: {error.strerror}; check permissions") from error
-    if answer is None:
-        raise StoreError(
-            f"no application that uses {state_file} answered within {timeout_s:g} s; does it run, and has its model "
-            "states?"
-        )
+    answer = _spool(state_file).ask_running({"keys": list(keys)}, clock, timeout_s, ", and has its model states")
     return int(answer["done"])
 
 

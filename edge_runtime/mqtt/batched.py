@@ -151,9 +151,9 @@ class BatchedConnection(Connection):
             self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=reason_code))
         self.abort(self.failure)
 
-    def disconnect(self) -> None:
+    def disconnect(self, *, with_will: bool = False) -> None:
         self.transport.farewell_s = FAREWELL_S
-        super().disconnect()
+        super().disconnect(with_will=with_will)
 
     def abort(self, failure: str) -> None:
         self.failure = self.failure or failure

@@ -28,6 +28,7 @@ from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.inbound_queue import InboundQueue
 from edge_runtime.mqtt.outbound_queue import Message, OutboundQueue
 from edge_runtime.mqtt.packets import PUBREL, Publish
+from edge_runtime.mqtt.presence import Presence
 from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop, Timer
@@ -99,6 +100,7 @@ class BrokerClient:
         self._connector = Connector(name)
         self._closed = False
         self._published_status: dict[str, Mapping[str, object]] = {}
+        self._presence: Presence | None = None
         metrics.gauges[self._gauge] = 0.0
 
     # -- what sources and sinks use ------------------------------------------------------------------------------
@@ -140,6 +142,25 @@ class BrokerClient:
             MalformedPacket: a filter is malformed.
         """
         return self._add(Subscription(filters, SideChannel(take, barrier, self._metrics, failed), guarded=True))
+
+    def present(self, presence: Presence) -> None:
+        """Show that we are there as this says, in place of the status topic; before `open`."""
+        assert not self.config.status_topic, "one connection has one Will"
+        assert self._presence is None, "one connection has one Will"
+        self._presence = presence
+
+    def renew(self) -> None:
+        """End the connection in good order, and begin another: what a `Presence` was shown is over."""
+        connection, outbound_queue = self._connection, self._outbound_queue
+        if not self._connected or connection is None or outbound_queue is None:
+            return
+        outbound_queue.abandon()
+        self._enqueue_farewell(outbound_queue)
+        self._flush_iteration()  # onto the wire; the loop does not wait for the broker's answer
+        if connection is self._connection and connection.is_open():
+            connection.disconnect(with_will=self._presence is not None)
+            connection.abort("left it, to begin another connection")
+        self._check()
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Hand over no more of its messages, and have the broker send none. May be called twice."""
@@ -220,12 +241,14 @@ class BrokerClient:
         self._cancel_timer()
         self._connector.cancel()
         if self._connected and self._loop is not None and self._outbound_queue is not None:
-            if self.config.status_topic:
-                self._outbound_queue.enqueue([self._status("offline", "stopped")], None)
-            self._drain(self._loop, self._outbound_queue, timeout_s)
+            until = self._loop.clock.monotonic() + timeout_s
+            if self._presence is not None:  # its last message comes after all others, and these may call for more
+                self._drain(self._loop, self._outbound_queue, until)
+            self._enqueue_farewell(self._outbound_queue)
+            self._drain(self._loop, self._outbound_queue, until)
         if self._connection is not None:
             if self._connected and self._connection.is_open():
-                self._connection.disconnect()
+                self._connection.disconnect(with_will=self._presence is not None)
             if self._connection.is_open():
                 self._connection.abort("closed")
             self._connection = None
@@ -237,9 +260,14 @@ class BrokerClient:
             self._metrics.dropped["publish_not_sent"] += lost
             logger.warning("broker %s: %d messages were not handed over before the end", self.name, lost)
 
-    def _drain(self, loop: Loop, outbound_queue: OutboundQueue, timeout_s: float) -> None:
+    def _enqueue_farewell(self, outbound_queue: OutboundQueue) -> None:
+        if self._presence is not None:
+            outbound_queue.enqueue([self._presence.farewell()], None)
+        elif self.config.status_topic:
+            outbound_queue.enqueue([self._status("offline", "stopped")], None)
+
+    def _drain(self, loop: Loop, outbound_queue: OutboundQueue, until: float) -> None:
         """Wait for what is on its way; the loop may not be running any more."""
-        until = loop.clock.monotonic() + timeout_s
         self._flush_iteration()
         with selectors.DefaultSelector() as selector:
             connection = self._connection
@@ -283,11 +311,12 @@ class BrokerClient:
         config = self.config
         # A broker knows a repeated QoS 2 message by what its session remembers; QoS 1 of ours may repeat anyway.
         keeps = self._publish_qos == 2 or any(qos for _, qos in self._router.filters())
+        clean_start = not keeps if config.clean_start is None else config.clean_start
         identity = connection.Identity(
             client_id=self._client_id,
             version=self._attempts.version,
-            clean_start=not keeps if config.clean_start is None else config.clean_start,
-            will=self._status("offline", "connection lost") if config.status_topic else None,
+            clean_start=clean_start or self._presence is not None,
+            will=self._will if config.status_topic or self._presence is not None else None,
         )
         if self._batched:
             return batched.BatchedConnection(config, identity, self)
@@ -343,6 +372,8 @@ class BrokerClient:
             self._leaving.clear()
         elif self._leaving:
             self._send_unsubscribe(list(self._leaving))
+        if self._presence is not None:
+            self._presence.accepted()
         self._keepalive_s = float(accepted.keepalive_s) or 60.0
         self._timer = loop.call_later(self._keepalive_s / 4, self._keep_alive)
         logger.info(
@@ -430,11 +461,15 @@ class BrokerClient:
         self._subscribing.clear()
         self._unsubscribing.clear()
         largest = outbound_queue.largest_inflight()
+        if self._presence is not None:
+            outbound_queue.abandon()
         outbound_queue.end()
         self._inbound_queue.forget("connection_lost")
         was_connected = self._connected
         if was_connected:
             self._show(connected=False)
+            if self._presence is not None:
+                self._presence.lost()
         if not self._closed:
             delay_s = self._attempts.failed(
                 why, loop.clock.monotonic(), was_connected=was_connected, client_id=self._client_id, largest=largest
@@ -444,6 +479,11 @@ class BrokerClient:
     def _show(self, *, connected: bool) -> None:
         self._connected = connected
         self._metrics.gauges[self._gauge] = float(connected)
+
+    def _will(self) -> Message:
+        if self._presence is not None:
+            return self._presence.will()
+        return self._status("offline", "connection lost")
 
     def _status(self, status: str, reason: str) -> Message:
         status_document: dict[str, object] = {"status": status, "runtime": __version__}

@@ -32,6 +32,7 @@ from edge_runtime.mqtt.wire import MAX_VARIABLE_INTEGER
 
 _UNSUPPORTED_VERSION: Final = 0x84
 _KEEP_ALIVE_TIMEOUT: Final = 0x8D
+_WITH_WILL: Final = 0x04
 _SESSION_TAKEN_OVER: Final = 0x8E
 
 
@@ -96,7 +97,8 @@ class Identity(NamedTuple):
     client_id: str
     version: int
     clean_start: bool
-    will: Message | None
+    will: Callable[[], Message] | None
+    """Asked for on the thread that connects, once for each CONNECT: it may differ from one to the next."""
 
 
 def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity) -> paho.Client:
@@ -116,8 +118,13 @@ def make_client(cls: type[paho.Client], config: BrokerConfig, identity: Identity
     client.max_inflight_messages_set(0)  # no limit: the window is kept by `OutboundQueue`
     if address.websocket_path is not None:
         client.ws_set_options(address.websocket_path)
-    if identity.will is not None:
-        client.will_set(identity.will.topic.decode(), identity.will.payload, identity.will.qos, identity.will.retain)
+    if (make_will := identity.will) is not None:
+
+        def set_will(*_: object) -> None:
+            will = make_will()
+            client.will_set(will.topic.decode(), will.payload, will.qos, will.retain)
+
+        client.on_socket_open = set_will  # TCP and TLS stand, CONNECT comes next
     if version5:
         properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = 0 if identity.clean_start else config.session_expiry_s
@@ -211,9 +218,10 @@ class Connection:
         self._client.loop_misc()
         self._after_paho()
 
-    def disconnect(self) -> None:
-        """Say good-bye and close; the broker drops the will."""
-        self._client.disconnect()
+    def disconnect(self, *, with_will: bool = False) -> None:
+        """Say good-bye and close; the broker drops the will, or publishes it if asked to (MQTT 5)."""
+        asks = with_will and self.identity.version == V5
+        self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=_WITH_WILL) if asks else None)
         if self.is_open():
             self._client.loop_write()
 

@@ -332,9 +332,15 @@ class OutboundQueue:
         return finished
 
     def abandon(self) -> int:
-        """Forget everything without calling back; returns how many messages that were. For the end of the program."""
+        """Forget everything without calling back; returns how many messages that were.
+
+        For the end of the program, and for a `Presence`, whose messages belong to one connection.
+        """
         count = self.waiting
         self._queue.clear()
+        self._queue_bytes = 0
+        self._again.clear()
+        self._pubrels.clear()
         self._inflight.clear()
         self._released.clear()
         self._unwritten.clear()

@@ -24,9 +24,11 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "clock_jumps_total": "Jumps of a key's clock that were accepted.",
     "keys_evicted_total": "Keys that left for newer ones.",
     "window_restarts_total": "Keys whose begun window was given up, for a new model or a lost file.",
-    "suspect_keys_found": "Keys whose readings became suspect, by reason.",
+    "suspect_keys_total": "Keys whose readings became suspect, by reason.",
     "suspect_windows_total": "Windows with suspect readings, by reason.",
     "suspect_keys": "Keys whose readings are suspect now, by reason.",
+    "drift_alarms_total": "Alarms of drift that began, by cause.",
+    "drift_alarms": "Alarms of drift that are on, by cause.",
     # -- answers
     "predictions_total": "Answers given by the device, unanswered windows included.",
     "hard_total": "Answers that the gate does not trust.",
@@ -41,6 +43,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "explanations_total": "Hard cases explained.",
     "explanations_skipped_total": "Hard cases left unexplained for want of time.",
     "topics_sanitised_total": "Topics that had to be changed, since a value held what no topic may.",
+    "sparkplug_births_total": "Births of the Sparkplug edge node, those asked for by a host included.",
+    "sparkplug_coalesced_total": "Predictions not published by Sparkplug, since a newer one took their place in time.",
     "jsonl_errors_total": "Writes to a file of answers that failed.",
     "webhook_requests_total": "Requests that a webhook took.",
     "webhook_failures_total": "Requests to a webhook that failed and are sent again.",
@@ -56,6 +60,9 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     # -- cloud
     "audit_total": "Trusted answers that were sent to be checked.",
     "audit_agreed_total": "Checked answers that the cloud agreed with.",
+    "agreement_ratio": "Share of answers that the cloud agrees with, by kind of answer; an estimate of the accuracy.",
+    "agreement_low_ratio": "Lower end of its 95 % interval.",
+    "agreement_high_ratio": "Upper end of its 95 % interval.",
     "cloud_requests_total": "Requests to the cloud.",
     "cloud_cases_total": "Cases in these requests, repeated ones included.",
     "cloud_bytes_total": "Bytes of their bodies.",
@@ -97,6 +104,10 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "updates_refused_total": "Announcements, files and keys that were refused.",
     "update_fetch_failures_total": "Downloads that failed and are tried again.",
     "update_key_rotations_total": "Changes of the trusted keys.",
+    # -- Home Assistant
+    "home_assistant_keys": "Keys that Home Assistant is shown.",
+    "home_assistant_retired_total": "Keys that were taken out of Home Assistant.",
+    "home_assistant_commands_total": "Commands from Home Assistant that were obeyed.",
     # -- edge-runtime serve
     "serve_answers_total": "Requests answered, by HTTP status.",
     "serve_batches_total": "Calls of a model; windows divided by them is the mean batch.",
@@ -113,10 +124,21 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "process_cpu_seconds_total": "CPU time of this process.",
     "process_resident_bytes": "Resident memory of this process.",
     "process_open_files": "Open file descriptors of this process.",
+    "otlp_exports_total": "Requests that a collector took, by signal.",
+    "otlp_failures_total": "Requests to a collector that failed or were refused, by signal.",
+    "otlp_dropped_total": "Spans and data points that no collector took, by reason.",
     "observers": "Connections of watchers, browsers and scrapers.",
     DROPPED: "Messages, samples, windows, cases and answers not used, by reason.",
     STAGE: "Time spent on a window or message, by stage of its way.",
 }
+
+
+_UNITS: Final = {"seconds": "s", "bytes": "By", "celsius": "Cel", "watts": "W", "joules": "J", "percent": "%"}
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a metric as UCUM (https://ucum.org) writes it; empty for what is counted."""
+    return _UNITS.get(name.removesuffix("_total").rpartition("_")[2], "")
 
 
 def described(name: str) -> str:

@@ -3,8 +3,70 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from edge_runtime.http.endpoint import Endpoint, check_headers
+
+_OWN_HEADERS: Final = frozenset(
+    {"connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding", "user-agent"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpConfig:
+    """Settings of the table ``[observe.otlp]``: traces and metrics for an OpenTelemetry collector.
+
+    Raises:
+        ValueError: a value makes no sense, or would send a secret in clear text.
+    """
+
+    url: str
+    """Collector that takes OTLP over HTTP, as in ``http://127.0.0.1:4318``; ``/v1/traces`` and ``/v1/metrics`` are put
+    behind it."""
+    share: float = 0.01
+    """Share of the windows that are traced; 0: no traces. Chosen by the window's id, so a correction that comes hours
+    later belongs to a window that was traced."""
+    every_s: float = 60.0
+    """Seconds between two exports of the metrics; 0: no metrics."""
+    instance: str = ""
+    """Tells this application from all others of the fleet (``service.instance.id``); trace ids depend on it. Empty:
+    application and host name. Set it in a container, whose host name changes."""
+    token_file: Path | None = None
+    """File with a bearer token; read again when it changes."""
+    header_files: dict[str, Path] = field(default_factory=dict)
+    """Headers whose values are secret: name -> file."""
+    ca_file: Path | None = None
+    """Certificate authorities to trust instead of the system's."""
+    timeout_s: float = 5.0
+    """Longest time for one request, connecting included. A stop does not wait that long."""
+
+    def __post_init__(self) -> None:
+        endpoint = self.endpoint
+        if endpoint.query:
+            raise ValueError("url: write it without query; secrets belong into token_file or header_files")
+        if endpoint.path.rstrip("/").endswith(("/v1/traces", "/v1/metrics")):
+            raise ValueError("url: leave /v1/traces and /v1/metrics out, they are put behind it")
+        endpoint.check_certificates(self.ca_file, None, None)
+        check_headers(dict.fromkeys(self.header_files, ""), _OWN_HEADERS)
+        if endpoint.clear_text and (self.token_file is not None or self.header_files):
+            raise ValueError(f"url: {endpoint.origin} would be sent a secret in clear text; use https")
+        if not 0 <= self.share <= 1:
+            raise ValueError("share must be 0 to 1")
+        if self.every_s and not 1 <= self.every_s <= 3600:
+            raise ValueError("every_s must be 0, or 1 to 3,600")
+        if not self.share and not self.every_s:
+            raise ValueError("share = 0 and every_s = 0 leave nothing to send; take [observe.otlp] out")
+        if not 0 < self.timeout_s <= 60:
+            raise ValueError("timeout_s must be above 0 and at most 60")
+        if len(self.instance.encode()) > 64:
+            raise ValueError("instance must have at most 64 bytes")
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The URL, taken apart."""
+        return Endpoint.parse(self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +93,8 @@ class ObserveConfig:
     textfile: Path | None = None
     """File for Prometheus' node exporter (text-file collector), ending in ``.prom``; written every `textfile_s`."""
     textfile_s: float = 15.0
+    otlp: OtlpConfig | None = None
+    """None: no collector is told anything."""
     stats_s: float = 0.0
     """Seconds between two retained messages of figures on each broker's status topic, part ``stats``; 0: none."""
 

@@ -184,6 +184,42 @@ REASONS: Final[Mapping[str, Reason]] = {
     "quarantined": Reason("broker", "messages", "they made a side channel fail before; the log says which, and where"),
     "status_internal_error": Reason("status", "messages", _DEFECT),
     "control_internal_error": Reason("control", "requests", _DEFECT),
+    # -- Home Assistant
+    "home_assistant_internal_error": Reason("home_assistant", "answers or messages", _DEFECT),
+    "home_assistant_away": Reason(
+        "home_assistant",
+        "events",
+        "the broker was away or slow when they came, and Home Assistant has not seen them; the sinks have them",
+    ),
+    "home_assistant_max_keys": Reason(
+        "home_assistant",
+        "answers",
+        "they are of more keys than max_keys under [home_assistant] lets Home Assistant see; the sinks have them",
+    ),
+    "command_retained": Reason(
+        "home_assistant", "commands", "they were published retained, so they would come again at every start"
+    ),
+    "command_not_allowed": Reason(
+        "home_assistant",
+        "commands",
+        "commands under [home_assistant] does not name them; if you never sent any, look at who may publish there",
+    ),
+    "command_malformed": Reason(
+        "home_assistant", "commands", "their payload is none; Home Assistant sends the right one"
+    ),
+    "command_too_often": Reason("home_assistant", "commands", "another one like them came shortly before"),
+    "command_not_possible": Reason(
+        "home_assistant",
+        "commands",
+        "there was nothing to do: no verified bundle waits, or the key is not shown or has no state",
+    ),
+    "sparkplug_internal_error": Reason("sparkplug", "messages", _DEFECT),
+    "sparkplug_command_malformed": Reason(
+        "sparkplug", "commands", "they are no Sparkplug B payload: look at who sends"
+    ),
+    "sparkplug_state_malformed": Reason(
+        "sparkplug", "messages", "the host's state is no JSON with online and timestamp: Sparkplug 3.0 writes it so"
+    ),
     # -- answers
     "publish_too_large": _answers(
         "broker", "they are over the broker's maximum packet size: raise it there (mosquitto: max_packet_size)"

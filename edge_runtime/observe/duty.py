@@ -5,11 +5,10 @@ Threads of one process take turns under the interpreter's lock, so what observer
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
-from edge_runtime.clock import Clock
+from edge_runtime.clock import Clock, thread_cpu
 
 SHARE: Final = 0.02
 """Of a core. A page on ten keys needs a tenth of it."""
@@ -27,7 +26,7 @@ class Duty:
         cpu: CPU time of the thread so far, seconds.
     """
 
-    def __init__(self, clock: Clock, share: float = SHARE, cpu: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, clock: Clock, share: float = SHARE, cpu: Callable[[], float] = thread_cpu) -> None:
         self._clock = clock
         self._share = share
         self._cpu = cpu

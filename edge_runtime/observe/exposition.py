@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from edge_runtime._version import __version__
 from edge_runtime.metrics import BOUNDS_S, Metrics
@@ -19,6 +19,15 @@ from edge_runtime.server.server import ServerStats
 
 PREFIX: Final = "edge_"
 _BOUNDS: Final = tuple(f"{bound:g}" for bound in BOUNDS_S)
+
+
+class Figures(NamedTuple):
+    """Figures that an exporter shows besides `Metrics`."""
+
+    counts: Mapping[str, float]
+    gauges: Mapping[str, float]
+    info: Mapping[str, str]
+    """Labels of ``edge_build_info``."""
 
 
 def render(

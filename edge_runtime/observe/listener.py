@@ -1,7 +1,7 @@
 """Listener: the thread that answers who looks in, over a Unix socket and over TCP.
 
 The thread has a loop of its own, so a caller that hangs or floods costs the application's loop nothing but what it asks
-of it (one picture each `EVERY_S` as long as somebody looks on, and one answer a request, at most `ASKS_PER_S` a second)
+of it (one picture each `EVERY_S` as long as a caller looks on, and one answer a request, at most `ASKS_PER_S` a second)
 and the thread's own share of a core (`edge_runtime.observe.duty`), handed back within `_SWITCH_S`.
 It is started by the first connection to the Unix socket, or at once where a TCP address is configured.
 """
@@ -211,7 +211,7 @@ class Listener:
     # -- streams -------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Ask for one picture a query that somebody looks at; the next only when the last one is there."""
+        """Ask for one picture a query that a caller looks at; the next only when the last one is there."""
         for query in set(self._streams.values()) - self._under_way:
             self._under_way.add(query)
             self._submit(partial(self._picture, query))

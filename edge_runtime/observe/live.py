@@ -1,16 +1,17 @@
 """Live view of the answers: the last ones of each key and the last events, within a bound of memory.
 
 A sink like any other, so that what is seen is what the sinks get, in the same order. It keeps numbers, no samples; of
-the keys that somebody looks at, it keeps the last window too (`Live.look_at`).
+the keys that a caller looks at, it keeps the last window too (`Live.look_at`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from edge_runtime.clock import Clock
+from edge_runtime.pipeline import Answered
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Correction, Done, Event, FinalAnswer, Prediction
 from edge_runtime.windowing.window import Window
@@ -40,7 +41,7 @@ class Step(NamedTuple):
 
 
 class KeyView:
-    """What is kept of one key."""
+    """Last answers of one key."""
 
     __slots__ = ("first", "last", "seen", "steps", "windows")
 
@@ -88,7 +89,7 @@ class Live:
         """Nothing to close."""
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
-        """Note answers; nobody waits for this sink."""
+        """Note answers; the pipeline does not wait for this sink."""
         if done is not None:
             done()
         now = self._clock.wall()
@@ -139,9 +140,9 @@ class Live:
             self._looked_at.popitem(last=False)
         return found
 
-    def windows(self, windows: Iterable[Window]) -> None:
+    def windows(self, answered: Answered) -> None:
         """Note windows that were answered (`edge_runtime.pipeline.Pipeline.tap`)."""
-        for window in windows:
+        for window in answered.windows:
             if window.key in self._looked_at:
                 self._looked_at[window.key] = window
 

@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -20,7 +20,7 @@ from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.hardware import this_device
 from edge_runtime.hardware.readings import Board
 from edge_runtime.observe.config import ObserveConfig
-from edge_runtime.observe.exposition import render
+from edge_runtime.observe.exposition import Figures, render
 from edge_runtime.observe.listener import Listener, listen_tcp, listen_unix
 from edge_runtime.observe.live import Live
 from edge_runtime.observe.page import page_files
@@ -33,19 +33,25 @@ from edge_runtime.server.site import Refused
 from edge_runtime.sinks import Sink
 from edge_runtime.system.barrier import Barrier
 
+if TYPE_CHECKING:
+    from edge_runtime.observe.otlp import Otlp
+
 log = logging.getLogger(__name__)
 
 _MAX_RESET: Final = 1000
 
 
 class Observation:
-    """What looks into an application.
+    """Owner of all that looks into an application.
 
     Args:
         config: who may look, and where.
         subject: the application.
         socket_path: of the Unix socket; None binds none.
         attach: adds a sink to the pipeline.
+
+    Raises:
+        ConfigError: a package or a file that the configuration needs is missing.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class Observation:
         self._textfile: TextFile | None = None
         self._began = subject.clock.monotonic()
         self._address = ("", 0)
+        self._otlp = self._build_otlp()
 
     def open(self) -> None:
         """Bind what is to be listened on.
@@ -87,14 +94,18 @@ class Observation:
             self._start(None)
         elif self._unix is not None:
             self._subject.loop.watch(self._unix.fileno(), self._first_caller)
+        if self._otlp is not None:
+            self._open_otlp(self._otlp)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the metrics and the page are, once it is open; port 0 where they are not."""
+        """Return the address of the metrics and the page, once it is open; port 0 where there is none."""
         return self._address
 
     def close(self) -> None:
         """End it all. May be called twice."""
+        if self._otlp is not None:
+            self._otlp.close()
         if self._listener is not None:
             self._listener.stop()
             if self._textfile is not None:
@@ -109,6 +120,10 @@ class Observation:
 
     def metrics(self, *, openmetrics: bool) -> bytes:
         """Render the metrics, from any thread."""
+        return render(self._subject.metrics, openmetrics=openmetrics, **self.figures()._asdict())
+
+    def figures(self) -> Figures:
+        """Collect what exporters show besides the metrics, from any thread; it may wait for a disk."""
         subject = self._subject
         gauges = {f"process_{name}": value for name, value in process_figures().items()}
         counts = {"process_cpu_seconds_total": gauges.pop("process_cpu_s")}
@@ -124,7 +139,32 @@ class Observation:
                 "outbox_oldest_seconds": outbox["oldest_age_s"],
             }
         info = {"version": __version__, "model": subject.manifest().model, "application": subject.name}
-        return render(subject.metrics, openmetrics=openmetrics, counts=counts, gauges=gauges, info=info)
+        return Figures(counts, gauges, info)
+
+    # -- a collector ---------------------------------------------------------------------------------------------------
+
+    def _build_otlp(self) -> Otlp | None:
+        config, subject = self._config.otlp, self._subject
+        if config is None:
+            return None
+        try:
+            from edge_runtime.observe.otlp import Otlp  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as error:
+            raise ConfigError(f'[observe.otlp] needs {error.name}; run: pip install "edge-runtime[otlp]"') from error
+        return Otlp(
+            config,
+            subject.name,
+            metrics=subject.metrics,
+            figures=self.figures,
+            clock=subject.clock,
+            barrier=self._barrier,
+        )
+
+    def _open_otlp(self, otlp: Otlp) -> None:
+        if otlp.tracer is not None:
+            self._attach(otlp.tracer)
+            self._subject.tap(otlp.tracer.note)
+        otlp.open()
 
     # -- the listener --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import resource
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from edge_runtime.windowing.window import Window
 RATES_OVER_S: Final = 10.0
 """Time over which rates are taken."""
 MOST_KEYS: Final = 200
+MOST_ALARMS: Final = 50
 MOST_POINTS: Final = 400
 """Points of a channel that are given of a window; longer windows are thinned to the extremes of equal spans."""
 _MOST_CHANNELS: Final = 16
@@ -96,6 +97,7 @@ class Report:
                 }
                 for one in list(self._live.corrections)[-20:]
             ],
+            "alarms": [asdict(alarm) for alarm in subject.alarms()[:MOST_ALARMS]],
             "cloud": {
                 "url": subject.cloud,
                 "reachable": gauges.get("cloud_reachable"),

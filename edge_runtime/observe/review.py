@@ -25,7 +25,7 @@ _STATES: Final = ("open", "labelled", "all")
 
 
 class Review:
-    """What can be asked of cases.
+    """Answers about cases.
 
     Args:
         store: gives the file of the cases; None where none are kept.

@@ -59,7 +59,7 @@ Here = Callable[[Mapping[str, Any]], dict[str, Any] | Reply]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:
-    """What can be asked for, by path."""
+    """Answers by path."""
 
     works: Mapping[str, Callable[[Mapping[str, str]], Work]]
     """Done by the application's loop: takes the parameters of the request."""
@@ -126,7 +126,7 @@ class OnLoop:
 
 
 class ObserveSite(Site):
-    """What can be asked of a running application.
+    """Routes of a running application.
 
     Args:
         token: see `Site`.

@@ -8,12 +8,13 @@ from typing import Any
 
 from edge_runtime.cases.store import CaseStore
 from edge_runtime.clock import Clock
+from edge_runtime.drift.alarm import Alarm
+from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
+from edge_runtime.pipeline import Tap
 from edge_runtime.system.loop import Loop
 from edge_runtime.windowing.window import Window
-
-Tap = Callable[[Sequence[Window]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +32,24 @@ class Subject:
     update: Callable[[], Mapping[str, Any] | None]
     suspects: Callable[[], Mapping[str, str]]
     """Keys whose readings are suspect, and why: ``stuck``, ``rate,unit``."""
+    alarms: Callable[[], Sequence[Alarm]]
+    """Alarms of drift that are on, the oldest first."""
     explain: Callable[[Window], Mapping[str, Any]]
     """Explain the answer to a window (`edge_runtime.model.explain`); raises `EdgeError`."""
     tap: Callable[[Tap], None]
-    """Have a function called with the windows that are answered."""
+    """Have a function called with what is answered (`edge_runtime.pipeline.Pipeline.tap`)."""
     reset: Callable[[Sequence[str]], int]
     """Let the states of keys begin again; returns how many had some."""
     outbox: Callable[[], Mapping[str, Any] | None]
     """Counts of the outbox, None without one; from any thread, and it may wait for a disk."""
     lifetime: Callable[[], Mapping[str, Any] | None]
     """Counters of all runs, None where none are kept; from any thread."""
+    rules: Callable[[], Sequence[EventRule]]
+    """Rules by which answers become events now."""
+    install: Callable[[], bool]
+    """Start the bundle that was fetched and verified and waits to be asked for; whether there is one."""
+    restart: Callable[[], None]
+    """End in order, with the exit code that has the service started again."""
     publish_stats: Callable[[bytes], None]
     """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
     cases: Callable[[], CaseStore | None] = lambda: None

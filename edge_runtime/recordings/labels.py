@@ -127,7 +127,7 @@ def labels_for(contract: InputContract) -> Labels:
     return Labels(step_s, max(contract.max_gap, step_s))
 
 
-def read_labels(path: Path, labels: Labels, keys: Mapping[str, str]) -> None:
+def read_labels(path: Path, labels: Labels, keys: Mapping[str, str], column: str = "label") -> None:
     """Read a file of labels.
 
     A CSV or Parquet table has a column ``label`` and any of ``start``, ``end``, ``key`` and ``file``. JSON lines have
@@ -138,12 +138,15 @@ def read_labels(path: Path, labels: Labels, keys: Mapping[str, str]) -> None:
         path: of the file.
         labels: receives them.
         keys: key by name of each file that is played.
+        column: in place of ``label``.
 
     Raises:
         ConfigError: it cannot be read, lacks the column ``label``, or a row cannot be used; names the line.
     """
-    for place, row in _rows_of_json(path) if path.suffix.lower() in _JSON_LINES else _rows_of_table(path):
-        label = "" if is_empty(row.get("label")) else str(row["label"]).strip()
+    lines = path.suffix.lower() in _JSON_LINES
+    name = column if lines else column.lower()
+    for place, row in _rows_of_json(path) if lines else _rows_of_table(path, name):
+        label = "" if is_empty(row.get(name)) else str(row[name]).strip()
         if label and not is_empty(row.get("id")):
             labels.add_id(str(row["id"]), label)
         elif label and (key := _key(row, keys)) is not None:
@@ -189,15 +192,15 @@ def _rows_of_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"line {number}", row
 
 
-def _rows_of_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows_of_table(path: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of a table, with their places; ``start`` and ``end`` in seconds."""
     columns = _columns(path)
-    if "label" not in columns:
+    if name not in columns:
         raise ConfigError(
-            f"{path}: needs the column label, and may have start, end, key, file; it has {', '.join(columns)}"
+            f"{path}: needs the column {name}, and may have start, end, key, file; it has {', '.join(columns)}"
         )
-    for i in range(len(columns["label"])):
-        yield f"row {i + 1}", {name: column[i] for name, column in columns.items()}
+    for i in range(len(columns[name])):
+        yield f"row {i + 1}", {own: column[i] for own, column in columns.items()}
 
 
 def _columns(path: Path) -> dict[str, Sequence[Any]]:

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Done
+
+if TYPE_CHECKING:
+    from edge_runtime.manifest import Manifest
+
+
+class Described(NamedTuple):
+    """Fields that answers may have, for sinks that state them before the first answer."""
+
+    manifest: Manifest
+    """Of the bundle that answers; an update may bring another one."""
+    labels: tuple[str, ...]
+    """Of the scores of an answer; examples that are added on the device bring others."""
+    events: tuple[str, ...]
+    """Names of the event rules."""
 
 
 class Sink(Protocol):

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_runtime.clock import Clock
 from edge_runtime.metrics import Metrics
 from edge_runtime.schema import OneOf
-from edge_runtime.sinks import Sink
+from edge_runtime.sinks import Described, Sink
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.sinks.jsonl import JsonlSinkConfig
     from edge_runtime.sinks.mqtt import MqttSinkConfig
+    from edge_runtime.sinks.sparkplug import SparkplugSinkConfig
     from edge_runtime.sinks.stdout import StdoutSinkConfig
     from edge_runtime.sinks.webhook import WebhookSinkConfig
 
-    SinkConfig = MqttSinkConfig | JsonlSinkConfig | StdoutSinkConfig | WebhookSinkConfig
+    SinkConfig = MqttSinkConfig | JsonlSinkConfig | SparkplugSinkConfig | StdoutSinkConfig | WebhookSinkConfig
 else:
     SinkConfig = OneOf(
         mqtt="edge_runtime.sinks.mqtt:MqttSinkConfig",
         jsonl="edge_runtime.sinks.jsonl:JsonlSinkConfig",
+        sparkplug="edge_runtime.sinks.sparkplug:SparkplugSinkConfig",
         stdout="edge_runtime.sinks.stdout:StdoutSinkConfig",
         webhook="edge_runtime.sinks.webhook:WebhookSinkConfig",
     )
 
 
 def build_sink(
-    config: SinkConfig, *, name: str, broker_clients: Mapping[str, BrokerClient], metrics: Metrics, clock: Clock
+    config: SinkConfig,
+    *,
+    name: str,
+    broker_clients: Mapping[str, BrokerClient],
+    metrics: Metrics,
+    clock: Clock,
+    describe: Callable[[], Described],
+    state: Path | None,
 ) -> Sink:
     """Make a sink. It opens nothing before `Sink.open`.
 
@@ -38,6 +48,8 @@ def build_sink(
         broker_clients: brokers by name.
         metrics: receives its counts.
         clock: where time comes from.
+        describe: what answers may hold.
+        state: a file of state, beside which a sink keeps its own; None: nothing is kept.
 
     Raises:
         ConfigError: a file that it names cannot be read.
@@ -46,6 +58,13 @@ def build_sink(
         from edge_runtime.sinks.mqtt import MqttSink  # noqa: PLC0415 - only what the application names
 
         return MqttSink(config, broker_clients[config.broker], metrics, name=name)
+    if config.type == "sparkplug":
+        from edge_runtime.sinks.sparkplug import SparkplugSink  # noqa: PLC0415
+        from edge_runtime.sinks.sparkplug_bdseq import file_beside  # noqa: PLC0415
+
+        kept = None if state is None else file_beside(state, config.group, config.node)
+        client = broker_clients[config.broker]
+        return SparkplugSink(config, client, metrics, clock, describe=describe, bd_seq_file=kept, name=name)
     if config.type == "jsonl":
         from edge_runtime.sinks.jsonl import JsonlSink  # noqa: PLC0415
 

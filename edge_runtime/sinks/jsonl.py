@@ -18,7 +18,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.fs_errors import NOT_THE_DISK
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop, Timer
-from edge_runtime.types import Answer, Done
+from edge_runtime.types import Done, Line
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Written(NamedTuple):
     batch: _Batch | None
 
 
-def to_lines(answers: Sequence[Answer]) -> bytes:
+def to_lines(answers: Sequence[Line]) -> bytes:
     """Write one line of JSON per answer, the last one ended as well."""
     return b"".join([answer.to_json() + b"\n" for answer in answers])
 
@@ -118,7 +118,7 @@ class JsonlSink:
             self._syncs = GroupCommit(f"edge-runtime {self.name} sync", self._sync, self._not_synced, split=_by_file)
             self._syncs.start()
 
-    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+    def send(self, answers: Sequence[Line], done: Done | None) -> None:
         """See `edge_runtime.sinks.Sink`."""
         data = to_lines(answers)
         self._pending.append(_Batch(data, len(answers), done))

@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from edge_runtime.clock import Clock
+from edge_runtime.errors import StoreError
 from edge_runtime.system import durable_file
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,35 @@ class Spool:
             clock.sleep(_LOOK_S)
         self.remove()
         return None
+
+    def ask_running(
+        self, document: Mapping[str, Any], clock: Clock, timeout_s: float, what: str = ""
+    ) -> dict[str, Any]:
+        """Ask as `ask` does, and make one line for the user of what goes wrong.
+
+        Args:
+            document: as in `ask`.
+            clock: as in `ask`.
+            timeout_s: as in `ask`.
+            what: the application needs besides running, as a question behind ``does it run``.
+
+        Raises:
+            StoreError: it could not be asked, did not answer, or answered with an ``error``.
+        """
+        try:
+            answer = self.ask(document, clock, timeout_s)
+        except FileExistsError:
+            raise StoreError("another command waits for the application already; try again") from None
+        except OSError as error:
+            raise StoreError(f"cannot leave a request {self._request}: {error.strerror}; check permissions") from error
+        if answer is None:
+            raise StoreError(
+                f"no application took {self._request.name} in {self._request.parent} within {timeout_s:g} s; does it "
+                f"run{what}?"
+            )
+        if error_text := answer.get("error"):
+            raise StoreError(str(error_text))
+        return answer
 
     # -- the application ---------------------------------------------------------------------------------------------
 

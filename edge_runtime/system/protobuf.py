@@ -1,7 +1,8 @@
-"""Fields of a Protocol Buffers message, read without its schema's compiler (https://protobuf.dev/programming-guides/encoding)."""
+"""Fields of a Protocol Buffers message, without its schema's compiler (https://protobuf.dev/programming-guides/encoding)."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -48,3 +49,27 @@ def _varint(view: memoryview, place: int) -> tuple[int, int]:
             return value, place
         shift += 7
     raise ValueError("cut short, or no protobuf message: a number without an end")
+
+
+def uint(number: int, value: int) -> bytes:
+    """Encode a field that holds a whole number, a boolean, or a negative number in 64 bits."""
+    return _encode_varint(number << 3 | VARINT) + _encode_varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def double(number: int, value: float) -> bytes:
+    """Encode a field that holds a number of double precision."""
+    return _encode_varint(number << 3 | FIXED64) + struct.pack("<d", value)
+
+
+def block(number: int, data: bytes) -> bytes:
+    """Encode a field that holds bytes, UTF-8 text or a message."""
+    return _encode_varint(number << 3 | BYTES) + _encode_varint(len(data)) + data
+
+
+def _encode_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -136,6 +136,28 @@ class EmbeddingFinal(_Embedding, FinalAnswer):
 
 
 @dataclass(kw_only=True)
+class _Text:
+    task: str = "text"
+    text: str = ""
+    """What was read; empty for nothing."""
+
+
+@dataclass
+class TextPrediction(_Text, Prediction):
+    """`scores`: a probability for each character, none in a correction. `label`: the text."""
+
+
+@dataclass
+class TextCorrection(_Corrected, _Text, Correction):
+    """See `TextPrediction`."""
+
+
+@dataclass
+class TextFinal(_Text, FinalAnswer):
+    """See `TextPrediction`."""
+
+
+@dataclass(kw_only=True)
 class _Vector:
     task: str = "vector"
     rows: list[Any] | str = field(default_factory=list)
@@ -177,6 +199,7 @@ TYPES = {
     "anomaly": AnswerTypes(AnomalyPrediction, AnomalyCorrection, AnomalyFinal),
     "detection": AnswerTypes(DetectionPrediction, DetectionCorrection, DetectionFinal),
     "embedding": AnswerTypes(EmbeddingPrediction, EmbeddingCorrection, EmbeddingFinal),
+    "text": AnswerTypes(TextPrediction, TextCorrection, TextFinal),
     "vector": AnswerTypes(VectorPrediction, VectorCorrection, VectorFinal),
 }
 """By the field `task`, which answers of a classification do not have."""

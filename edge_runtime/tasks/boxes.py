@@ -60,15 +60,23 @@ class Decoder:
         if output.rows == "joined":
             rows = numbers.reshape(n, -1)
             return rows[:, : output.box_numbers], self._scores(rows[:, output.box_numbers :])
+        if output.rows == "chosen":
+            rows = numbers.reshape(n, -1)
+            return rows, self._of_labels(rows[:, -1], rows[:, -2])
         split = n * output.box_numbers
         boxes, rest = numbers[:split].reshape(n, -1), numbers[split:]
         if output.rows == "apart":
             return boxes, self._scores(rest.reshape(n, -1))
-        of = np.rint(rest[:n]).astype(int) - output.background
-        scores = np.zeros((n, len(output.labels)))
+        return boxes, self._of_labels(rest[:n], rest[n:])
+
+    def _of_labels(self, numbers: Floats, given: Floats) -> Floats:
+        """Return scores (candidates, labels) of a label's number and a score for each candidate."""
+        output = self._output
+        of = np.rint(numbers).astype(int) - output.background
+        scores = np.zeros((len(of), len(output.labels)))
         known = (of >= 0) & (of < len(output.labels))
-        scores[known, of[known]] = _probabilities(rest[n:], output.values)[known]
-        return boxes, scores
+        scores[known, of[known]] = _probabilities(given, output.values)[known]
+        return scores
 
     def _scores(self, columns: Floats) -> Floats:
         """Return the labels' scores of (candidates, columns): objectness, background, labels."""
@@ -124,11 +132,12 @@ class Decoder:
 def _square_priors(output: DetectionOutput) -> Floats:
     """Return (candidates, 4) centres and sizes: cells row by row, at each its squares."""
     size = np.array([output.width, output.height], np.float64)
+    at = 0.0 if output.priors_at == "corner" else 0.5
     made = []
     for stride, sides in zip(output.strides, output.anchors, strict=True):
         across, down = -(-output.width // stride), -(-output.height // stride)
         cells = np.stack(np.meshgrid(np.arange(across), np.arange(down)), axis=-1).reshape(-1, 2)
-        centres = np.repeat((cells + 0.5) * stride / size, len(sides), axis=0)
+        centres = np.repeat((cells + at) * stride / size, len(sides), axis=0)
         squares = np.tile(np.array(sides)[:, None] / size, (len(cells), 1))
         made.append(np.clip(np.concatenate([centres, squares], axis=1), 0, 1))
     return np.concatenate(made)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edge_runtime.manifest import Manifest, MultiLabelOutput, OutputContract
-from edge_runtime.manifest.outputs import AnomalyOutput, DetectionOutput, EmbeddingOutput, RegressionOutput
+from edge_runtime.manifest.outputs import (
+    AnomalyOutput,
+    DetectionOutput,
+    EmbeddingOutput,
+    RegressionOutput,
+    TextOutput,
+)
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.classification import Classification
 from edge_runtime.tasks.common import Files
@@ -49,6 +55,10 @@ def build_task(
         from edge_runtime.tasks.embedding import Embedding  # noqa: PLC0415
 
         return Embedding(manifest, output, threshold, files)
+    if isinstance(output, TextOutput):
+        from edge_runtime.tasks.text import Text  # noqa: PLC0415
+
+        return Text(manifest, output, threshold)
     from edge_runtime.tasks.vector import Vector  # noqa: PLC0415
 
     return Vector(manifest, output, threshold)

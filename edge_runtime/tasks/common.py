@@ -120,6 +120,31 @@ class WindowTask(ABC):
         """See `Task`."""
         return bool(vars(correction)["upheld"])
 
+    def _read_labels(self, reply: Mapping[str, Array], n: int, *, empty: bool = False) -> list[tuple[str, float]]:
+        """Return the label and the trust of each case that the cloud answered; without ``confidence``, trust is 1.
+
+        Args:
+            reply: what it answered.
+            n: cases.
+            empty: a label may be an empty text.
+
+        Raises:
+            CloudRejected: a label is missing, or is no text.
+        """
+        given = reply.get("label")
+        if given is None or given.shape != (n, 1) or given.dtype.kind not in "OSU":
+            found = "nothing" if given is None else f"{given.dtype} {given.shape}"
+            raise CloudRejected(f"the cloud answered {found} where 'label' BYTES [{n}, 1] is due", None)
+        spec = LABEL_AND_TRUST[1]
+        trust = floats(np.clip(self._read_numbers(reply, spec, n)[:, 0], 0, 1)) if spec.name in reply else [1.0] * n
+        return [(_text(label, empty=empty), one) for label, one in zip(given[:, 0].tolist(), trust, strict=True)]
+
+    def _offer_labels(self, answers: Float32) -> dict[str, Array]:
+        """Return label and confidence of answers, as a server offers them."""
+        found = self.findings(answers)
+        labels = np.array([one.label for one in found], object).reshape(-1, 1)
+        return {"label": labels, "confidence": np.array([[one.confidence] for one in found], np.float32)}
+
     def _read_numbers(self, reply: Mapping[str, Array], spec: TensorSpec, n: int) -> Float32:
         """Return a tensor of the cloud's answer, all finite.
 
@@ -135,6 +160,20 @@ class WindowTask(ABC):
         if not np.isfinite(numbers).all():
             raise CloudRejected(f"the cloud answered numbers in {spec.name!r} that are not finite", None)
         return numbers
+
+
+LABEL_AND_TRUST = (TensorSpec("label", "BYTES", (-1, 1)), TensorSpec("confidence", "FP32", (-1, 1)))
+"""Answer of a server whose model gives one text for each window."""
+
+
+def _text(label: object, *, empty: bool) -> str:
+    try:
+        text = label.decode() if isinstance(label, bytes) else label
+    except UnicodeDecodeError:
+        text = None
+    if not isinstance(text, str) or not (text or empty):
+        raise CloudRejected("the cloud answered a label that is no text", None)
+    return text
 
 
 def floats(numbers: Iterable[float]) -> list[float]:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.errors import BundleError, CloudRejected
+from edge_runtime.errors import BundleError
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
-from edge_runtime.oip import Array, TensorSpec
+from edge_runtime.oip import Array
 from edge_runtime.tasks import Finding, ReplyValues
-from edge_runtime.tasks.common import Files, WindowTask, floats, physical, read_numbers
+from edge_runtime.tasks.common import LABEL_AND_TRUST, Files, WindowTask, floats, physical, read_numbers
 from edge_runtime.types import Float32
 
 UNKNOWN = "unknown"
@@ -69,6 +69,7 @@ class Embedding(WindowTask):
         threshold: replaces that of its gate.
         files: reads `EmbeddingOutput.examples`; None where only the cloud's answers are read.
         learnt: further examples, of this device.
+        examples: those of the bundle, read already.
 
     Raises:
         BundleError: the file of examples does not fit.
@@ -83,15 +84,21 @@ class Embedding(WindowTask):
         threshold: float | None,
         files: Files | None = None,
         learnt: Examples | None = None,
+        examples: Examples | None = None,
     ) -> None:
         super().__init__(manifest, threshold)
+        self._manifest = manifest
         self._output = output
-        examples = bundled(output, files)
-        examples = examples if learnt is None else examples.joined(learnt)
-        self._labels = examples.labels
-        self._places = np.array(examples.places, int)
-        self._numbers = self._scaled(examples.numbers.astype(np.float64))
-        self.outputs = (TensorSpec("label", "BYTES", (-1, 1)), TensorSpec("confidence", "FP32", (-1, 1)))
+        self._bundled = bundled(output, files) if examples is None else examples
+        used = self._bundled if learnt is None else self._bundled.joined(learnt)
+        self.labels = used.labels
+        self._places = np.array(used.places, int)
+        self._numbers = self._scaled(used.numbers.astype(np.float64))
+        self.outputs = LABEL_AND_TRUST
+
+    def taught(self, learnt: Examples) -> Embedding:
+        """Return the same task with these examples of this device beside the bundle's."""
+        return Embedding(self._manifest, self._output, self._threshold, learnt=learnt, examples=self._bundled)
 
     def _scaled(self, numbers: Floats) -> Floats:
         """Return numbers (n, size) of unit length, where the distance is an angle's."""
@@ -107,18 +114,18 @@ class Embedding(WindowTask):
 
     def _found(self, row: Floats) -> Finding:
         if not len(self._places):
-            return Finding(UNKNOWN, 0.0, [0.0] * len(self._labels), {"distance": None})
+            return Finding(UNKNOWN, 0.0, [0.0] * len(self.labels), {"distance": None})
         # One window at a time, and no product of matrices, whose sums depend on how many windows there are.
         if self._output.distance == "cosine":
             distances = np.clip(1 - (self._numbers * row).sum(axis=1), 0, 2)
         else:
             distances = np.sqrt(((self._numbers - row) ** 2).sum(axis=1))
         nearness = 1 - distances / 2 if self._output.distance == "cosine" else 1 / (1 + distances)
-        nearest = np.full(len(self._labels), np.inf)
+        nearest = np.full(len(self.labels), np.inf)
         np.minimum.at(nearest, self._places, distances)
-        scores = np.zeros(len(self._labels))
+        scores = np.zeros(len(self.labels))
         np.maximum.at(scores, self._places, nearness)
-        votes = np.zeros(len(self._labels))
+        votes = np.zeros(len(self.labels))
         voting = np.argsort(distances, kind="stable")[: self._output.k]
         np.add.at(votes, self._places[voting], nearness[voting])
         # Of labels with equal votes, the nearest.
@@ -128,7 +135,7 @@ class Embedding(WindowTask):
             return Finding(UNKNOWN, 0.0, floats(scores), {"distance": physical(own)})
         other = float(others.min()) if len(others) else np.inf
         lead = 1.0 if np.isinf(other) else max(0.0, other - own) / other if other else 0.0
-        return Finding(self._labels[place], round(lead, 7), floats(scores), {"distance": physical(own)})
+        return Finding(self.labels[place], round(lead, 7), floats(scores), {"distance": physical(own)})
 
     def same(self, one: Finding, other: Finding) -> bool:
         """Both have the same label."""
@@ -136,30 +143,12 @@ class Embedding(WindowTask):
 
     def offer(self, answers: Float32) -> dict[str, Array]:
         """See `Task`."""
-        found = self.findings(answers)
-        labels = np.array([one.label for one in found], object).reshape(-1, 1)
-        return {"label": labels, "confidence": np.array([[one.confidence] for one in found], np.float32)}
+        return self._offer_labels(answers)
 
     def read_reply(self, reply: Mapping[str, Array], n: int, _values: ReplyValues, /) -> list[Finding]:
         """See `Task`; a label that no example has is taken too. ``confidence`` may be left out."""
-        given = reply.get("label")
-        if given is None or given.shape != (n, 1) or given.dtype.kind not in "OSU":
-            found = "nothing" if given is None else f"{given.dtype} {given.shape}"
-            raise CloudRejected(f"the cloud answered {found} where 'label' BYTES [{n}, 1] is due", None)
-        spec = self.outputs[1]
-        trust = floats(np.clip(self._read_numbers(reply, spec, n)[:, 0], 0, 1)) if spec.name in reply else [1.0] * n
-        labels = [_text(label) for label in given[:, 0].tolist()]
-        return [Finding(label, one, self._scores(label, one)) for label, one in zip(labels, trust, strict=True)]
+        pairs = self._read_labels(reply, n)
+        return [Finding(label, trust, self._scores(label, trust)) for label, trust in pairs]
 
     def _scores(self, label: str, trust: float) -> list[float]:
-        return [trust if label == one else 0.0 for one in self._labels]
-
-
-def _text(label: object) -> str:
-    try:
-        text = label.decode() if isinstance(label, bytes) else label
-    except UnicodeDecodeError:
-        text = ""
-    if not isinstance(text, str) or not text:
-        raise CloudRejected("the cloud answered a label that is no text", None)
-    return text
+        return [trust if label == one else 0.0 for one in self.labels]

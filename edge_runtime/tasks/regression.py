@@ -1,6 +1,6 @@
 """Regression: values with a unit, each with an interval that holds the true one in a stated share of windows.
 
-The intervals' half widths were set at export by split conformal prediction (`edge_export.evaluation.conformal`).
+The intervals' half widths were set at export by split conformal prediction (`edge_export.conformal`).
 """
 
 from __future__ import annotations

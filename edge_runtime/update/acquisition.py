@@ -54,6 +54,9 @@ class Arrived:
     dropped: Path | None = None
     """Origin of the copy: to be removed, or set aside."""
 
+    asked: bool = False
+    """An operator wants it started; with ``start = "asked"``, an announced one waits for that."""
+
     @property
     def what(self) -> str:
         """For people."""
@@ -132,6 +135,8 @@ class Acquisition:
         self._given_up: Announcement | None = None
         self._failures = 0
         self._timer: Timer | None = None
+        self.ready: Arrived | None = None
+        """Announced, verified, and waiting to be asked for; another announcement puts an end to that."""
         self.note = ""
         """Why nothing is being fetched although something is announced; for people."""
 
@@ -187,7 +192,7 @@ class Acquisition:
 
     def _announced(self, latest: Announcement, message: bytes) -> None:
         if latest != self._latest:
-            self._latest, self._message = latest, message
+            self._latest, self._message, self.ready = latest, message, None
             self._given_up, self._failures = None, 0
         self.consider()
 
@@ -207,7 +212,7 @@ class Acquisition:
         """Verify again what was followed and what no key had signed: other keys count now."""
         messages = [*self._strangers, *([self._message] if self._latest is not None else [])]
         self._strangers.clear()
-        self._latest, self._message = None, b""
+        self._latest, self._message, self.ready = None, b"", None
         self._downloader.cancel()
         self.consider()
         for message in messages:
@@ -244,7 +249,7 @@ class Acquisition:
 
         1. It is refused if it has expired, or is no update of what runs (`check.admit`), or is too large.
         2. It is left alone if it is not for this device: by its id, or by the canary share.
-        3. It waits for its date, and while an operator has put updates on hold.
+        3. It waits for its date, and while an operator has put updates on hold; once verified, to be asked for.
         """
         config = self._config
         now_s = self._clock.wall()
@@ -264,6 +269,8 @@ class Acquisition:
             self._again(min(wait, _LOOK_AGAIN_S))
         elif self._store.state.on_hold:
             self.note = f"{latest.model} waits: an operator put updates on hold"
+        elif self.ready is not None:
+            self.note = f"{latest.model} is verified and waits to be started: edge-runtime update apply"
         else:
             return True
         return False
@@ -291,6 +298,24 @@ class Acquisition:
             return
         self._wait(failed.model, error)
         log.warning("update: could not fetch, trying again: model=%s error=%s", failed.model, error)
+
+    def hold(self, file: Arrived) -> None:
+        """Keep a verified file until it is asked for."""
+        self.ready = file
+        self.consider()
+
+    def take_ready(self) -> Arrived | None:
+        """Take out what waits to be asked for, unless it has expired meanwhile."""
+        file, self.ready = self.ready, None
+        if file is None or file.announced is None:
+            return None
+        try:
+            freshness.require_unexpired(file.announced, self._clock.wall())
+        except UpdateRefused as error:
+            self._failed(file.announced, error)
+            return None
+        file.asked = True
+        return file
 
     def later(self, file: Arrived, error: Exception) -> None:
         """Try again later what failed for a reason that may pass. A dropped file stays where it was."""

@@ -32,6 +32,9 @@ class UpdateConfig:
     """Topic of the retained set of trusted keys, signed by the keys trusted so far."""
     status_topic: str = ""
     """Topic of the status, retained."""
+    start: Literal["at_once", "asked"] = "at_once"
+    """``asked``: an announced bundle is fetched and verified, and waits for ``edge-runtime update apply``, or for
+    ``install`` from Home Assistant. What lies in `drop` is asked for."""
     drop: Path | None = None
     """A folder that is looked into for ``*.edge`` files."""
     poll_s: float = 5.0

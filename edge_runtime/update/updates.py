@@ -226,12 +226,16 @@ class Updates:
         assert self._jobs is not None
         rollout = self._rollout
         rollout.stage = "checking"
+        waits = self._config.start == "asked" and file.announced is not None and not file.asked
 
         def checked(candidate: Installed | None) -> None:
             rollout.stage = "idle"
             if candidate is None:
                 self._acquisition.consider()
                 self.publish_status()
+            elif waits:
+                log.info("update: verified, waiting to be asked for: model=%s", candidate.model)
+                self._acquisition.hold(file)
             else:
                 rollout.try_out(candidate)
 
@@ -249,11 +253,22 @@ class Updates:
             if file.announced is None:  # what it took the place of may go on
                 self._acquisition.consider()
 
-        self._jobs.run(lambda: self._examine(file), checked, failed)
+        self._jobs.run(lambda: self._examine(file, install=not waits), checked, failed)
         self.publish_status()
 
-    def _examine(self, file: Arrived) -> Installed | None:
-        """Check a file and install it as the candidate; None where it is no update. On a thread beside the loop."""
+    def install(self) -> bool:
+        """Start what was verified and waits to be asked for; it is verified once more. Returns whether there is any."""
+        if self.rollout is None or self.busy or self.store.state.on_hold:
+            return False
+        file = self._acquisition.take_ready()
+        if file is None:
+            return False
+        log.info("update: asked for: model=%s", file.what)
+        self.arrived(file)
+        return True
+
+    def _examine(self, file: Arrived, *, install: bool) -> Installed | None:
+        """Check a file, and install it as the candidate; None where it is no update. On a thread beside the loop."""
         part = self.store.part(file.sha256)
         try:
             keys = self._keys.current.keys
@@ -273,7 +288,7 @@ class Updates:
             raise
         if found is None:
             durable_file.remove(part)
-        else:
+        elif install:
             self.store.adopt(file.sha256)
             self.store.change(lambda now: freshness.made_at(states.tried(now, found, "shadow"), created))
         if file.dropped is not None:
@@ -299,6 +314,9 @@ class Updates:
             "keys_version": self._keys.current.version,
             "last": state.last,
         }
+        if (ready := self._acquisition.ready) is not None:
+            status["ready"] = ready.what
+            status["state"] = "ready" if status["state"] == "idle" else status["state"]
         if self._acquisition.note:
             status["note"] = self._acquisition.note
         if (progress := self._acquisition.progress) is not None:
@@ -365,6 +383,7 @@ class Updates:
     def _lifted(self, _: State) -> None:
         self._obeying -= 1
         self._acquisition.again()
+        self.install()
         self.publish_status()
 
 

@@ -1,7 +1,7 @@
 """Screens of ``edge-runtime watch``: a picture of an application as lines of text, in a given width and height.
 
 Pure: no terminal is touched here. What comes from outside (keys, labels, topics) is cleaned before it is drawn: a
-control character in a key must not move the cursor of whoever looks on.
+control character in a key must not move the cursor of the person who looks on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HELP: Final = "q quit  p pause  / filter  arrows choose  enter look  w why  d dr
 
 @dataclass(slots=True)
 class ViewState:
-    """What the person has chosen."""
+    """Choices of the person who looks on."""
 
     filter: str = ""
     typing: bool = False
@@ -157,9 +157,9 @@ def _head(report: Mapping[str, Any], view: ViewState, width: int, paint: Painter
     lines = [paint(clean(first, width - (9 if state else 0)), "bold") + (" " + state if state else "")]
     lines.append(
         clean(
-            f"{rates['messages_per_s']:g} msg/s  {rates['predictions_per_s']:g} answers/s  hard "
-            f"{rates['hard_share']:.1%}  cloud {rates['cloud_share']:.1%}  engine p50 "
-            f"{report['latency_ms']['engine']['p50']:.2f} ms  total p99 {report['latency_ms']['total']['p99']:.1f} ms",
+            f"{rates['messages_per_s']:.3g} msg/s  {rates['predictions_per_s']:.3g} answers/s  unsure "
+            f"{rates['hard_share']:.0%}  cloud {rates['cloud_share']:.0%}  engine "
+            f"{report['latency_ms']['engine']['p50']:.3g} ms  p99 {report['latency_ms']['total']['p99']:.3g} ms",
             width,
         )
     )
@@ -170,6 +170,8 @@ def _head(report: Mapping[str, Any], view: ViewState, width: int, paint: Painter
         lines.append(
             paint(clean(f"failed: {'; '.join(f'{name}: {why}' for name, why in failed.items())}", width), "red")
         )
+    alarms = [f"{alarm['key']}: {alarm['message']}" for alarm in report["alarms"][:3]]
+    lines += [paint(clean(text, width), "red") for text in alarms]
     governor = report.get("governor")
     if governor and governor.get("level"):
         lines.append(paint(clean(f"stepped down {governor['level']} times: {governor.get('reason')}", width), "yellow"))
@@ -204,8 +206,9 @@ def _keys_page(report: Mapping[str, Any], view: ViewState, width: int, room: int
     events = report["events"][-3:]
     rows = max(1, room - 2 - (len(events) + 1 if events else 0))
     first = max(0, view.chosen - rows + 1)
-    name = max(6, min(24, width - SPARK - 34))
-    title = f"{'key':{name}} {'label':14} {'conf':>5} {'':{SPARK}} {'age':>7} {'':10}"
+    longest = max(sum(map(columns_of, one["key"])) for one in keys[first : first + rows])
+    name = max(6, min(longest, 24, width - SPARK - 34))
+    title = f"{'key':{name}} {'label':14} {'conf':>5} {'':{SPARK}} {'age':>7}"
     lines = [paint(clean(title, width), "dim")]
     for place, one in enumerate(keys[first : first + rows], start=first):
         lines.append(_row(one, width, name, chosen=place == view.chosen, paint=paint))
@@ -224,7 +227,7 @@ def _row(one: Mapping[str, Any], width: int, name: int, *, chosen: bool, paint: 
     if one["suspect"]:
         marks.append(one["suspect"])
     if one["corrected"]:
-        marks.append(f"→ {one['corrected']}")
+        marks.append("cloud agrees" if one["corrected"] == one["label"] else f"→ {one['corrected']}")
     elif one["hard"]:
         marks.append("unsure")
     number = one["number"]

@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
     if name == "from_torch":
         return importlib.import_module("edge_export.onnx_graph.from_torch").from_torch
     if name == "half_widths":
-        return importlib.import_module("edge_export.evaluation.conformal").half_widths
+        return importlib.import_module("edge_export.conformal").half_widths
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

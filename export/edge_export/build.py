@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -28,6 +29,7 @@ from edge_export.data.references import measure_references, rates_of
 from edge_export.evaluation.calibration import fit_temperature
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import metrics_on_test
+from edge_export.evaluation.sensors import Cost, cost_of, measure_sensors, triads_of
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
@@ -44,9 +46,10 @@ from edge_export.streaming.bundle import stream_bundle
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
+from edge_runtime.drift import words as drift_words
 from edge_runtime.errors import ConfigError
 from edge_runtime.intake import words
-from edge_runtime.manifest import Reference
+from edge_runtime.manifest import Reference, SensorReference
 from edge_runtime.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
@@ -98,6 +101,8 @@ def build(
     for line in gate.said:
         say(line)
 
+    triads = triads_of(recipe.window.contract(), () if recipe.references is None else recipe.references.triads)
+    cost = cost_of(functools.partial(answers, chosen.device), splits.validation, recipe.window.contract(), triads)
     if recipe.split.refit:
         splits = with_validation(recipe, splits)
         models = refit_models(recipe, splits, models, steps, say)
@@ -136,6 +141,7 @@ def build(
         groups=splits.recordings.groups,
         versions=versions,
         references=_references(recipe, splits, say),
+        sensors=_sensors(recipe, splits, triads, cost, say),
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
     _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
@@ -155,6 +161,18 @@ def _references(recipe: Recipe, splits: Splits, say: Say) -> tuple[Reference, ..
     found = measure_references(splits.train, contract, recipe.references.triads, rates_hz)
     for name, text in words.references(found, contract).items():
         say(f"reference: {name}: {text}")
+    return found
+
+
+def _sensors(
+    recipe: Recipe, splits: Splits, triads: Sequence[Sequence[str]], cost: Cost, say: Say
+) -> SensorReference | None:
+    """Measure what tells how the sensors are mounted; nothing where the recipe does not ask for references."""
+    if recipe.references is None:
+        return None
+    found = measure_sensors(splits.train, recipe.window.contract(), triads, cost)
+    for name, text in drift_words.notices(found).items():
+        say(f"sensors: {name}: {text}")
     return found
 
 

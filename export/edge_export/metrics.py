@@ -17,7 +17,6 @@ Welsh, Bootstrapping clustered data, J. R. Statist. Soc. B 69 (2007); Wilson, J.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.drift.agreement import wilson
 from edge_runtime.errors import ConfigError
 from edge_runtime.recordings.score import table_accuracy, table_macro_f1
 
@@ -34,7 +34,6 @@ Integers = npt.NDArray[np.integer[Any]]
 REFERENCE = "onnx-fp32"
 """Name of the unquantised student, which the other candidates are compared with."""
 RESAMPLES = 2000
-_Z = 1.959963984540054  # two-sided 95 % of the normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,20 +156,6 @@ def _evaluated(name: str, table: Floats, base: Floats, drawn: Floats, base_drawn
         f1_drop=float(table_macro_f1(base.sum(axis=0))) - f1,
         flips=flips,
     )
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Compute Wilson's 95 % interval of a share.
-
-    >>> low, high = wilson(95, 100)
-    >>> round(low, 4), round(high, 4)
-    (0.8882, 0.9785)
-    """
-    share, z2 = successes / trials, _Z * _Z
-    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = _Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials * trials))
-    # At 0 and 1 the two sides meet the share but for the last bit.
-    return max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share))
 
 
 def _draw(groups: int, resamples: int, seed: int) -> Floats:

@@ -51,6 +51,8 @@ class RealServer:
 def need(environment: str) -> Path:
     """The interpreter of an environment; skips with the command that makes it."""
     if not environments.is_ready(environment):
+        if lack := environments.lacks(environment):
+            pytest.skip(lack)
         pytest.skip(f"no environment {environment!r}; make it with: {environments.command_for(environment)}")
     return environments.python_of(environment)
 

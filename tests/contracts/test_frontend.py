@@ -41,6 +41,13 @@ CASES = [
     Case("masked", Masked(mask="mask"), (2, 3 * 33), 2, (64,), ((2, 2, 33), (2, 33))),
     Case("mel", Mel(frame=400, fft=512, hop=160, bands=40), (1200, 1), 8, (40,)),
     Case("mel-kaldi", Mel(definition="kaldi"), (900, 1), 4, (23,)),
+    Case(
+        "mel-levelled",
+        Mel(frame=400, hop=160, bands=20, preemphasis=0.97, normalise="mean-std", normalise_rows="mean-std"),
+        (1200, 1),
+        8,
+        (20,),
+    ),
     Case("mel-one-frame", Mel(frame=512, hop=512, bands=40, centred=False, top_db=0), (512,), 1, (40,)),
     Case("mel-pcen", Mel(frame=256, hop=128, bands=20, centred=False, power=1, pcen=Pcen()), (512, 1), 3, (20,)),
     Case("mel-reflected", Mel(definition="torchaudio", coefficients=13, reference="max"), (1000, 1), 6, (13,)),

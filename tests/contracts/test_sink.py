@@ -12,20 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import orjson
 import pytest
 
+from edge_runtime.clock import SystemClock
 from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.sinks import Sink
 from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig
 from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
 from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer
 from tests.edge_runtime.sinks.answers import correction, event, ids, prediction
 from tests.edge_runtime.sinks.endpoint import Endpoint
+from tests.edge_runtime.sinks.sparkplug_host import DESCRIBED, Client
 
 Arrived = Callable[[], list[str]]
 
@@ -76,10 +81,19 @@ def webhook(_folder: Path, stack: ExitStack) -> tuple[Sink, Arrived]:
     return WebhookSink(WebhookSinkConfig(url=endpoint.url), Metrics()), endpoint.ids
 
 
+def sparkplug(_folder: Path, _stack: ExitStack) -> tuple[Sink, Arrived]:
+    client = Client()
+    config = SparkplugSinkConfig(broker="b", group="plant", node="line-1", max_hz=0)
+    sink = SparkplugSink(config, cast("BrokerClient", client), Metrics(), SystemClock(), describe=lambda: DESCRIBED)
+    named = ("id", "correction/id", "events/fall/id")
+    return sink, lambda: [one.value for one in client.host.seen if one.metric in named and one.value is not None]
+
+
 CASES = [
     Case("memory", memory),
     Case("jsonl", jsonl),
     Case("jsonl-synced", jsonl_synced),
+    Case("sparkplug", sparkplug),
     Case("stdout", stdout),
     Case("webhook", webhook),
 ]

@@ -22,6 +22,7 @@ from edge_runtime.manifest.outputs import (
     EmbeddingOutput,
     Quantity,
     RegressionOutput,
+    TextOutput,
     VectorOutput,
 )
 from edge_runtime.tasks import ReplyValues, Task
@@ -127,6 +128,18 @@ CASES = [
         build_task(manifest(output=RegressionOutput(quantities=(Quantity(name="t", high=0.5),)))),
         uniform(1),
         label_says_all=False,
+    ),
+    Case(
+        "text",
+        build_task(manifest(output=TextOutput(characters=("a", "b"), rows=4), threshold=0.6)),
+        uniform(4, 3),
+        scores_travel=False,
+    ),
+    Case(
+        "text, logits, the blank last",
+        build_task(manifest(output=TextOutput(characters=("a", "b"), rows=4, blank="last", values="logits"))),
+        uniform(4, 3, low=-3, high=3),
+        scores_travel=False,
     ),
     Case(
         "vector", build_task(manifest(output=VectorOutput(shape=(3, 2)), threshold=1.1)), uniform(3, 2), (),
@@ -329,5 +342,5 @@ def test_no_other_room_takes_the_largest_of_several_scores() -> None:
     sources = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
     elsewhere = {"chain/stages.py", "frontends/mel_bank.py"}  # the vote of an ensemble is a stage; bins of a filter
     assert {name for name, text in sources.items() if "argmax" in text} - elsewhere <= {
-        f"tasks/{name}.py" for name in ("classification", "embedding")
+        f"tasks/{name}.py" for name in ("classification", "embedding", "text")
     }

@@ -67,7 +67,11 @@ def test_the_smallest_file_has_defaults_for_the_rest() -> None:
         (("[broker.b]", "[brokers.b]"), 4, "unknown key 'brokers'; did you mean 'broker'?"),
         (('url = "mqtt://localhost"', 'url = "http://localhost"'), 4, "url must look like mqtt://"),
         (('[[sink]]\ntype = "mqtt"', '[[sink]]\ntype = "mqqt"'), 13, "did you mean 'mqtt'?"),
-        (('[[sink]]\ntype = "mqtt"\n', "[[sink]]\n"), 12, "'type' is missing; one of: jsonl, mqtt, stdout, webhook"),
+        (
+            ('[[sink]]\ntype = "mqtt"\n', "[[sink]]\n"),
+            12,
+            "'type' is missing; one of: jsonl, mqtt, sparkplug, stdout, webhook",
+        ),
     ],
 )
 def test_a_mistake_is_named_by_file_line_and_nearest_key(change: tuple[str, str], line: int, words: str) -> None:
@@ -109,6 +113,15 @@ def test_a_nested_table_of_an_array_entry_is_found() -> None:
 )
 def test_what_does_not_fit_together_is_said_in_one_line(text: str, words: str) -> None:
     assert words in refusal(text)
+
+
+def test_a_sparkplug_node_needs_a_broker_of_its_own() -> None:
+    sink = '[[sink]]\ntype = "sparkplug"\nbroker = "{broker}"\ngroup = "g"\nnode = "n"\n'
+    own = '[broker.s]\nurl = "mqtt://127.0.0.1"\n'
+    parse(MINIMAL + own + sink.format(broker="s"), Path("app.toml"))
+    assert "sink[1].broker 'x' has no [broker.x]" in refusal(MINIMAL + sink.format(broker="x"))
+    assert "sink[1]: [broker.b] carries the NDEATH" in refusal(MINIMAL + sink.format(broker="b"))
+    assert "take status_topic out" in refusal(MINIMAL + own + 'status_topic = "a"\n' + sink.format(broker="s"))
 
 
 def test_an_application_needs_a_source_and_a_sink_from_its_file_or_its_program() -> None:

@@ -44,3 +44,8 @@ def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_r
     loaded = loaded_by("import edge_runtime.app, edge_runtime.engines.onnx, edge_runtime.engines.litert")
     # Nearest names are for mistakes; temporary folders, with all compressors, for profiles of old libraries.
     assert not loaded & {"edge_runtime.hardware", "difflib", "tempfile", "lzma", "bz2"}
+
+
+def test_an_application_that_is_looked_into_loads_nothing_of_opentelemetry() -> None:
+    loaded = loaded_by("import edge_runtime.app, edge_runtime.observe.observation, edge_runtime.observe.config")
+    assert not loaded & {"opentelemetry", "google", "edge_runtime.observe.otlp"}

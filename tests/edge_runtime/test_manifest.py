@@ -225,6 +225,30 @@ def test_a_frame_is_written_where_there_is_one() -> None:
     assert "frame" not in json.loads(dump(SECOND))["input"]
 
 
+def test_a_frame_of_another_fit_reads_back_what_it_wrote() -> None:
+    frame = Frame(height=2, width=3, colours="bgr", fit="pad", at="top-left", padding=(1, 2, 3), antialias=False)
+    channels = tuple(Channel(name=name, unit="1") for name in ("blue", "green", "red"))
+    pictures = dataclasses.replace(
+        MANIFEST, schema_version=2, input=dataclasses.replace(PICTURES, channels=channels, frame=frame)
+    )
+    assert parse(dump(pictures)) == pictures
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"padding": 256}, "padding"),
+        ({"fit": "pad", "padding": (1, 2)}, "three"),
+        ({"at": "top-left"}, "leave it out"),
+        ({"crop_share": 0.0}, "crop_share"),
+        ({"fit": "pad", "crop_share": 0.9}, "crop_share"),
+    ],
+)
+def test_a_frame_that_cannot_be_fitted_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Frame(height=2, width=3, **wrong)
+
+
 def test_defaults_of_the_second_schema_are_not_written() -> None:
     data = second()
     assert data["input"]["channels"] == [

@@ -15,6 +15,7 @@ from edge_runtime.manifest.outputs import (
     EmbeddingOutput,
     Quantity,
     RegressionOutput,
+    TextOutput,
     VectorOutput,
     files_of,
 )
@@ -57,6 +58,8 @@ OUTPUTS: dict[str, tuple[AnyOutput, tuple[int, ...]]] = {
     "multi-label, rows": (MultiLabelOutput(labels=("a", "b"), rows=3, thresholds=(0.3, 0.6)), (3, 2)),
     "regression": (RegressionOutput(quantities=(Quantity(name="t", unit="Cel", half_width=1.5, low=-40.0),)), (1,)),
     "regression, spread": (RegressionOutput(quantities=(Quantity(name="a"), Quantity(name="b")), spread=True), (4,)),
+    "detection, chosen": (DetectionOutput(labels=("a",), height=9, width=9, candidates=5, rows="chosen"), (5, 6)),
+    "text": (TextOutput(characters=("a", "b", ""), rows=7, blank="last"), (7, 4)),
     "vector": (VectorOutput(shape=(128,), publish="pcm16", rate_hz=16000.0), (128,)),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.pipeline import Pipeline
+from edge_runtime.pipeline import Answered, Pipeline
 from edge_runtime.system.loop import Loop
 from edge_runtime.tasks.classification import Classification
 from edge_runtime.types import Answer, Event, Hard, Prediction, Reading, SuspectPrediction
@@ -559,3 +559,33 @@ def test_another_bundle_ends_the_events_of_rules_that_it_lacks_and_a_stop_those_
         ("other", "start", ""),
         ("other", "end", "stopped"),
     ]
+
+
+def test_who_looks_on_sees_each_window_with_its_answer_and_times_before_the_hand_over() -> None:
+    b = bench(max_batch=1)
+    seen: list[tuple[str, str, float, float, tuple[float, float]]] = []
+    handed_over: list[int] = []
+
+    def tap(answered: Answered) -> None:
+        handed_over.append(len(predictions(b)))
+        for window, prediction in zip(answered.windows, answered.predictions, strict=True):
+            cut = answered.cuts[window.received]
+            seen.append((window.id, prediction.id, answered.began, answered.ended, cut))
+
+    b.pipeline.deliver([reading("k", 0.0, *[0.9] * 4)], 0.0, None)
+    b.pipeline.flush_iteration()
+    assert not b.pipeline._cuts, "nothing is kept while nobody looks on"
+    b.pipeline.tap(tap)
+    b.pipeline.tap(lambda answered: seen.extend([]))
+    b.clock.advance(1.0)
+    b.pipeline.deliver([reading("k", 0.4, *[0.9] * 4), reading("l", 0.4, *[0.9] * 4)], 0.5, None)
+    b.clock.advance(0.25)
+    b.pipeline.flush_iteration()
+    assert [one[:2] for one in seen] == [("k@2", "k@2"), ("k@4", "k@4"), ("l@4", "l@4")]
+    assert {one[2:] for one in seen} == {(1.25, 1.25, (1.0, 1.0))}
+    assert handed_over == [1, 1, 1]
+    assert not b.pipeline._cuts
+    b.engine.fail = True
+    b.pipeline.deliver([reading("k", 0.8, *[0.9] * 4)], 1.25, None)
+    b.pipeline.flush_iteration()
+    assert seen[-1][:2] == ("k@8", "k@8"), "also what nothing could answer"

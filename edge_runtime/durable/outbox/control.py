@@ -41,18 +41,7 @@ def ask(path: Path, action: Action, ids: Sequence[str], clock: Clock, timeout_s:
     Raises:
         StoreError: it could not be asked, did not answer, or could not do it.
     """
-    try:
-        answer = _spool(path).ask({"action": action, "ids": list(ids)}, clock, timeout_s)
-    except FileExistsError:
-        raise StoreError(f"another command waits for the owner of the outbox {path} already; try again") from None
-    except OSError as error:
-        raise StoreError(f"cannot ask the owner of the outbox {path}: {error.strerror}; check permissions") from error
-    if answer is None:
-        raise StoreError(
-            f"the process that owns the outbox {path} did not answer within {timeout_s:g} s; is it stopping?"
-        )
-    if error_text := answer.get("error"):
-        raise StoreError(str(error_text))
+    answer = _spool(path).ask_running({"action": action, "ids": list(ids)}, clock, timeout_s, ", or is it stopping")
     return int(answer["done"])
 
 

@@ -134,6 +134,7 @@ function troubles(report) {
   if (report.gauges.outbox_accepting === 0) found.push("The outbox takes no cases: look at its disk.");
   if (report.outbox && report.outbox.dead) found.push(`${report.outbox.dead} dead letters: edge-runtime outbox list`);
   if (report.governor && report.governor.level) found.push(`Stepped down ${report.governor.level} times: ${report.governor.reason}`);
+  for (const one of report.alarms) found.push(`${one.key}: ${one.message}`);
   for (const one of report.keys) if (one.suspect) found.push(`Readings of ${one.key} are suspect: ${one.suspect}`);
   return found;
 }

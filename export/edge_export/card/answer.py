@@ -19,6 +19,7 @@ from edge_runtime.manifest.outputs import (
     DetectionOutput,
     EmbeddingOutput,
     RegressionOutput,
+    TextOutput,
     VectorOutput,
 )
 from edge_runtime.manifest.stages import Activation, Difference, ModelStage, Smooth, Stage
@@ -131,10 +132,12 @@ def _filled(card: AnyCard, answer: tuple[int, ...], step: Step) -> AnyOutput:
     if isinstance(output, EmbeddingOutput):
         size = output.size if "size" in given else numbers
         return replace(output, size=size, rows=output.rows if "rows" in given else rows * numbers // size)
+    if isinstance(output, TextOutput):
+        return _filled_text(output, answer)
     if isinstance(output, MultiLabelOutput) and "rows" not in given and rows > 1:
         return replace(output, rows=rows)
     if isinstance(output, DetectionOutput) and "candidates" not in given and not output.strides and not output.priors:
-        each = output.box_numbers + (2 if output.rows == "listed" else output.columns)
+        each = output.box_numbers + (2 if output.rows in ("listed", "chosen") else output.columns)
         return replace(output, candidates=max(1, math.prod(answer) // each))
     return output
 
@@ -148,6 +151,17 @@ def _filled_vector(output: VectorOutput, given: Sequence[str], answer: tuple[int
         )
     rate_hz = output.rate_hz if "rate_hz" in given else (shape[0] if len(shape) > 1 else 1) * steps_hz
     return replace(output, shape=shape, rate_hz=rate_hz)
+
+
+def _filled_text(output: TextOutput, answer: tuple[int, ...]) -> AnyOutput:
+    classes, scores = len(output.characters) + 1, math.prod(answer)
+    if scores % classes or (len(answer) > 1 and answer[-1] != classes):
+        row = f"a row of {answer[-1]} scores" if len(answer) > 1 else f"{scores} scores"
+        raise ConfigError(
+            f"the answer has {row}, and [task] names {len(output.characters)} characters beside the blank; write all "
+            "of them in their order, a space too if it is one"
+        )
+    return replace(output, rows=scores // classes)
 
 
 def _split(track: _Track, wanted: tuple[int, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_export.card import answer, steps, task_files, trials
+from edge_export.card import answer, steps, targets, task_files, trials
 from edge_export.card.any_spec import AnyCard
 from edge_export.card.fitting import Fitted, fit
 from edge_export.card.model_file import ModelFile, open_file
@@ -22,8 +22,9 @@ from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_h
 from edge_runtime.chain.engine import Loaded, follow
 from edge_runtime.chain.schedule import make
 from edge_runtime.errors import ConfigError, EngineError, InputError
-from edge_runtime.manifest import InputContract, Manifest, OutputContract
+from edge_runtime.manifest import AnyOutput, InputContract, Manifest, OutputContract
 from edge_runtime.windowing.batch import with_context
+from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey
@@ -101,9 +102,11 @@ def pack_any(
     """
     data = data or steps.Data()
     with ExitStack() as opened:
-        files = [{name: _open(opened, file) for name, file in own.items()} for own in variants]
+        kept = {stage.name for stage in card.models if stage.inside == "kept"}
+        files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
         task = answer.complete(card, fitted)
+        targets.require_open(task.output, data.measured)
         contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
         tensors = [matched(fitted.stages, files[0], own) for own in files]
         try:
@@ -122,13 +125,15 @@ def pack_any(
             sources.append(_source(card, own, names, [source.name for source in sources]))
         trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
         sources = [trial.of(source) for source in sources]
+        output, told = trial.with_intervals(sources[0], data)
+        references, heard = steps.sound_references(contract, data)
         extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
         name=card.name,
         version=card.version,
         input=contract,
-        output=task_files.renamed(task.output),
+        output=task_files.renamed(output),
         description=card.description,
         created=card.created,
         expires=card.expires,
@@ -136,20 +141,21 @@ def pack_any(
         answer=task.answer,
         gate=card.gate,
         events=card.events,
+        references=references,
         variants=sources,
         golden_inputs=stored,
-        card=_text(card, contract, fitted),
+        card=_text(card, contract, (*fitted.notes, *told), fitted),
         files=extra,
         provenance={
             "origin": asdict(card.origin),
             "files": {file.path.name: _sha256(file.path) for own in files for file in own.values()},
-            "notes": list(fitted.notes),
+            "notes": [*fitted.notes, *told],
         },
         signer=signer,
     )
     return PackedAny(
         manifest=result,
-        notes=(*fitted.notes, *steps.resampled(contract, data)),
+        notes=(*fitted.notes, *steps.resampled(contract, data), *heard, *told),
         unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
         compared=tuple(trial.compared),
         steps=len(golden),
@@ -158,8 +164,8 @@ def pack_any(
     )
 
 
-def _open(opened: ExitStack, file: Path) -> ModelFile:
-    model = open_file(file)
+def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:
+    model = open_file(file, kept=kept)
     opened.callback(model.close)
     return model
 
@@ -261,6 +267,38 @@ class _Trial:
             raise ConfigError("--normal: not one step of these recordings has an answer; give longer ones")
         return np.sort(np.concatenate([one.reshape(-1) for one in found])).astype(np.float32)
 
+    def with_intervals(self, source: VariantSource, data: steps.Data) -> tuple[AnyOutput, list[str]]:
+        """Return the output with the intervals that true values set, and a line for each quantity."""
+        output = targets.require_open(self._task.output, data.measured)
+        if output is None:
+            return self._task.output, []
+        known = targets.Targets(output, self._contract, data.measured, data.layout)
+        found = [
+            (window.key, row.reshape(-1), known.of(window)) for window, row in self._measured_answers(source, data)
+        ]
+        if not found:
+            raise ConfigError("--measured: not one step of these recordings has an answer; give longer ones")
+        keys, rows, values = zip(*found, strict=True)
+        made = targets.intervals(output, keys, np.stack(rows), np.array(values, np.float64))
+        told = [one.text(output.coverage) for one in made]
+        return replace(output, quantities=tuple(one.quantity for one in made)), told
+
+    def _measured_answers(self, source: VariantSource, data: steps.Data) -> Iterator[tuple[Window, Float32]]:
+        """Answer the recordings with true values, each key from a reset."""
+        engine = trials.open_chain(source, self._task, self._contract)
+        streams: dict[str, list[Window]] = {}
+        try:
+            for file, key in data.measured.recordings:
+                for window in steps.windows_of(self._contract, file, data.layout, key):
+                    streams.setdefault(window.key, []).append(window)
+            for windows in streams.values():
+                played = trials.answered(engine, (with_context(one, self._contract.window).T for one in windows))
+                yield from ((one, row) for one, row in zip(windows, played, strict=True) if row is not None)
+        except (EngineError, InputError) as error:
+            raise ConfigError(f"{source.name}: {error}") from error
+        finally:
+            engine.close()
+
 
 def _source(
     card: AnyCard, files: Mapping[str, ModelFile], names: Mapping[str, dict[str, str]], taken: Sequence[str]
@@ -293,7 +331,7 @@ def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _text(card: AnyCard, contract: InputContract, fitted: Fitted) -> str:
+def _text(card: AnyCard, contract: InputContract, notes: Sequence[str], fitted: Fitted) -> str:
     """Write the model card of the bundle, for people."""
     lines = [
         *model_card_head(card.name, card.description, card.origin),
@@ -302,6 +340,6 @@ def _text(card: AnyCard, contract: InputContract, fitted: Fitted) -> str:
         f"- Stages: {', '.join(stage.name for stage in fitted.stages)}",
         f"- Answers: {card.task.output.kind}"
         + (f" of {', '.join(card.task.output.labels[:20])}" if card.task.output.labels else ""),
-        *(f"- {note}" for note in fitted.notes),
+        *(f"- {note}" for note in notes),
     ]
     return "\n".join(lines) + "\n"

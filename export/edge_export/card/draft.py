@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_export.card.facts import Facts, read_facts
+from edge_export.card.facts import Facts, Tensor, read_facts
 from edge_export.card.guess import Ends, Front, guess_front, tell_apart
 from edge_export.card.guess_task import Task, guess_task
 from edge_runtime.errors import ConfigError
@@ -15,6 +15,7 @@ from edge_runtime.listen.table import commented, plain, toml_value
 
 _GUESSED, _FILL = "guessed: ", "fill in: "
 _WIDE = 100
+_FITS = "docs/pictures.md says what to write here for which code: resizing, letterbox, centre crop, mean and std"
 
 
 def draft(path: Path) -> str:
@@ -43,7 +44,9 @@ def _lines(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     yield commented('origin = { name = "", source = "", licence = "" }', f"{_FILL}what it is, where from, its licence")
     if front.fill:
         yield f"# {_FILL}{plain(front.fill)}"
-    yield commented(f"signal = {_table(front.signal)}", _GUESSED + front.why)
+    yield commented(f"signal = {_table(_signal(front, task))}", _GUESSED + front.why)
+    if front.frame is not None:
+        yield f"# {_FITS}"
     for key, value in (front.top or {}).items():
         yield commented(f"{key} = {toml_value(value)}", f"{_GUESSED}samples of the signal")
     for position, stage in enumerate(front.stages):
@@ -57,6 +60,14 @@ def _lines(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
             yield from _labels(value, facts.labels_from)
         else:
             yield commented(f"{key} = {_table(value)}", _GUESSED + task.why if key == "type" else "")
+
+
+def _signal(front: Front, task: Task) -> Any:
+    """Return the signal, written out where the task says how pictures are fitted."""
+    if front.frame is None or not task.fit:
+        return front.signal
+    colours = {"colours": "grey"} if front.signal.startswith("grey") else {}
+    return {**colours, "height": front.frame[0], "width": front.frame[1], **task.fit}
 
 
 def _told(facts: Facts) -> Iterator[str]:
@@ -78,10 +89,7 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     ports += [
         ({"name": one.name, "value": int(value)}, f"{_GUESSED}the signal's rate") for one, value in ends.constants
     ]
-    ports += [
-        ({"name": one.name, "value": 0}, f"{_FILL}a value, or rows = with of = the track that feeds it")
-        for one in ends.others
-    ]
+    ports += [_other(one) for one in ends.others]
     states = [({"input": one.name, "output": other.name}, f"{_GUESSED}by shape and name") for one, other in ends.states]
     yield from ("", "[[stages]]")
     if any(port for port, _ in ports):
@@ -91,7 +99,21 @@ def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
     if task.outputs:
         yield from _list("outputs", [(one, "") for one in task.outputs])
     if facts.inside:
-        yield commented('inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on')
+        yield commented(*_inside(ends.main))
+
+
+def _inside(main: Tensor) -> tuple[str, str]:
+    """Guess whether layers that remember run on: a file says it nowhere, but one row is no sequence."""
+    if len(main.shape) == len("BTC") and main.shape[1] == 1:
+        return 'inside = "kept"', f'{_GUESSED}a step holds one row, so it runs on; "cleared" if each stands alone'
+    return 'inside = "cleared"', f'{_GUESSED}a step holds the whole sequence; "kept" if it runs on'
+
+
+def _other(one: Tensor) -> tuple[dict[str, Any], str]:
+    """Write an input that no rule names: a number for one that holds one, else a track, which pack then asks for."""
+    if all(size == 1 for size in one.shape):
+        return {"name": one.name, "value": 0}, f"{_FILL}a value"
+    return {"name": one.name, "of": one.name}, f"{_FILL}of, the track that feeds it, or value, the same everywhere"
 
 
 def _port(ends: Ends, front: Front) -> dict[str, Any]:

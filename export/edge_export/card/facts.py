@@ -8,8 +8,8 @@ import json
 import re
 import zipfile
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,14 @@ import onnx
 from onnx import helper
 
 from edge_export.card.kinds import Format, kind_of
+from edge_export.card.short_forms import character_lines
+from edge_export.card.zip_map import without_zip_map
 from edge_runtime.errors import ConfigError
 
 _LONGEST_TEXT = 1 << 20
 """Bytes of labels that are read."""
+_MOST_TEXTS = 20
+"""Texts beside a file that are looked at."""
 _DEEPEST = 64
 """Operators between an output and its activation."""
 _THROUGH = frozenset({
@@ -33,7 +37,9 @@ _THROUGH = frozenset({
 _ENDS = {
     "SOFTMAX": "softmax", "Softmax": "softmax", "LOGISTIC": "sigmoid", "Sigmoid": "sigmoid", "ARG_MAX": "index",
     "ArgMax": "index", "FULLY_CONNECTED": "dense", "Gemm": "dense", "MatMul": "dense", "Add": "dense",
+    "TreeEnsembleClassifier": "softmax", "Normalizer": "softmax",
 }  # fmt: skip
+_FEATURE_KEYS = ("feature_names", "features", "feature_names_in", "columns")
 _LABEL_KEYS = ("names", "labels", "classes", "character")
 
 
@@ -77,10 +83,13 @@ class Facts:
         format: of the file.
         precision: of its numbers.
         variables: states in variables, which `pack` takes out.
-        inside: layers that keep something where nothing can take it out.
+        inside: layers that keep something; a file cannot say whether they run on.
         labels: written into the file.
         labels_from: where they stand.
         picture: height and width that the file's metadata state (Ultralytics' ``imgsz``).
+        features: names of the numbers of a row, which the file's metadata state.
+        objective: of training, which they state (LightGBM's and XGBoost's ``objective``).
+        tabular: trees or another model of scikit-learn's kind, which takes one row of features.
     """
 
     path: Path
@@ -93,6 +102,9 @@ class Facts:
     labels: tuple[str, ...] = ()
     labels_from: str = ""
     picture: tuple[int, int] | None = None
+    features: tuple[str, ...] = ()
+    objective: str = ""
+    tabular: bool = False
 
 
 def read_facts(path: Path) -> Facts:
@@ -106,7 +118,21 @@ def read_facts(path: Path) -> Facts:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    return _onnx(path, data) if format_ == "onnx" else _tflite(path, data)
+    facts = _onnx(path, data) if format_ == "onnx" else _tflite(path, data)
+    if facts.labels:
+        return facts
+    labels, where = _beside(path, {one.row[-1] for one in facts.outputs if one.row and one.row[-1] > 1})
+    return replace(facts, labels=labels, labels_from=where)
+
+
+def _beside(path: Path, counts: Collection[int]) -> tuple[tuple[str, ...], str]:
+    """Read labels from a text beside the file with as many lines as an answer has numbers; one named so goes first."""
+    texts = [one for one in path.parent.glob("*.txt") if one.is_file() and 0 < one.stat().st_size <= _LONGEST_TEXT]
+    for text in sorted(texts, key=lambda one: ("label" not in one.name.lower(), one.name))[:_MOST_TEXTS]:
+        lines = text.read_text("utf-8", "replace").splitlines()
+        if len(lines) in counts and all(line.strip() for line in lines):
+            return tuple(line.strip() for line in lines), f"{text.name} beside the file"
+    return (), ""
 
 
 class _Made(NamedTuple):
@@ -138,15 +164,22 @@ def _onnx(path: Path, data: bytes) -> Facts:
 
     precision = onnx_precision(data, path)
     model = onnx.load_model_from_string(data)
+    zipped = without_zip_map(model)
     fixed = {one.name for one in model.graph.initializer}
     made = _made_in(model.graph, ChainMap())
     properties = {one.key: one.value for one in model.metadata_props}
     labels, where = _onnx_labels(properties)
+    if zipped:
+        labels, where = next(iter(zipped.values())), "the file's ZipMap, which pack takes off"
+    ends = {one.name: "softmax" if one.name in zipped else _end(made, one.name) for one in model.graph.output}
     return Facts(
         path=path, format="onnx", precision=precision,
         inputs=tuple(_onnx_tensor(one) for one in model.graph.input if one.name not in fixed),
-        outputs=tuple(_onnx_tensor(one, _end(made, one.name)) for one in model.graph.output),
+        outputs=tuple(_onnx_tensor(one, ends[one.name]) for one in model.graph.output),
         labels=labels, labels_from=where, picture=_size_in(properties.get("imgsz", "")),
+        features=next((found for key in _FEATURE_KEYS if (found := labels_in(properties.get(key, "")))), ()),
+        objective=(properties.get("objective", "").split() or [""])[0],
+        tabular=any(node.domain == "ai.onnx.ml" for node in model.graph.node),
     )  # fmt: skip
 
 
@@ -173,9 +206,17 @@ def _onnx_tensor(value: onnx.ValueInfoProto, end: str = "") -> Tensor:
 
 def _onnx_labels(properties: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     for key in _LABEL_KEYS:
-        if labels := labels_in(properties.get(key, "")):
+        text = properties.get(key, "")
+        labels = tuple(character_lines(text)) if _characters(text) else labels_in(text)
+        if labels:
             return labels, f"{key!r} in the file's metadata"
     return (), ""
+
+
+def _characters(text: str) -> bool:
+    """Return whether a text is a list of single characters, as PaddleOCR writes it; a comma is one of them."""
+    lines = character_lines(text)
+    return len(lines) > 1 and all(len(line) <= 1 for line in lines)
 
 
 def _size_in(text: str) -> tuple[int, int] | None:

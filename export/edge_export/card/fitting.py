@@ -161,12 +161,8 @@ class _Fitting:
                 'whether it should; write inside = "cleared" at the stage if one call takes a whole sequence, '
                 '"kept" if it runs on from step to step'
             )
-        if self._card.inside == "kept" and self._file.inside:
-            raise ConfigError(
-                f"{self._file.path}: its layers keep their state where nothing can take it out ({self._file.inside}); "
-                "convert the model again with states as inputs and outputs (in Keras: return_state=True)"
-            )
-        if self._card.inside and not self._file.inside:
+        kept = self._card.inside == "kept" and self._file.taken
+        if self._card.inside and not self._file.inside and not kept:
             self.notes.append(
                 f'{self._file.path.name} keeps nothing inside; inside = "{self._card.inside}" does nothing'
             )
@@ -364,6 +360,8 @@ def _merges(sizes: Sequence[int], wanted: tuple[int, int]) -> bool:
     opened = sum(size < 0 for size in sizes)
     if (not opened and known != total) or total % known:
         return False
+    if known == total:
+        sizes = [max(size, 1) for size in sizes]
     if len([size for size in sizes if size != 1]) <= 1 or 1 in wanted:
         return True
     for cut in range(1, len(sizes)):

@@ -1,14 +1,18 @@
 """Guesses of a card from the shapes and names of a file: its signal, front end and states.
 
-1. A picture: two sizes of 16 or more with 1 or 3 channels, or two open sizes with 3.
+1. A picture: two sizes of 16 or more with 1 or 3 channels, or two open sizes with 3; or a line of text, whose width is
+   open.
 2. Forty numbers a row and variables, or 1960 int8: TensorFlow Lite Micro's micro-frontend.
-3. Sizes of published front ends: 49 x 10, 64 x 96, 257, 640; or as many bands as a log-mel has.
-4. Frames of sound beside a state; long rows of one number: sound.
-5. Anything else of up to 64 numbers a row: a sensor's channels.
+3. Sizes of published front ends: 49 x 10, 64 x 96, 5 x 128, 80 x hundreds; 96 numbers a row of an embedding.
+4. As many bands as a log-mel has, where the input has four axes, 40 bands or a name that says it.
+5. Frames of sound beside a state; long rows of one number: sound, at the rate that makes whole seconds of them.
+6. Trees and the like, or names of features in the file: a row of features.
+7. Anything else of up to 64 numbers a row: a sensor's channels.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +25,20 @@ from edge_export.card.fitting import alike
 AUDIO = "audio 16000"
 _LEAST_PICTURE = 16
 _OPEN_PICTURE = (320, 320)
+_LARGE_PICTURE = (960, 960)
+_MOST_PIXELS = 1_000_000
+_LINE = 8
+"""Width of a line of text, in heights, where the file leaves it open."""
 _LONG = 8000
+_RATES = (16000, 48000, 44100, 22050)
+_TEACHABLE_MACHINE = 43 * 1024
+"""Samples of a call of Teachable Machine's sound models, at 44,100 Hz."""
+_MOST_SECONDS = 5
+_EMBEDDED = 96
+"""Numbers of a row of Google's speech embedding."""
 _MOST_CHANNELS = 64
 _BANDS = (128, 80, 64, 40, 32)
+_SPECTRAL = ("mel", "fbank", "spec", "feat", "mfcc")
 _REMEMBERS = ("state", "hidden", "cell", "cache", "memory", "buffer", "past", "prev")
 _SHORT = ("h", "c", "h0", "c0", "hx", "cx", "h_0", "c_0", "h_in", "c_in", "hn", "cn")
 _KEYWORD = {
@@ -37,6 +52,19 @@ _YAMNET = {
 _TOYCAR = {
     "type": "mel", "frame": 1024, "hop": 512, "floor": 2.220446049250313e-16, "floor_by": "add", "stream": True,
 }  # fmt: skip
+_WHISPER = {
+    "type": "mel", "frame": 400, "hop": 160, "padding": "reflect",
+}  # fmt: skip
+_FUNASR = {
+    "type": "mel", "definition": "kaldi", "bands": 80, "window": "hamming-symmetric", "scale": 32768, "stream": True,
+}  # fmt: skip
+_OPENWAKEWORD: tuple[Mapping[str, Any], ...] = (
+    {
+        "name": "mel", "inputs": [{"rows": 1760, "hop": 1280, "lead": 480, "scale": 32768}],
+        "outputs": [{"rows": 8, "offset": -20, "scale": 0.1}],
+    },
+    {"name": "embedding", "inputs": [{"rows": 76, "hop": 8}]},
+)  # fmt: skip
 _PLAIN_MEL = {"type": "mel", "frame": 400, "hop": 160, "stream": True}
 
 
@@ -139,6 +167,7 @@ def guess_front(facts: Facts, ends: Ends) -> Front:
         or _picture(main, facts.picture)
         or (_frames(main) if stateful else None)
         or _mel(main)
+        or _features(facts, main)
         or _sound(main)
         or _sensor(main)
     )
@@ -170,12 +199,49 @@ def _speech(facts: Facts, ends: Ends, main: Tensor) -> Front | None:
         )  # fmt: skip
     if row in ((64, 96), (96, 64)):
         return _audio("96 rows of 64 bands, as YAMNet has them", stages=(_YAMNET,), port={"rows": 96, "hop": 48})
-    if row == (640,) and len(ends.answers) == 1 and ends.answers[0].row == row:
+    if row in ((640,), (5, 128)) and len(ends.answers) == 1 and ends.answers[0].row == row:
         return _audio(
             "5 rows of 128 bands, as MLPerf Tiny anomaly detection has them", stages=(_TOYCAR,),
             port={"rows": 5, "hop": 1, "layout": "samples-first"},
         )  # fmt: skip
-    return None
+    return _of_whisper(main) or _of_embeddings(ends, main) or _of_funasr(main)
+
+
+def _of_whisper(main: Tensor) -> Front | None:
+    """Bands first and hundreds of rows, whole seconds: the features of Whisper."""
+    row = main.row
+    if len(row) != 2 or row[0] not in (80, 128) or row[1] < 100 or row[1] % 100:
+        return None
+    return _audio(
+        f"{row[0]} bands of {row[1] / 100:g} s, as Whisper has them", top={"window": row[1] * 160},
+        fill='normalise = "mean-std" at the mel stage, where training evened out the level of a clip (do_normalize)',
+        stages=({**_WHISPER, "bands": row[0]},), port={"rows": row[1], "offset": -40, "scale": 0.025},
+        port_why="(log10 + 4) / 4",
+    )  # fmt: skip
+
+
+def _of_funasr(main: Tensor) -> Front | None:
+    """Any number of rows, each of five or seven frames of 80 bands: FunASR's low frame rate."""
+    if len(main.shape) != 3 or main.shape[1] > 1 or main.shape[2] not in (400, 560):
+        return None
+    frames = main.shape[2] // 80
+    return _audio(
+        f"{frames} rows of 80 bands side by side, as FunASR has them",
+        fill=f"offset and scale, lists of 80 at the model's input: the first 80 of am.mvn's <AddShift>, each times -1, "
+             f"and of its <Rescale>; hop = {frames - 1} there where lfr_n of config.yaml is {frames - 1}",
+        stages=(_FUNASR,), port={"rows": frames, "hop": 1, "layout": "samples-first"},
+    )  # fmt: skip
+
+
+def _of_embeddings(ends: Ends, main: Tensor) -> Front | None:
+    """Rows of 96 numbers before probabilities: a wake word behind the two models of openWakeWord."""
+    row = main.row
+    if len(row) != 2 or row[1] != _EMBEDDED or row[0] < 12 or ends.answers[0].end not in ("sigmoid", "softmax"):
+        return None
+    return _audio(
+        f"{row[0]} rows of openWakeWord's speech embedding; pack melspectrogram.onnx embedding_model.onnx THIS.onnx",
+        stages=_OPENWAKEWORD, port={"rows": row[0], "hop": 1, "layout": "samples-first"},
+    )  # fmt: skip
 
 
 def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
@@ -190,7 +256,7 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
         (height, width), channels = sizes[1:], sizes[0]
     else:
         return None
-    if (height != width and channels == 1) or min(height, width) < _LEAST_PICTURE:
+    if (height != width and channels == 1 and not fill) or min(height, width) < _LEAST_PICTURE:
         return None
     port, why = _pixels(main)
     return Front(
@@ -202,12 +268,30 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
 
 
 def _filled(sizes: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[tuple[int, ...], str]:
-    """Fill height and width in where a file of pictures leaves both open; and what a person must write."""
-    if sizes not in ((3, -1, -1), (-1, -1, 3)):
+    """Fill height and width in where a file of pictures leaves them open; and what a person must write."""
+    if len(sizes) != 3 or sizes.count(-1) not in (1, 2):
         return sizes, ""
-    height, width = stated or _OPEN_PICTURE
-    filled = (3, height, width) if sizes[0] == 3 else (height, width, 3)
-    return filled, "" if stated else "height and width of the pictures, which the file leaves open"
+    if first := sizes[0] in (1, 3):
+        colours, height, width = sizes
+    else:
+        height, width, colours = sizes
+    if width > 0 or colours not in (1, 3) or (height < 0 and colours == 1):
+        return sizes, ""
+    (height, width), fill = _size(height, stated)
+    return (colours, height, width) if first else (height, width, colours), fill
+
+
+def _size(height: int, stated: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
+    """Return height and width of a picture whose width is open, and what a person must write."""
+    if height > 0:
+        fill = "width of the pictures, which the file leaves open; wider lines are made smaller"
+        return (height, _LINE * height), fill
+    if stated is None:
+        return _OPEN_PICTURE, "height and width of the pictures, which the file leaves open"
+    if stated[0] * stated[1] <= _MOST_PIXELS:
+        return stated, ""
+    made = f"{stated[0]} x {stated[1]}"
+    return _LARGE_PICTURE, f"height and width; {made}, for which the file was made, are more than a window holds"
 
 
 def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
@@ -218,7 +302,9 @@ def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
         offset = main.zero - int(np.iinfo(main.dtype).min)
         scale = {} if main.scale == 1 else {"scale": float(f"{main.scale:.9g}")}
         return {**({"offset": offset} if offset else {}), **scale}, "bytes go in as they are, by the quantisation"
-    return {"scale": 0.00392156863}, "0 to 1; for -1 to 1 write offset = 127.5, scale = 0.00784313725"
+    return {"scale": 0.00392156863}, (
+        "0 to 1; for -1 to 1 write offset = 127.5, scale = 0.00784313725; for 0 to 255 leave it out"
+    )
 
 
 def _frames(main: Tensor) -> Front | None:
@@ -243,16 +329,19 @@ def _frames(main: Tensor) -> Front | None:
 
 def _mel(main: Tensor) -> Front | None:
     row = main.row
-    if len(row) != 2 or min(row) < 1 or (len(main.shape) == 3 and 40 not in row):
+    if len(row) != 2 or min(row) < 1:
         return None
-    bands = next((bands for bands in _BANDS if bands in row), 0)
+    if len(main.shape) == 3 and 40 not in row and not any(word in main.name.lower() for word in _SPECTRAL):
+        return None
+    bands = row[1] if row[1] in _BANDS else next((bands for bands in _BANDS if bands in row), 0)
     if not bands:
         return None
     rows = row[0] if row[1] == bands else row[1]
+    layout = {"layout": "samples-first"} if rows == bands else {}
     return Front(
         signal=AUDIO, why=f"{rows} rows of {bands} bands of a log-mel spectrum",
-        fill="frame, hop, low_hz, high_hz, log and floor of the front end, as training computed it",
-        stages=({**_PLAIN_MEL, "bands": bands},), port={"rows": rows, "hop": max(1, rows // 2)},
+        fill="frame, fft, hop, window, low_hz, high_hz, log and floor of the front end, as training computed it",
+        stages=({**_PLAIN_MEL, "bands": bands},), port={"rows": rows, "hop": max(1, rows // 2), **layout},
     )  # fmt: skip
 
 
@@ -260,11 +349,34 @@ def _sound(main: Tensor) -> Front | None:
     row = main.row
     floats = main.dtype is not None and main.dtype.kind == "f"
     if len(row) == 1 and row[0] >= _LONG and floats:
-        return _audio("one long row of numbers", port={"rows": row[0]}, port_why="correct the rate above if it differs")
+        return Front(signal=f"audio {_rate(row[0])}", why="one long row of numbers", port={"rows": row[0]},
+                     port_why="correct the rate above if it differs")  # fmt: skip
     if len(main.shape) == 2 and row == (-1,) and floats:
         return Front(signal=AUDIO, why="one row of any length", fill="rows, how many samples a call takes",
                      port={"rows": 16000})  # fmt: skip
     return None
+
+
+def _rate(samples: int) -> int:
+    """Return the rate at which a call of this length is one to five whole seconds; 16,000 where none is."""
+    if samples == _TEACHABLE_MACHINE:
+        return 44100
+    whole = [rate for rate in _RATES if samples % rate == 0 and samples <= _MOST_SECONDS * rate]
+    return whole[0] if whole else _RATES[0]
+
+
+def _features(facts: Facts, main: Tensor) -> Front | None:
+    """One row of features for each answer, with their names where the file has them."""
+    if len(main.row) != 1 or main.row[0] < 1 or not (facts.tabular or facts.features):
+        return None
+    count = main.row[0]
+    named = len(set(facts.features)) == count and all(re.fullmatch(r"\w[\w .-]*", one) for one in facts.features)
+    names = "" if named else "; channels = [...], their names; with low and high where pack gets no recording"
+    return Front(
+        signal={"rate_hz": 0, "channels": list(facts.features) if named else count},
+        why="a row of features" + (", named in the file's metadata" if named else ""),
+        fill=f"rate_hz, rows a second (1 where they have no rate){names}", port={"rows": 1},
+    )  # fmt: skip
 
 
 def _sensor(main: Tensor) -> Front:
@@ -276,7 +388,10 @@ def _sensor(main: Tensor) -> Front:
         why = "one sample of each channel" if single else "samples of one channel"
         return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
                      port={"rows": 1 if single else numbers})  # fmt: skip
-    first_axis = row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
+    runs_on = len(row) == 2 and row[1] < 0 < row[0]  # the open axis is time
+    first_axis = runs_on or (
+        row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
+    )
     channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
     order = {"layout": "channels-first" if first_axis else "samples-first"}
     port: dict[str, Any] = {"rows": samples if samples > 0 else 1, **order}

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from edge_export.card.kinds import Format, kind_of
+from edge_export.card.zip_map import without_zip_map
 from edge_runtime import engines
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
@@ -34,7 +35,7 @@ class ModelFile:
         precision: of its numbers.
         engine: runs it.
         taken: states that were inside.
-        inside: layers that remember and could not be taken out, for people.
+        inside: layers that remember and were not taken out, for people.
         notes: what was done to it, a few words each.
     """
 
@@ -64,8 +65,12 @@ class ModelFile:
         return {spec.name: spec for spec in self.engine.outputs if spec.name not in hidden}
 
 
-def open_file(path: Path) -> ModelFile:
+def open_file(path: Path, *, kept: bool = False) -> ModelFile:
     """Read a model file and open it in a child process.
+
+    Args:
+        path: of the file.
+        kept: layers that remember (LSTM, SVDF in TensorFlow Lite) run on from call to call.
 
     Raises:
         ConfigError: it is of another kind (names the command that converts it), cannot be read, or no engine loads it.
@@ -77,8 +82,8 @@ def open_file(path: Path) -> ModelFile:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if suffix == "onnx":
-        return _open(path, data, "onnx", onnx_precision(data, path))
-    return _open_tflite(path, data)
+        return _open_onnx(path, data)
+    return _open_tflite(path, data, kept=kept)
 
 
 def _open(
@@ -117,13 +122,21 @@ def in_child(format_: str, data: bytes) -> WorkerEngine:
     )
 
 
-def _open_tflite(path: Path, data: bytes) -> ModelFile:
+def _open_onnx(path: Path, data: bytes) -> ModelFile:
+    precision, notes = onnx_precision(data, path), []
+    model = onnx.load_model_from_string(data)
+    if taken := without_zip_map(model):
+        data, notes = model.SerializeToString(), [f"ZipMap taken off {', '.join(taken)}, now a tensor"]
+    return _open(path, data, "onnx", precision, notes=tuple(notes))
+
+
+def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
     from edge_export.card.tflite_edges import custom_operators, precision_of  # noqa: PLC0415 - needs LiteRT's schema
     from edge_export.tflite.states import take_states_out  # noqa: PLC0415
 
     file = str(path)
     precision = precision_of(data, file)
-    taken = take_states_out(data, file)
+    taken = take_states_out(data, file, kept=kept)
     states = []
     for one in taken.states:
         values = np.unique(one.initial)
@@ -132,7 +145,7 @@ def _open_tflite(path: Path, data: bytes) -> ModelFile:
                 f"{file}: its state {one.input!r} begins with different numbers; a bundle has one for all"
             )
         states.append(State(input=one.input, output=one.output, shape=one.shape[1:], initial=float(values[0])))
-    notes = [f"{len(states)} variables taken out as states"] if states else []
+    notes = [f"{len(states)} states taken out of the file"] if states else []
     try:
         return _open(
             path, taken.data, "tflite", cast("Precision", precision), taken=tuple(states), inside=taken.inside,

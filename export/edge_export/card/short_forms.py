@@ -7,6 +7,7 @@
 4. ``[task]`` is one; ``[[tasks]]`` is the same as a list of one.
 5. ``quantities = ["speed (m/s)"]`` are written as channels are.
 6. ``labels = 10`` counts labels without names; ``labels = "words.txt"`` names a file beside the card, a label a line.
+7. ``characters = "0123456789"`` are one by one; ``characters = "keys.txt"`` names a file, a character a line.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ def _task(card: Mapping[str, Any], folder: Path) -> Any:
         task["quantities"] = [_channel(one) for one in task["quantities"]]
     if "labels" in task:
         task["labels"] = _labels(task["labels"], folder)
+    if isinstance(task.get("characters"), str):
+        task["characters"] = _characters(task["characters"], folder)
     return task
 
 
@@ -130,15 +133,28 @@ def _labels(given: Any, folder: Path) -> Any:
         return [str(position) for position in range(given)]
     if not isinstance(given, str):
         return given
-    path = folder / Path(given).expanduser()
-    try:
-        lines = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{path}: cannot be read as labels, one a line: {error}", ("task", "labels")) from error
+    lines = [line.strip() for line in _text(folder, given, "labels").splitlines() if line.strip()]
     found = [_NUMBERED.fullmatch(line) for line in lines]
     if lines and all(one is not None and int(one[1]) == position for position, one in enumerate(found)):
         lines = [one[2].strip() for one in found if one is not None]
     return different(lines)
+
+
+def _text(folder: Path, name: str, field: str) -> str:
+    path = folder / Path(name).expanduser()
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(f"{path}: cannot be read as {field}, one a line: {error}", ("task", field)) from error
+
+
+def _characters(given: str, folder: Path) -> list[str]:
+    return character_lines(_text(folder, given, "characters")) if given.endswith(".txt") else list(given)
+
+
+def character_lines(text: str) -> list[str]:
+    """Read characters, one a line; a blank may be one of them, and so may what elsewhere ends a line."""
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def different(labels: list[str]) -> list[str]:
@@ -167,7 +183,7 @@ def _divided(task: Any, signal: Any) -> Any:
     if kind is None:
         raise SchemaError(
             "'type' is missing; what the answer is: classification, multi-label, regression, anomaly, detection, "
-            "embedding or vector",
+            "embedding, text or vector",
             ("task",),
         )
     kind = "probabilities" if kind == "classification" else kind
@@ -187,6 +203,8 @@ def _place_holders(kind: Any, given: Mapping[str, Any], signal: Mapping[str, Any
         return {"shape": [len(names) if isinstance(names, list) else 1], "rate_hz": signal.get("rate_hz", 0.0)}
     if kind == "embedding":
         return {"size": 1}
+    if kind == "text":
+        return {"rows": 1}
     if kind == "anomaly" and "threshold" not in given:
         return {"normal": "normal.npy"}
     frame = signal.get("frame")

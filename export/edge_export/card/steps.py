@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from edge_export.card.any_spec import AnyCard
+from edge_export.card.targets import Measured
 from edge_export.data.dataset import Float32, spread
+from edge_export.data.references import quantiles
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.manifest import InputContract
+from edge_runtime.intake.spectrum import LOWEST_HZ, NEAR, SPAN_S, measure_tops
+from edge_runtime.manifest import InputContract, Reference
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import iter_readings
 from edge_runtime.recordings.wav import open_wav
@@ -38,11 +41,13 @@ class Data:
     Attributes:
         recordings: for golden steps; none: they are made within the channels' ranges.
         normal: of normal data, whose scores set the threshold of an anomaly.
+        measured: of a regression, with true values, which set its intervals.
         layout: where things stand in them.
     """
 
     recordings: Sequence[Path] = ()
     normal: Sequence[Path] = ()
+    measured: Measured = field(default_factory=Measured)
     layout: RecordingLayout | None = None
 
 
@@ -93,7 +98,37 @@ def resampled(contract: InputContract, data: Data) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None) -> Iterator[Window]:
+def sound_references(contract: InputContract, data: Data) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
+    """Measure how far up the sound of recordings reaches, and say so where it ends below half the card's rate.
+
+    Returns:
+        References of the channels in full scale; none where the signal is no sound, or shorter than a span.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    if contract.rate_hz < LOWEST_HZ or contract.frame is not None:
+        return (), ()
+    found = [window for file in data.recordings for window in windows_of(contract, file, data.layout)]
+    tops = measure_tops(((window.slot, window.samples) for window in found), contract)
+    references, notes = [], []
+    for column, channel in enumerate(contract.channels):
+        if channel.unit != "1" or (top_hz := tops.get(channel.name)) is None:
+            continue
+        rows = np.concatenate([window.samples[-contract.hop :, column] for window in found])
+        references.append(
+            Reference(channels=(channel.name,), quantiles=quantiles(rows[:, None]), span_s=SPAN_S, top_hz=top_hz)
+        )
+        if top_hz < NEAR * contract.rate_hz / 2:
+            notes.append(
+                f"{channel.name} ends at about {top_hz:.0f} Hz in the recordings, and the card's rate has room for "
+                f"{contract.rate_hz / 2:g}: if they were recorded at {2 * top_hz:.0f} samples a second and converted, "
+                "give some at the model's rate, or correct signal"
+            )
+    return tuple(references), tuple(notes)
+
+
+def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | None, key: str = "") -> Iterator[Window]:
     """Cut a recording as the device cuts it.
 
     Raises:
@@ -101,7 +136,7 @@ def windows_of(contract: InputContract, file: Path, layout: RecordingLayout | No
     """
     windower = windower_of(contract)
     try:
-        for reading in iter_readings(file, contract, layout):
+        for reading in iter_readings(file, contract, layout, key=key):
             yield from windower.push([reading])
     except InputError as error:
         raise ConfigError(f"{file}: {error}") from error

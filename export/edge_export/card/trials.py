@@ -55,7 +55,12 @@ def open_chain(source: VariantSource, task: Task, contract: InputContract) -> En
 
 
 def answers(engine: Engine, windows: Iterable[Float32]) -> Iterable[Float32]:
-    """Play steps of one stream from a reset; yields the answers of those that have one.
+    """Play steps of one stream as `answered` does; yields the answers of those that have one."""
+    return (one for one in answered(engine, windows) if one is not None)
+
+
+def answered(engine: Engine, windows: Iterable[Float32]) -> Iterable[Float32 | None]:
+    """Play steps of one stream from a reset; yields the answer of each, None where it has none yet.
 
     Args:
         engine: of the chain.
@@ -69,10 +74,9 @@ def answers(engine: Engine, windows: Iterable[Float32]) -> Iterable[Float32]:
         if not states:
             yield np.array(engine.run(window[None])[0][0], np.float32)
             continue
-        answer, answered, *new = engine.run(window[None], *states)
+        answer, whole, *new = engine.run(window[None], *states)
         states = [np.array(one) for one in new]
-        if answered[0]:
-            yield np.array(answer[0], np.float32)
+        yield np.array(answer[0], np.float32) if whole[0] else None
 
 
 def golden_answers(engine: Engine, golden: Float32, name: str) -> Float32:

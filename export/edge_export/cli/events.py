@@ -42,7 +42,14 @@ def run(options: argparse.Namespace) -> int:
     signer, by = signing_again(options, "event rules")
 
     def with_rules(before: Manifest) -> Manifest:
-        version = needed_schema(before.input, before.references, rules, output=before.output, stages=before.stages)
+        version = needed_schema(
+            before.input,
+            before.references,
+            rules,
+            output=before.output,
+            stages=before.stages,
+            sensors=before.sensors,
+        )
         try:
             return dataclasses.replace(before, events=rules, schema_version=version)
         except ValueError as error:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def add_layout(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
     parser.add_argument("--time-column", default="", help="column of the recording with the stamps")
+    parser.add_argument("--key-column", default="", help="column of the recording with the key of each row")
     parser.add_argument(
         "--column",
         type=channel_column,
@@ -28,4 +29,4 @@ def layout(options: argparse.Namespace) -> RecordingLayout:
     """Make the layout that they ask for."""
     from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
 
-    return RecordingLayout(time=options.time_column, columns=dict(options.column))
+    return RecordingLayout(time=options.time_column, key_column=options.key_column, columns=dict(options.column))

@@ -56,6 +56,28 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="recording of normal data, whose scores set the threshold of an anomaly; may be repeated",
     )
+    parser.add_argument(
+        "--measured",
+        type=recording,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="recording with the true values of a regression's quantities, which set its intervals: of machines or "
+        "people that the model was not trained on, each with a key of its own; may be repeated",
+    )
+    parser.add_argument(
+        "--targets",
+        type=existing_file,
+        metavar="FILE",
+        help="table of true values: a column for each quantity, and any of start, end, key and file (default: columns "
+        "of the --measured recordings that are called like the quantities)",
+    )
+    parser.add_argument(
+        "--target-at",
+        choices=("mean", "end"),
+        default="mean",
+        help="true value of a window, of a column: its mean, or its last one (default: mean)",
+    )
     add_layout(parser)
     parser.add_argument(
         "--tflite", action="store_true", help="write an ONNX model as TensorFlow Lite too, if its operators allow it"
@@ -84,6 +106,8 @@ def run(options: argparse.Namespace) -> int:
         return _any(options, card)
     if not options.models or options.stage:
         raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
+    if options.measured or options.targets:
+        raise ConfigError(f"{options.card}: this card is of a classification; leave --measured and --targets out")
     if options.recording:
         files = [path for path, _ in expand(options.recording)]
         golden = recorded_windows(card, files, layout(options))
@@ -130,18 +154,23 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
     from edge_export.card.any_packing import pack_any  # noqa: PLC0415 - needs onnx
     from edge_export.card.assignment import assigned  # noqa: PLC0415
     from edge_export.card.steps import Data  # noqa: PLC0415
+    from edge_export.card.targets import Measured  # noqa: PLC0415
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
     if options.tflite:
         raise ConfigError("--tflite is for cards with [input]; convert the file itself, and give both")
+    if options.targets and not options.measured:
+        raise ConfigError("--targets needs the recordings that it is about; give them with --measured FILE")
+    measured = expand(options.measured)
     packed = pack_any(
         options.out,
         assigned(card, options.card.parent, options.models, options.stage),
         card,
         folder=options.card.parent,
         data=Data(
-            recordings=[path for path, _ in expand(options.recording)],
+            recordings=[path for path, _ in expand(options.recording) or measured],
             normal=[path for path, _ in expand(options.normal)],
+            measured=Measured(recordings=measured, table=options.targets, at=options.target_at),
             layout=layout(options),
         ),
         max_difference=options.max_difference,
@@ -158,7 +187,8 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
     step = f"a step of {contract.window} samples ({contract.window / contract.rate_hz:g} s)"
     hop = "" if contract.hop == contract.window else f" every {contract.hop}"
     print(f"{step}{hop}; state: {packed.state_bytes} bytes a key")
-    kind = "recorded" if options.recording else "made within the card's ranges; --recording FILE proves more"
+    recorded = options.recording or options.measured
+    kind = "recorded" if recorded else "made within the card's ranges; --recording FILE proves more"
     count = len(packed.manifest.variants)
     print(f"{options.out}: {count} variant{'s' if count > 1 else ''}, {packed.steps} golden steps {kind}")
     return 0

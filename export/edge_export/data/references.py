@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import Dataset, Float32, Windows
+from edge_runtime.intake.spectrum import measure_tops
 from edge_runtime.intake.stuck import SAME
 from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import REFERENCE_LEVELS, InputContract, Reference
@@ -56,13 +57,15 @@ def measure_references(
     begins = np.ones(len(windows), bool)  # where rows do not go on from those before
     begins[1:] = (np.diff(windows.recording) != 0) | (np.diff(windows.start) != hop)
     stretches = np.repeat(np.cumsum(begins), hop)
+    tops = measure_tops(((start, x.T) for start, x in zip(windows.start.tolist(), windows.x, strict=True)), contract)
     return tuple(
         Reference(
             channels=tuple(names[column] for column in group),
-            quantiles=_quantiles(rows[:, group]),
+            quantiles=quantiles(rows[:, group]),
             span_s=max(SPAN_S, SPAN_ROWS / contract.rate_hz),
             still_s=_longest([_still(rows[:, column], stretches) for column in group], contract.rate_hz),
             rates_hz=rates_hz,
+            top_hz=tops.get(names[group[0]]) if len(group) == 1 else None,
         )
         for group in groups
     )
@@ -88,7 +91,8 @@ def rates_of(dataset: Dataset, contract: InputContract) -> tuple[float, float] |
     return float(f"{low:.3g}"), float(f"{high:.3g}")
 
 
-def _quantiles(rows: Float32) -> tuple[float, ...]:
+def quantiles(rows: Float32) -> tuple[float, ...]:
+    """Measure rows (n, channels), their norm if there are several, at `REFERENCE_LEVELS`; short in the manifest."""
     values = rows.astype(np.float64)
     sizes = np.sqrt(np.square(values).sum(axis=1)) if values.shape[1] > 1 else values[:, 0]
     return tuple(float(f"{value:.4g}") for value in np.quantile(sizes, REFERENCE_LEVELS))

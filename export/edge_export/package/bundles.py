@@ -20,7 +20,7 @@ from edge_export.step_cache import digest
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.errors import BundleError, EngineError
-from edge_runtime.manifest import GateSpec, InputContract, OutputContract, Reference
+from edge_runtime.manifest import GateSpec, InputContract, OutputContract, Reference, SensorReference
 
 TEACHER = "teacher"
 TEACHER_GOLDEN = 4
@@ -41,6 +41,7 @@ class Release:
         groups: of the split, by set.
         versions: of the packages that made it.
         references: of the device's bundles.
+        sensors: the same.
     """
 
     variants: Mapping[str, Sequence[VariantSource]]
@@ -50,6 +51,7 @@ class Release:
     groups: Mapping[str, Sequence[str]]
     versions: Mapping[str, str]
     references: Sequence[Reference] = ()
+    sensors: SensorReference | None = None
 
 
 def write_bundles(
@@ -96,6 +98,7 @@ def write_bundles(
             input=contract,
             gate=release.gate,
             references=release.references,
+            sensors=release.sensors,
             variants=[_with_accuracy(variant, release.accuracy[variant.name]) for variant in variants],
             golden_inputs=in_halves(_golden(windows, contract)),
             **common,

@@ -33,6 +33,7 @@ from edge_runtime.manifest import (
     Manifest,
     OutputContract,
     Reference,
+    SensorReference,
     Stage,
     StageFile,
     Variant,
@@ -101,6 +102,7 @@ def pack(
     answer: Sequence[str] = (),
     gate: GateSpec | None = None,
     references: Sequence[Reference] = (),
+    sensors: SensorReference | None = None,
     events: Sequence[EventRule] = (),
     description: str = "",
     created: str = "",
@@ -126,6 +128,7 @@ def pack(
         answer: tracks that make the answer; empty takes the last stage's.
         gate: when a window is hard.
         references: range of the channels over the training data.
+        sensors: features of the training windows, and the faults that are told by them.
         events: rules tuned with the model.
         description: one line for people.
         created: ISO 8601 date, from the recipe.
@@ -164,7 +167,9 @@ def pack(
         entries.append(entry)
     try:
         result = Manifest(
-            schema_version=manifest.needed_schema(input, references, events, output=output, stages=stages),
+            schema_version=manifest.needed_schema(
+                input, references, events, output=output, stages=stages, sensors=sensors
+            ),
             name=name,
             version=version,
             description=description,
@@ -176,6 +181,7 @@ def pack(
             stages=tuple(stages),
             answer=tuple(answer),
             references=tuple(references),
+            sensors=sensors,
             events=tuple(events),
             variants=tuple(entries),
             golden_inputs=GOLDEN_INPUTS,

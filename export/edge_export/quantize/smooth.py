@@ -40,7 +40,7 @@ class Smoothed:
 
 
 def smooth(model: onnx.ModelProto, windows: Windows, *, alpha: float = 0.5) -> Smoothed:
-    """Smooth every LayerNormalization that nothing but products with constant weights reads.
+    """Smooth behind every normalisation that nothing but products with constant weights reads.
 
     Args:
         model: as `edge_export.quantize.write.prepare` gives it.
@@ -55,37 +55,84 @@ def smooth(model: onnx.ModelProto, windows: Windows, *, alpha: float = 0.5) -> S
     check_windows(windows)
     copy = from_proto(model)
     found = _smoothable(copy.graph)
-    loudest = _loudest(model, [name_of(node.outputs[0]) for node, _ in found], windows) if found else {}
-    for node, products in found:
-        factors = _factors(loudest[name_of(node.outputs[0])], products, alpha)
-        for value in filter(None, node.inputs[1:3]):
+    loudest = _loudest(model, [name_of(each.result) for each in found], windows) if found else {}
+    for each in found:
+        factors = _factors(loudest[name_of(each.result)], each.products, alpha)
+        for value in each.constants:
             change(value, numbers(value) / factors)
-        for product in products:
+        for product in each.products:
             product.change_matrix(product.matrix() * factors)
     return Smoothed(
         model=to_proto(copy) if found else model,
-        normalisations=tuple((name_of(node), tuple(product.name for product in products)) for node, products in found),
+        normalisations=tuple((each.name, tuple(product.name for product in each.products)) for each in found),
     )
 
 
-def _smoothable(graph: ir.Graph) -> list[tuple[ir.Node, list[Layer]]]:
-    """Find normalisations over the last axis that only products read, with their products."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Smoothable:
+    """End of a normalisation.
+
+    Attributes:
+        name: of its last node.
+        result: what it writes.
+        constants: scale and offset per channel of the last axis, which divide the result.
+        products: all that read the result's numbers.
+    """
+
+    name: str
+    result: ir.Value
+    constants: tuple[ir.Value, ...]
+    products: tuple[Layer, ...]
+
+
+def _smoothable(graph: ir.Graph) -> list[_Smoothable]:
+    """Find where a scale per channel lies in front of products alone.
+
+    1. A LayerNormalization over the last axis.
+    2. A Mul by and an Add of one number per channel: what operator sets below 17 write at a normalisation's end.
+    """
     by_node = {layer.node: layer for layer in layers(graph) if layer.operator != "Conv"}
-    usual = [node for node in graph if node.op_type == "LayerNormalization" and _can_scale(node)]
-    found = [(node, _products(node.outputs[0], by_node)) for node in usual]
-    return [(node, products) for node, products in found if products]
+    found = []
+    for node in graph:
+        constants = _normalised(node) if node.op_type == "LayerNormalization" else _affine(node)
+        products = _products(node.outputs[0], by_node) if constants else []
+        if products and all(numbers(value).size == products[0].matrix().shape[-1] for value in constants):
+            name, result = name_of(node), node.outputs[0]
+            found.append(_Smoothable(name=name, result=result, constants=constants, products=tuple(products)))
+    return found
 
 
-def _can_scale(node: ir.Node) -> bool:
-    """Say whether a normalisation is over the last axis, by constants that nothing else reads."""
-    own = [value for value in node.inputs[1:3] if value is not None]
-    alone = all(constant(value) is not None and sole_reader(value) is not None for value in own)
-    return alone and node.attributes.get_int("axis", -1) == -1
+def _normalised(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Rule 1."""
+    own = tuple(value for value in node.inputs[1:3] if value is not None)
+    return own if node.attributes.get_int("axis", -1) == -1 and all(map(_own_constant, own)) else ()
+
+
+def _affine(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Rule 2: the constants of an Add and of the Mul that only it reads."""
+    offset, scaled = _operands(node) if node.op_type == "Add" else (None, None)
+    before = scaled.producer() if scaled is not None and sole_reader(scaled) is node else None
+    scale, _ = _operands(before) if before is not None and before.op_type == "Mul" else (None, None)
+    return (scale, offset) if scale is not None and offset is not None else ()
+
+
+def _operands(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
+    """(one number per channel, the other operand) of a Mul or Add; (None, None) where there is none such."""
+    for own, other in (node.inputs, reversed(node.inputs)):
+        if own is not None and other is not None and _own_constant(own) and constant(other) is None:
+            array = numbers(own)
+            if array.ndim and array.size == array.shape[-1]:
+                return own, other
+    return None, None
+
+
+def _own_constant(value: ir.Value) -> bool:
+    return constant(value) is not None and sole_reader(value) is not None
 
 
 def _products(value: ir.Value, by_node: Mapping[ir.Node, Layer]) -> list[Layer]:
-    """List the products that read a value; none where anything else reads it, too."""
-    readers = [use.node for use in value.uses()]
+    """List the products that read a value; none where anything else reads its numbers, too."""
+    readers = [use.node for use in value.uses() if use.node.op_type != "Shape"]
     products = [by_node[reader] for reader in readers if reader in by_node and reader.inputs[0] is value]
     return products if len(products) == len(readers) and not value.is_graph_output() else []
 

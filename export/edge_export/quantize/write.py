@@ -92,6 +92,7 @@ def write(
     *,
     steps: WeightSteps | None = None,
     float_biases: bool = False,
+    keep_activations: bool = False,
 ) -> onnx.ModelProto:
     """Write a prepared model in integers. Ranges are found once, and written for every scheme.
 
@@ -101,6 +102,7 @@ def write(
         scheme: types; its method of calibration is not used here.
         steps: of weights that something else than their largest value decided (`edge_export.quantize.adaround`).
         float_biases: leave biases as they are, so that they can be changed in what is written.
+        keep_activations: leave every Relu and Clip in, also where the integers' limits do the same.
 
     Returns:
         A model that computes in integers, and that onnxruntime loads; its input and output stay float32.
@@ -117,7 +119,7 @@ def write(
     extra: dict[str, Any] = {"WeightSymmetric": True, "ActivationSymmetric": scheme.symmetric}
     extra["QuantizeBias"] = not float_biases
     extra["TensorQuantOverrides"] = {**_activations(graph, ranges), **_weights(graph, scheme, steps or {})}
-    if not _limits_clip(graph, ranges):
+    if keep_activations or not _limits_clip(graph, ranges):
         extra["QDQKeepRemovableActivations"] = True
     with tempfile.TemporaryDirectory() as folder, without_advice():
         given, written = (Path(folder) / f"{name}.onnx" for name in ("given", "int8"))

@@ -306,7 +306,7 @@ class QuantiseRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencesRecipe:
-    """References of the device's bundle: what the sensors delivered in training, by which it notices another unit.
+    """References of the device's bundle: what sensors delivered in training: another unit, or mounting, is told by it.
 
     Attributes:
         triads: names of channels that are the axes of one sensor, whose norm is measured; empty: found by name and

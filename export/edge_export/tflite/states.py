@@ -1,11 +1,11 @@
-"""State inside a TensorFlow Lite file, taken out: variables become inputs and outputs.
+"""State inside a TensorFlow Lite file, taken out: what a file keeps becomes inputs and outputs.
 
-A streaming file keeps its state in variables, so that each stream needs an interpreter of its own (204 to 558 kB for
-wake words), and nothing can save or reset the state. The same graph with the state as inputs and outputs takes 1 to
-8 kB a stream, and rows of many streams in one call.
+A streaming file keeps its state inside, so that each stream needs an interpreter of its own (204 to 558 kB for wake
+words), and nothing can save or reset the state. The same graph with the state as inputs and outputs takes 1 to 8 kB a
+stream, and rows of many streams in one call.
 
-A variable's operators are VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE; CALL_ONCE runs a second graph that assigns the
-first values. They are left out of the copy:
+State is kept in two ways. The first is variables. Their operators are VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE;
+CALL_ONCE runs a second graph that assigns the first values. They are left out of the copy:
 
 1. What READ_VARIABLE gave is an input, what ASSIGN_VARIABLE took is an output.
 2. Quantised state crosses these edges as the plain integers that a variable holds. So a RESHAPE to the same shape
@@ -13,13 +13,24 @@ first values. They are left out of the copy:
 3. The batch is opened: a RESHAPE to 1 row gives all rows, a STRIDED_SLICE of the first row takes all. Where LiteRT then
    gives each row of a batch what it gets alone, the copy has an open batch; else it stays at 1.
 
-Source: https://www.tensorflow.org/guide/variable as LiteRT's kernels `read_variable.cc` and `assign_variable.cc` do it.
+The second is variable tensors: inputs of an LSTM or SVDF operator that it also writes. A file cannot say whether such a
+layer runs on from call to call, or forgets before each, so the caller says it. Where it runs on:
+
+4. The same tensor is named as an input and as an output of the graph. The operator goes on reading and writing it in
+   place. Nothing is computed otherwise.
+5. It keeps its quantisation, which the operator needs. Engines have it as floats; integers of 8 and 16 bits come back
+   as they were. It begins at 0.
+
+Source: https://www.tensorflow.org/guide/variable as LiteRT's kernels `read_variable.cc` and `assign_variable.cc` do it;
+`GetVariableInput` and `ResetVariableTensor` of LiteRT for variable tensors.
+
+Either copy is tried beside the file itself for some steps, and refused where one answer differs.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,36 +38,37 @@ import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_export.tflite import editing
-from edge_runtime.engines.base import EngineOptions
-from edge_runtime.engines.batch_trial import Carried, largest_batch
-from edge_runtime.engines.litert import load_litert
-from edge_runtime.errors import ConfigError, EngineError
+from edge_export.tflite.state_trial import first_difference, takes_batches
+from edge_runtime.engines.batch_trial import Carried
+from edge_runtime.errors import ConfigError
 
 _VARIABLE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
-_FALLBACK = "the file needs an interpreter for each stream"
+_ADVICE = "convert the model again with states as inputs and outputs (in Keras: return_state=True)"
+_SHARED = (schema.TensorType.FLOAT32, schema.TensorType.INT8, schema.TensorType.INT16)
+"""Types whose numbers are the same again after an engine has made floats of them."""
 
 
 class TakenState(NamedTuple):
-    """A variable that is an input and an output of the copy."""
+    """A state that is an input and an output of the copy."""
 
     input: str
     output: str
     shape: tuple[int, ...]
     """Of the tensor; the first axis is 1, the batch."""
     initial: npt.NDArray[Any]
-    """Value before the first step, of that shape and the tensor's own type."""
+    """Value before the first step, of that shape and of the type that an engine has it in."""
 
 
 class TakenOut(NamedTuple):
     """A copy of a file without state inside."""
 
     data: bytes
-    """The file as it was, where it has no variables."""
+    """The file as it was, where nothing was taken out."""
     states: tuple[TakenState, ...]
     opened: bool
     """The rows of a batch were tried, and each gets what it gets alone."""
     inside: str
-    """State that stays in the file, for people; empty where none does."""
+    """Layers whose state stays in the file, for people; empty where none does."""
 
 
 class _Variable(NamedTuple):
@@ -65,38 +77,38 @@ class _Variable(NamedTuple):
     assigned: int
 
 
-def take_states_out(data: bytes, file: str = "the file") -> TakenOut:
-    """Turn a file's variables into inputs and outputs.
+def take_states_out(data: bytes, file: str = "the file", *, kept: bool = False) -> TakenOut:
+    """Turn what a file keeps from call to call into inputs and outputs.
 
     Args:
         data: the file's bytes.
         file: named in errors.
-
-    Returns:
-        The copy. Variable tensors, which LSTM and SVDF layers keep, stay inside, and `TakenOut.inside` says so.
+        kept: LSTM and SVDF layers run on from call to call, so their variable tensors are taken out, too. Else these
+            stay inside, where an engine clears them before each call, and `TakenOut.inside` names them.
 
     Raises:
-        ConfigError: the file is damaged, or uses its variables in a way that inputs and outputs cannot stand for.
+        ConfigError: the file is damaged, or keeps its state in a way that inputs and outputs cannot stand for.
     """
     model = editing.unpack(data, file)
     try:
-        return _take_out(model, data)
+        return _take_out(model, data, kept=kept)
     except _RefusalError as error:
-        raise ConfigError(f"{file}: its state cannot be taken out: {error}; {_FALLBACK}") from None
+        raise ConfigError(f"{file}: its state cannot be taken out: {error}; {_ADVICE}") from None
     except Exception as error:  # a damaged file ends in any of a dozen types
         raise ConfigError(f"{file}: not a whole TensorFlow Lite file: {error}") from error
 
 
 class _RefusalError(Exception):
-    """A use of variables that has no form as inputs and outputs."""
+    """A use of state that has no form as inputs and outputs."""
 
 
-def _take_out(model: Any, data: bytes) -> TakenOut:
-    inside = variable_tensors(model)
-    names = {editing.operator_name(code) for code in model.operatorCodes}
-    if not names & set(_VARIABLE):
-        return TakenOut(data, (), opened=False, inside=inside)
+def _take_out(model: Any, data: bytes, *, kept: bool) -> TakenOut:
+    inside = "" if kept else variable_tensors(model)
     graph = model.subgraphs[0]
+    tensors = _kept_tensors(graph) if kept else []
+    names = {editing.operator_name(code) for code in model.operatorCodes}
+    if not tensors and not names & set(_VARIABLE):
+        return TakenOut(data, (), opened=False, inside=inside)
     initial = _initial_values(model)
     variables = _variables(model, graph)
     if unset := [each.name for each in variables if each.name not in initial]:
@@ -104,14 +116,18 @@ def _take_out(model: Any, data: bytes) -> TakenOut:
     graph.operators = [each for each in graph.operators if _name(model, each) not in _VARIABLE]
     model.subgraphs, model.signatureDefs = [graph], None
     states = [_edge(model, graph, each, initial[each.name]) for each in variables]
+    states += [_shared_edge(model, graph, index) for index in tensors]
     plain = copy.deepcopy(model)
     editing.drop_unused(plain)
     _open_batch(model, graph)
     editing.drop_unused(model)
     opened = editing.repack(model)
-    if not inside and _batches(opened, states):
-        return TakenOut(opened, tuple(states), opened=True, inside=inside)
-    return TakenOut(editing.repack(plain), tuple(states), opened=False, inside=inside)
+    carried = {each.input: Carried(each.output, each.initial) for each in states}
+    batches = not inside and takes_batches(opened, carried)
+    made = opened if batches else editing.repack(plain)
+    if (step := first_difference(data, made, carried, clears=bool(inside))) is not None:
+        raise _RefusalError(f"without it, step {step} of some noise is answered otherwise")
+    return TakenOut(made, tuple(states), opened=batches, inside=inside)
 
 
 def _name(model: Any, operator: Any) -> str:
@@ -121,9 +137,13 @@ def _name(model: Any, operator: Any) -> str:
 def variable_tensors(model: Any) -> str:
     """Return, for people, the layers whose variable tensors stay inside a file; empty where none do."""
     graph = model.subgraphs[0]
-    kept = {index for index, tensor in enumerate(graph.tensors) if tensor.isVariable}
+    kept = set(_kept_tensors(graph))
     users = sorted({_name(model, each) for each in graph.operators if kept & {int(i) for i in each.inputs}})
     return f"{len(kept)} variable tensors of {', '.join(users)}" if kept else ""
+
+
+def _kept_tensors(graph: Any) -> list[int]:
+    return [index for index, tensor in enumerate(graph.tensors) if tensor.isVariable]
 
 
 def _initial_values(model: Any) -> dict[str, npt.NDArray[Any]]:
@@ -216,6 +236,23 @@ def _edge(model: Any, graph: Any, variable: _Variable, initial: npt.NDArray[Any]
     return TakenState(names[0], names[1], tuple(shape), initial)
 
 
+def _shared_edge(model: Any, graph: Any, index: int) -> TakenState:
+    """Name a variable tensor as an input and an output (rules 4 and 5)."""
+    tensor = graph.tensors[index]
+    name, shape = editing.text(tensor.name), tuple(int(size) for size in tensor.shape)
+    if shape[:1] != (1,):
+        raise _RefusalError(f"tensor {name!r} has the shape {list(shape)}, without an axis of 1 row for the batch")
+    if tensor.type not in _SHARED:
+        raise _RefusalError(f"tensor {name!r} holds {editing.TYPES.get(tensor.type, 'no numbers')}")
+    if index in {*graph.inputs, *graph.outputs} or editing.constant(model, tensor) is not None:
+        raise _RefusalError(f"tensor {name!r} is an input, an output or a constant of the file as well")
+    tensor.name = _free_name(f"state/{name}", {editing.text(each.name) for each in graph.tensors if each.name})
+    graph.inputs, graph.outputs = [*graph.inputs, index], [*graph.outputs, index]
+    quantised = tensor.quantization is not None and tensor.quantization.scale is not None
+    dtype = np.dtype(np.float32) if quantised else editing.TYPES[tensor.type]
+    return TakenState(tensor.name, tensor.name, shape, np.zeros(shape, dtype))
+
+
 def _free_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
@@ -297,18 +334,3 @@ def _takes_first_row(model: Any, graph: Any, operator: Any) -> bool:
         return False
     begin, end, stride = (int(np.frombuffer(each.tobytes(), np.int32)[0]) for each in found if each is not None)
     return stride == 1 and (begin == 0 or bool(options.beginMask & 1)) and (end == 1 or bool(options.endMask & 1))
-
-
-def _batches(data: bytes, states: list[TakenState]) -> bool:
-    """Try whether LiteRT gives each row of a batch what it gets alone."""
-    carried: Mapping[str, Carried] = {each.input: Carried(each.output, each.initial) for each in states}
-    try:
-        engine = load_litert(data, EngineOptions(), {})
-    except EngineError:
-        return False
-    try:
-        return largest_batch(engine, (), carried) == 0
-    except EngineError:
-        return False
-    finally:
-        engine.close()

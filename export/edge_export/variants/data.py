@@ -223,7 +223,11 @@ def split(recordings: Sequence[Recording]) -> Split:
     1. Several recordings: every third of each class is held out, one at least; no file is in both parts.
     2. One recording: its first 60 % calibrate, its last 35 % are held out; what lies between is not used, so that no
        window reaches from one part into the other.
+
+    Raises:
+        ConfigError: too few calls, or recordings of different sizes.
     """
+    _refuse_different_sizes(recordings)
     held = [one for kind in dict.fromkeys(one.kind for one in recordings) for one in _held_out(recordings, kind)]
     if held:
         kept = tuple(one for one in recordings if all(one is not other for other in held))
@@ -237,6 +241,18 @@ def split(recordings: Sequence[Recording]) -> Split:
     ends = f"calls 0 to {first - 1} calibrate, {last} to {len(whole) - 1} are held out"
     how = f"one recording, split by contiguous blocks: {ends}"
     return Split(calibration=(whole.part(slice(0, first)),), held_out=(whole.part(slice(last, None)),), how=how)
+
+
+def _refuse_different_sizes(recordings: Sequence[Recording]) -> None:
+    first = recordings[0]
+    for one in recordings:
+        for name, array in one.inputs.items():
+            before = first.inputs.get(name, array).shape[1:]
+            if array.shape[1:] != before:
+                raise ConfigError(
+                    f"input {name!r} is {readable(before)} in {first.name} and {readable(array.shape[1:])} in "
+                    f"{one.name}; pad or cut the recordings to one size"
+                )
 
 
 def _held_out(recordings: Sequence[Recording], kind: str) -> list[Recording]:

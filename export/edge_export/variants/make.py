@@ -27,8 +27,10 @@ from edge_export.quantize.bias import correct
 from edge_export.quantize.equalize import equalize
 from edge_export.quantize.histogram import Histogram
 from edge_export.quantize.layers import layers
+from edge_export.quantize.loosen import loosened
 from edge_export.quantize.ranges import Ranges, choose, collect
 from edge_export.quantize.scheme import OPERATORS, Method
+from edge_export.quantize.select import quantised
 from edge_export.quantize.smooth import smooth
 from edge_export.quantize.write import WeightSteps, write
 from edge_runtime.errors import ConfigError
@@ -126,7 +128,7 @@ def int8_graphs(model: Calibrated, method: Method) -> tuple[list[Made], dict[str
     def smoothed() -> onnx.ModelProto | str:
         found = smooth(model.graph, model.few)
         if not found.normalisations:
-            return "no LayerNormalization that only products with constant weights read"
+            return "no normalisation that only products with constant weights read"
         return _recalibrated(replace(model, graph=found.model), method)
 
     def equalized() -> onnx.ModelProto | str:
@@ -180,9 +182,10 @@ def _rounded(model: Calibrated, ranges: Ranges) -> tuple[onnx.ModelProto, onnx.M
 
 
 def _combined(model: Calibrated, method: Method) -> onnx.ModelProto:
-    """Equalise where there is something to equalise, then round, then correct biases."""
-    found = equalize(smooth(model.graph, model.few).model, model.few)
-    base = replace(model, graph=found.model) if found.pairs else model
+    """Smooth and equalise where there is something to, then round, then correct biases."""
+    smoothed = smooth(model.graph, model.few)
+    found = equalize(smoothed.model, model.few)
+    base = replace(model, graph=found.model) if smoothed.normalisations or found.pairs else model
     ranges = base.ranges(method)
     _, rounded, steps = _rounded(base, ranges)
     return _corrected(replace(base, graph=rounded), ranges, reference=base.graph, steps=steps)
@@ -197,12 +200,17 @@ def float_layers(model: Calibrated, method: Method, judge: Judge) -> tuple[list[
     Returns:
         Their names, and the signal over noise of each layer alone, dB; or why there is no such set.
     """
-    ranges, names = model.ranges(method), model.layer_names()
-    alone = {name: judge.decibels(write(model.graph, ranges, _only(model, name))) for name in names}
+    names = model.layer_names()
+    every = write(model.graph, model.ranges(method), replace(model.scheme, form="qdq"), keep_activations=True)
+
+    def partly(scheme: Scheme) -> onnx.ModelProto:
+        return loosened(every, model.graph, quantised(from_proto(model.graph).graph, scheme.exclude))
+
+    alone = {name: judge.decibels(partly(_only(model, name))) for name in names}
     order = sorted(names, key=lambda name: alone[name])
 
     def good(kept: Iterable[str]) -> bool:
-        return judge.within(write(model.graph, ranges, _without(model, kept)))
+        return judge.within(partly(_without(model, kept)))
 
     low, high = 0, len(order)
     while high - low > 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import onnx
 
 from edge_export.quantize import Scheme
@@ -152,6 +153,10 @@ class _Work:
         _, self._tuning_calls = answers_of(source.format, source.model, inner.calibration, flow)
         self._choice = thinned(inner.held_out, counts.choice, contiguous=bool(flow.states))
         self._expected, _ = answers_of(source.format, source.model, self._choice, flow)
+        if not all(np.isfinite(array).all() for array in self._expected if array.dtype.kind == "f"):
+            raise ConfigError(
+                "the model answers with NaN or infinity to the recordings; give it what it was trained on"
+            )
 
     def files(self, format_: Format) -> tuple[list[File], dict[str, str]]:
         """Write every variant in one format.
@@ -214,7 +219,7 @@ class _Work:
             for calls in (self._calls, self._tuning_calls)
         )
         if not model.layer_names():
-            return [], {"int8": "no convolution or product with constant weights"}
+            return [], {"int8": "no convolution or product with constant float32 weights"}
         method = make.best_ranges(tuning, judge)
         made, missing = make.int8_graphs(model, method)
         if any(judge.within(one.graph) for one in made):

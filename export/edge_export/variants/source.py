@@ -223,7 +223,19 @@ def _one_by_one(loaded: Engine, arrays: Mapping[str, Array], flow: Flow) -> tupl
         given.append(found)
         state = {name: _state(name, found[i], state[name]) for name, i in flow.states.items()}
     states = {name: np.stack([one[name] for one in seen]) for name in state}
-    return {**arrays, **states}, [np.stack([found[i] for found in given]) for i in flow.answers]
+    return {**arrays, **states}, [
+        _one_size(loaded.outputs[i].name, [found[i] for found in given]) for i in flow.answers
+    ]
+
+
+def _one_size(name: str, answers: Sequence[Array]) -> Array:
+    sizes = list(dict.fromkeys(array.shape for array in answers))
+    if len(sizes) > 1:
+        raise EngineError(
+            f"output {name!r} changes its size from call to call, {readable(sizes[0])} and {readable(sizes[1])}; such "
+            "answers cannot be compared; give the model without what selects them"
+        )
+    return np.stack(answers)
 
 
 def _zeros(spec: TensorSpec) -> Array:

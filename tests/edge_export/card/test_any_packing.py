@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from edge_export.card.draft import draft
 from edge_export.card.kinds import kind_of
 from edge_export.cli import main
 from onnx import TensorProto, helper
@@ -18,6 +19,7 @@ from edge_runtime.embedding import open_model, replay
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.stages import ModelStage
 from tests import stateful
+from tests.edge_runtime.media.sounds import resampled
 from tests.edge_runtime.recordings import wav_files
 
 CARD = """
@@ -79,6 +81,89 @@ def test_a_model_with_a_state_answers_a_stream_as_its_own_code_does(pack: Pack, 
     wanted = stateful.expected(samples)
     assert len(answers) == len(wanted)
     np.testing.assert_allclose([answer.scores for answer in answers], wanted, atol=1e-6)
+
+
+FLOWERS = """
+name = "flowers"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 1, channels = [{ name = "width", low = -3, high = 3 }, { name = "length", low = -3, high = 3 }] }
+
+[[stages]]
+inputs = [{ rows = 1 }]
+outputs = [{ name = "probabilities" }]
+
+[task]
+type = "classification"
+labels = ["iris", "rose"]
+"""
+
+
+def flowers() -> onnx.ModelProto:
+    """Write a classifier as scikit-learn's converter does: a label, and a map of probabilities."""
+    nodes = [
+        helper.make_node(
+            "LinearClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", coefficients=[1.0, 0.5, -1.0, 0.25],
+            intercepts=[0.1, -0.1], classlabels_ints=[0, 1], post_transform="SOFTMAX",
+        ),
+        helper.make_node("ZipMap", ["p"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+    ]  # fmt: skip
+    maps = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    )
+    graph = helper.make_graph(
+        nodes, "flowers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
+         helper.make_value_info("probabilities", maps)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8)
+
+
+def test_a_map_of_scikit_learn_is_taken_off_and_the_probabilities_stay(pack: Pack, tmp_path: Path) -> None:
+    code, said = pack(FLOWERS, flowers())
+    assert code == 0, said
+    assert "ZipMap taken off probabilities" in said
+    (tmp_path / "day.csv").write_text("t,width,length\n0,0.5,-1\n1,-2,2\n")
+    with open_model(tmp_path / "net.edge") as model:
+        answers = [answer.scores for answer in replay(model, tmp_path / "day.csv")]
+    scores = np.array([[0.5, -1], [-2, 2]]) @ np.array([[1.0, 0.5], [-1.0, 0.25]]).T + [0.1, -0.1]
+    wanted = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers, wanted, atol=1e-6)
+    text = draft(tmp_path / "net.onnx")
+    assert 'labels = ["0", "1"]' in text
+    assert 'outputs = [{ name = "probabilities" }]' in text
+
+
+READER = """
+name = "reader"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { height = 2, width = 4, colours = "grey" }
+
+[task]
+type = "text"
+characters = "ab"
+"""
+
+
+@pytest.mark.parametrize("order", [[0, 2, 1], [2, 0, 1]], ids=["windows first", "places first"])
+def test_rows_of_character_scores_are_text_whichever_axis_is_first(pack: Pack, order: list[int]) -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "ones"], ["taller"], axis=1),
+        helper.make_node("Softmax", ["taller"], ["p"], axis=1),
+        helper.make_node("Transpose", ["p"], ["y"], perm=order),
+    ]
+    shape = [[1, 2, 4], [1, 3, 4]]
+    graph = helper.make_graph(
+        nodes, "reader", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape[0])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[1][axis] for axis in order])],
+        [helper.make_tensor("ones", TensorProto.FLOAT, [1, 1, 4], [1.0] * 4)],
+    )  # fmt: skip
+    code, said = pack(READER, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        assert bundle.manifest.output.shape == (4, 3)
+    code, said = pack(READER.replace('"ab"', '"abcd"'), pack.folder.joinpath("net.onnx").read_bytes())
+    assert code == 2
+    assert "names 4 characters beside the blank" in said
 
 
 def test_the_trial_says_how_many_keys_may_share_a_call(pack: Pack) -> None:
@@ -222,6 +307,31 @@ def test_sound_of_another_rate_than_the_cards_is_named(pack: Pack, tmp_path: Pat
     assert said.count("has 800 samples a second, resampled to the card's 400") == notes
 
 
+def hearing() -> onnx.ModelProto:
+    """Make a model of sound: 512 samples as a row of probabilities."""
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 512]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(("low", "top_hz", "notes"), [(8000, 4000, 0), (4000, 2000, 1)])
+def test_recordings_say_how_far_up_sound_reaches(
+    pack: Pack, tmp_path: Path, low: int, top_hz: float, notes: int
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, (11 * low, 1)).astype(np.float32)
+    sound = noise if low == 8000 else resampled(noise, low, 8000)
+    wav = wav_files.write(tmp_path / "day.wav", sound, 8000)
+    card = PICTURES.replace("rgb 8 x 12", "audio 8000").replace("labels = 3", "labels = 512")
+    code, said = pack(card, hearing(), "--recording", str(wav))
+    assert code == 0, said
+    assert said.count("and the card's rate has room for 4000: if they were recorded at") == notes
+    with pack.bundle() as bundle:
+        (reference,) = bundle.manifest.references
+    assert reference.top_hz == pytest.approx(top_hz, rel=0.05)
+    assert (reference.channels, reference.still_s, reference.rates_hz) == (("sound",), None, None)
+
+
 def seeing(*sizes: str | int) -> onnx.ModelProto:
     """Make a model of pictures: the mean of each colour as probabilities."""
     nodes = [
@@ -257,6 +367,21 @@ def test_height_and_width_the_other_way_round_are_refused(pack: Pack) -> None:
     code, said = pack(PICTURES, seeing(12, 8))
     assert code == 2
     assert "takes (any, 3, 12, 8), and the signal is 8 x 12 (height x width) of 3 colours; correct signal" in said
+
+
+def test_rows_side_by_side_fill_the_last_axis_of_a_file_whose_steps_are_open(pack: Pack) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    shape = ["n", "t", 12]
+    ends = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    graph = helper.make_graph(nodes, "steps", [next(ends)], [next(ends)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = leaky_card('inputs = [{ rows = 6, layout = "samples-first" }]').replace('states = [{ input = "h" }]', "")
+    code, said = pack(card.replace('["low", "high", "other"]', "12"), model)
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (stage,) = bundle.manifest.stages
+        assert isinstance(stage, ModelStage)
+        assert (stage.inputs[0].layout, stage.inputs[0].shape) == ("NWC", (1, 12))
 
 
 def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:

@@ -18,13 +18,14 @@ from edge_export.card.facts import labels_in, read_facts
 from edge_export.tflite.file import Quantization, TfliteFile
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.manifest.outputs import TextOutput
 from tests import stateful
-from tests.edge_export.tflite.variables import Inside, explicit
+from tests.edge_export.tflite.variables import Inside, Remembering, explicit
 
 _CARDS = Path(__file__).resolve().parents[2] / "data" / "cards"
 _ORIGIN = 'name = "", source = "", licence = ""'
@@ -127,6 +128,10 @@ def test_variables_are_counted(tmp_path: Path) -> None:
         ((96, 64, 3), "rgb 96 x 64"),
         ((100, 6), "rate_hz = 0, channels = 6"),
         (("t", 6), "rate_hz = 0, channels = 6"),
+        ((100, "t"), "rate_hz = 0, channels = 100"),
+        ((144000,), "audio 48000"),
+        ((44032,), "audio 44100"),
+        ((144160,), "audio 16000"),
         ((3, "h", "w"), "rgb 320 x 320"),
         (("h", "w", 3), "rgb 320 x 320"),
     ],
@@ -160,6 +165,116 @@ def test_the_task_is_guessed_by_the_last_operator(
 
 
 @pytest.mark.parametrize(
+    ("name", "row", "keys"),
+    [
+        ("log_mel", (64, 21), ("bands = 64", "rows = 21, hop = 10")),
+        ("mel_window", (80, 40), ("bands = 40", "rows = 80, hop = 40")),
+        ("fbank", (64, 64), ("bands = 64", "rows = 64, hop = 32", 'layout = "samples-first"')),
+        ("x", (64, 21), ("rate_hz = 0, channels = 21",)),
+        ("x", (80, 800), ("window = 128000", "rows = 800, offset = -40, scale = 0.025")),
+        ("speech", ("rows", 400), ('definition = "kaldi"', "rows = 5, hop = 1")),
+        ("x", (16, 96), ("melspectrogram.onnx", "rows = 76", "rows = 16, hop = 1")),
+    ],
+)
+def test_the_front_end_is_guessed_by_name_and_shape(
+    tmp_path: Path, name: str, row: tuple[int | str, ...], keys: tuple[str, ...]
+) -> None:
+    path = _onnx(tmp_path, row, "Sigmoid", [(1,)])
+    model = onnx.load(str(path))
+    model.graph.input[0].name = model.graph.node[0].input[0] = name
+    onnx.save(model, str(path))
+    text = draft(path)
+    assert all(key in text for key in keys), text
+    _card(text, tmp_path)
+
+
+def test_an_input_of_many_numbers_that_nothing_feeds_is_asked_for(tmp_path: Path) -> None:
+    path = _onnx(tmp_path, (7500,), "Sigmoid", [(1,)])
+    model = onnx.load(str(path))
+    model.graph.input.append(helper.make_tensor_value_info("scalogram", TensorProto.FLOAT, ["n", 15, 7500]))
+    model.graph.input.append(helper.make_tensor_value_info("gain", TensorProto.FLOAT, [1]))
+    model.ir_version, model.opset_import[0].version = 9, 17
+    onnx.save(model, str(path))
+    text = draft(path)
+    assert '{ name = "gain", value = 0 },' in text
+    assert "# fill in: a value" in text
+    ranged = text.replace("channels = 1 ", 'channels = [{ name = "x", low = -1, high = 1 }] ')
+    with pytest.raises(ConfigError, match="takes the track 'scalogram', which no stage before it makes"):
+        pack_any(tmp_path / "net.edge", [{"model": path}], _card(ranged, tmp_path), folder=tmp_path)
+
+
+def test_five_rows_of_128_bands_and_as_many_answers_are_an_anomaly_of_sound(tmp_path: Path) -> None:
+    text = draft(_onnx(tmp_path, (5, 128, 1), "Relu", [(5, 128, 1)]))
+    assert "frame = 1024" in text
+    assert "false_alarm_rate" in text
+
+
+def _trees(folder: Path, objective: str, answers: int) -> Path:
+    """Write a row of three features through weights into scores, with LightGBM's words in the metadata."""
+    weights = numpy_helper.from_array(np.arange(3 * answers, dtype=np.float32).reshape(3, answers) / 10, "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "trees",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", answers])],
+        [weights],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    helper.set_model_props(model, {"objective": objective, "feature_names": '["p0", "rank of it", "log_hours"]'})
+    path = folder / "trees.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("objective", "answers", "values"), [("binary sigmoid:1", 1, "logit"), ("multiclass num_class:3", 3, "logits")]
+)
+def test_names_and_objective_in_the_metadata_make_a_card_of_rows_of_features(
+    tmp_path: Path, objective: str, answers: int, values: str
+) -> None:
+    path = _trees(tmp_path, objective, answers)
+    text = draft(path)
+    assert 'channels = ["p0", "rank of it", "log_hours"]' in text
+    assert f'values = "{values}"' in text
+    ranges = ", ".join(f'{{ name = "{name}", low = 0, high = 1 }}' for name in ("p0", "rank of it", "log_hours"))
+    text = text.replace('"p0", "rank of it", "log_hours"', ranges).replace("rate_hz = 0", "rate_hz = 1")
+    packed = pack_any(tmp_path / "trees.edge", [{"model": path}], _card(text, tmp_path), folder=tmp_path)
+    assert packed.manifest.input.window == 1
+
+
+def test_trees_take_one_row_however_many_features_it_has(tmp_path: Path) -> None:
+    path = _onnx(tmp_path, (261,), "Relu", [(1,)])
+    assert "channels = 1 " in draft(path)
+    model = onnx.load(str(path))
+    model.graph.node[0].domain = "ai.onnx.ml"
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    onnx.save(model, str(path))
+    assert "channels = 261" in draft(path)
+
+
+def test_the_answer_that_ends_in_probabilities_goes_before_its_logits(tmp_path: Path) -> None:
+    path = _onnx(tmp_path, (100, 6), "Gemm", [(4,), (4,)])
+    model = onnx.load(str(path))
+    model.graph.node[1].op_type = "Softmax"
+    onnx.save(model, str(path))
+    text = draft(path)
+    assert 'outputs = [{ name = "y1" }]' in text
+    assert "it ends in a softmax" in text
+
+
+def test_labels_in_a_text_beside_the_file_are_taken_where_they_are_as_many(tmp_path: Path) -> None:
+    path = _onnx(tmp_path, (100, 6), "Softmax", [(3,)])
+    (tmp_path / "about.txt").write_text("one\ntwo\nthree\n", "utf-8")
+    (tmp_path / "net_labels.txt").write_text("crane\nheron\nstork\n", "utf-8")
+    (tmp_path / "labels_of_others.txt").write_text("crane\nheron\n", "utf-8")
+    text = draft(path)
+    assert 'labels = ["crane", "heron", "stork"] # net_labels.txt beside the file' in text
+    (tmp_path / "net_labels.txt").write_text("crane\nheron\n\n", "utf-8")
+    (tmp_path / "about.txt").unlink()
+    assert "labels = 3" in draft(path)
+
+
+@pytest.mark.parametrize(
     ("answers", "keys"),
     [
         ([(6, 1000)], ('rows = "joined"', 'layout = "channels-first"')),
@@ -174,10 +289,68 @@ def test_boxes_are_told_from_scores(tmp_path: Path, answers: list[tuple[int, ...
     _card(text, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("row", "answers", "keys"),
+    [
+        ((3, 256, 256), [(896, 16), (896, 1)], ('decode = "offsets"', "strides = [16, 32]", "box_numbers = 16")),
+        ((3, 192, 192), [(2016, 18), (2016, 1)], ('decode = "offsets"', "strides = [8, 16]", 'fit = "pad"')),
+        ((3, 224, 224), [(2254, 12), (2254, 1)], ("strides = [8, 16, 32]", "box_numbers = 12")),
+        ((192, 192, 3), [(2304, 16), (2304, 1)], ("strides = [4]", "anchors = [[1]]")),
+        ((3, 416, 416), [(3549, 85)], ('priors_at = "corner"', "objectness = true", "labels = 80", 'at = "top-left"')),
+        ((3, 416, 416), [(3 * 3549, 85)], ('decode = "centre"', "objectness = true", "labels = 80")),
+        ((3, 640, 640), [(84, 8400)], ('decode = "centre"', "labels = 80", "padding = 114")),
+        ((3, 640, 640), [(300, 6)], ('rows = "chosen"', 'decode = "corners"')),
+    ],
+)
+def test_families_of_detectors_are_told_by_their_shapes(
+    tmp_path: Path, row: tuple[int, ...], answers: list[tuple[int, ...]], keys: tuple[str, ...]
+) -> None:
+    text = draft(_onnx(tmp_path, row, "Relu", answers))
+    assert all(key in text for key in ('type = "detection"', *keys)), text
+    _card(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "signal"),
+    [
+        ((3, 48, "w"), "{ height = 48, width = 384, fit = "),
+        ((1, 64, "w"), '{ colours = "grey", height = 64, width = 512, fit = '),
+    ],
+)
+def test_a_line_of_text_of_any_width_is_a_picture_and_its_rows_are_text(
+    tmp_path: Path, row: tuple[int | str, ...], signal: str
+) -> None:
+    text = draft(_onnx(tmp_path, row, "Softmax", [("t", 40)]))
+    assert f"signal = {signal}" in text
+    assert 'type = "text"' in text
+    assert "characters in their order" in text
+
+
+def test_characters_in_the_metadata_are_taken_one_a_line_and_a_space_is_the_last(tmp_path: Path) -> None:
+    text = draft(_onnx(tmp_path, (3, 48, "w"), "Softmax", [("t", 6)], {"character": 'a\n,\n"\n\u3000'}))
+    output = _card(text, tmp_path).task.output
+    assert isinstance(output, TextOutput)
+    assert output.characters == ("a", ",", '"', "\u3000", " ")
+
+
+def test_several_rows_of_numbers_of_a_picture_are_landmarks(tmp_path: Path) -> None:
+    text = draft(_onnx(tmp_path, (224, 224, 3), "Gemm", [(63,), (1,)]))
+    assert 'of = ["y0", "y1"]' in text
+    assert 'type = "vector"' in text
+    _card(text, tmp_path)
+
+
+def test_a_picture_that_is_larger_than_a_window_is_drafted_smaller(tmp_path: Path) -> None:
+    props = {"imgsz": "[1280, 1280]", "names": "{0: 'cat', 1: 'dog'}"}
+    text = draft(_onnx(tmp_path, (3, "h", "w"), "Relu", [(300, 6)], props))
+    assert "1280 x 1280, for which the file was made, are more than a window holds" in text
+    assert _card(text, tmp_path).signal.frame is not None
+
+
 def test_size_and_labels_of_a_detector_of_open_size_come_from_its_metadata(tmp_path: Path) -> None:
     props = {"imgsz": "[64, 96]", "names": "{0: 'cat', 1: 'dog'}"}
     text = draft(_onnx(tmp_path, (3, "h", "w"), "Relu", [(6, "cells")], props))
-    assert 'signal = "rgb 64 x 96"' in text
+    assert 'signal = { height = 64, width = 96, fit = "pad", padding = 114, antialias = false }' in text
     assert "rows = 126" in text, "cells of 8, 16 and 32 pixels"
     assert _card(text, tmp_path).task.output.labels == ("cat", "dog")
 
@@ -312,6 +485,15 @@ def test_every_published_file_has_a_draft_that_is_a_card(shared: Path, tmp_path:
                 draft(path)
         else:
             _card(draft(path), tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "inside"), [(1, "kept"), (7, "cleared")])
+def test_a_layer_that_takes_one_row_is_guessed_to_run_on(tmp_path: Path, rows: int, inside: str) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(Remembering("LSTM", rows).bytes())
+    text = draft(path)
+    assert "#   keeps something inside: 2 variable tensors of UNIDIRECTIONAL_SEQUENCE_LSTM" in text
+    assert _card(text, tmp_path).models[-1].inside == inside
 
 
 @pytest.mark.slow

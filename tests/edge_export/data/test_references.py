@@ -10,6 +10,7 @@ from edge_export.data.references import SPAN_ROWS, SPAN_S, measure_references, r
 
 from edge_runtime.manifest import REFERENCE_LEVELS, Channel, InputContract
 from edge_runtime.windowing.recorded import Table
+from tests.edge_runtime.media.sounds import resampled
 
 UNITS = {"ax": "g", "ay": "g", "az": "g", "t": "Cel"}
 
@@ -55,6 +56,19 @@ def test_triads_can_be_stated_and_masks_have_none() -> None:
     masked = InputContract(channels=channels, rate_hz=50, window=20, hop=10)
     (only,) = measure_references(cut(masked, noise(100, 1)), masked)
     assert only.channels == ("co2",)
+
+
+def test_of_sound_they_say_how_far_up_it_reaches() -> None:
+    """Short recordings are taken together; a span is 10 s."""
+    described = InputContract(channels=(Channel(name="mic", unit="1"),), rate_hz=4000, window=2000, hop=2000)
+    whole = [noise(8000, 1, seed) - 1 for seed in range(6)]
+    (full,) = measure_references(cut(described, *whole), described)
+    assert full.top_hz == 2000
+    below = [resampled(one[:4000], 2000, 4000) for one in whole]
+    (half,) = measure_references(cut(described, *below), described)
+    assert half.top_hz == pytest.approx(1000, rel=0.1)
+    (short,) = measure_references(cut(described, whole[0]), described)
+    assert short.top_hz is None, "8,000 samples are 2 s"
 
 
 def test_a_comparison_needs_time_and_rows() -> None:

@@ -54,6 +54,32 @@ def test_the_function_stays_and_eight_bits_hold_it_better(operator: str) -> None
     assert after > before + 6
 
 
+def written_out() -> onnx.ModelProto:
+    """The same block as operator sets below 17 write a normalisation: mean, variance, scale, offset."""
+    b = GraphBuilder(20, WIDTH)
+    gamma = np.ones(WIDTH, np.float32)
+    gamma[[3, 17]] = 60
+    centred = b.node("Sub", "window", b.node("ReduceMean", "window", b.constant(np.array([-1]))))
+    variance = b.node("ReduceMean", b.node("Mul", centred, centred), b.constant(np.array([-1])))
+    t = b.node("Div", centred, b.node("Sqrt", b.node("Add", variance, b.constant(np.float32(1e-5)))))
+    t = b.node("Add", b.constant(np.linspace(-1, 1, WIDTH, dtype=np.float32)), b.node("Mul", t, b.constant(gamma)))
+    quiet = (b.random.standard_normal((WIDTH, 24)) / 6).astype(np.float32)
+    quiet[[3, 17]] /= 60
+    return prepare(b.model(b.node("MatMul", t, b.constant(quiet))))
+
+
+def test_a_normalisation_that_is_written_out_is_smoothed_too() -> None:
+    model, x = written_out(), windows(96, 20, WIDTH)
+    smoothed = smooth(model, x)
+    assert len(smoothed.normalisations) == 1
+    np.testing.assert_allclose(answers(smoothed.model, x), answers(model, x), atol=1e-4)
+    scheme = Scheme(activations="uint8", weight_bits=8)
+    before, after = (
+        sqnr_db(answers(model, x), answers(write(m, calibrate(m, x), scheme), x)) for m in (model, smoothed.model)
+    )
+    assert after > before + 6
+
+
 def test_alpha_decides_how_much_moves() -> None:
     model, x = encoder(), windows(64, 20, WIDTH)
     (name,) = [node.output[0] for node in model.graph.node if node.op_type == "LayerNormalization"]

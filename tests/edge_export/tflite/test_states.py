@@ -12,17 +12,22 @@ import numpy.typing as npt
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
+from edge_export.tflite import states
 from edge_export.tflite.states import TakenOut, take_states_out
 
 from edge_runtime.engines.base import Array, EngineOptions
-from edge_runtime.engines.litert import load_litert
+from edge_runtime.engines.litert import affine_of, load_litert
+from edge_runtime.engines.quantization import Affine
 from edge_runtime.errors import ConfigError
 from edge_runtime.frontends.micro_frontend import MicroFrontendRows
 from edge_runtime.manifest.micro_frontend import MicroFrontend
-from tests.edge_export.tflite.variables import KEPT, ROWS, WIDTH, Inside, explicit
+from tests.edge_export.tflite.variables import KEPT, ROWS, WIDTH, Inside, Remembering, explicit
 
 WAKE_WORDS = ("alexa", "alexa_v1", "hey_jarvis", "okay_nabu", "vad")
-LSTM = ("tflm-examples/dtln_noise_suppression.tflite", "tflm-examples/trained_lstm.tflite")
+LSTM = (
+    "tflm-examples/dtln_noise_suppression.tflite", "tflm-examples/trained_lstm.tflite",
+    "tflm-examples/trained_lstm_int8.tflite",
+)  # fmt: skip
 
 
 def inside(dtype: npt.DTypeLike = np.float32) -> Inside:
@@ -183,7 +188,9 @@ def other_shape(file: Inside) -> None:
 def test_what_cannot_be_taken_out_is_refused_with_its_reason(change: Callable[[Inside], None], reason: str) -> None:
     file = inside()
     change(file)
-    with pytest.raises(ConfigError, match=f"^wake.tflite: its state cannot be taken out: .*{reason}.*interpreter"):
+    with pytest.raises(
+        ConfigError, match=f"^wake.tflite: its state cannot be taken out: .*{reason}.*convert the model again"
+    ):
         take_states_out(file.bytes(), "wake.tflite")
 
 
@@ -244,9 +251,98 @@ def test_wake_words_answer_alike_over_whole_recordings_alone_and_together(name: 
     np.testing.assert_array_equal(steps_outside(taken, rows[1:2]), expected[1:2], strict=True)
 
 
+def steps_of_engine(taken: TakenOut, rows: Array) -> Array:
+    """Answers of the copy for several keys at once; rows (keys, steps, *row) as an engine takes them."""
+    engine = load_litert(taken.data, EngineOptions(), {})
+    states = [np.repeat(state.initial, len(rows), axis=0) for state in taken.states]
+    answers = []
+    for step in range(rows.shape[1]):
+        answer, *states = engine.run(np.ascontiguousarray(rows[:, step]), *states)
+        answers.append(answer)
+    return np.stack(answers, axis=1)
+
+
+def noise(data: bytes, keys: int, steps: int) -> tuple[Array, Array, Affine | None]:
+    """Rows (keys, steps, *row) as the file stores them, and as engines take them, and how answers are stored."""
+    interpreter = Interpreter(model_content=data)
+    source, target = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    rng, shape = np.random.default_rng(0), (keys, steps, *source["shape"][1:])
+    affine = affine_of(source)
+    if affine is None:
+        rows = rng.standard_normal(shape).astype(np.float32)
+        return rows, rows, affine_of(target)
+    stored = rng.integers(-128, 128, shape).astype(np.int8)
+    return stored, affine.dequantize(stored), affine_of(target)
+
+
+def check_kept(data: bytes, steps: int = 40, rounding: float = 0.0) -> TakenOut:
+    """Hold the copy against an interpreter for each key: alone bit for bit, and together but for `rounding`."""
+    taken = take_states_out(data, kept=True)
+    stored, rows, affine = noise(data, 3, steps)
+    expected = np.stack([steps_of(data, own) for own in stored])
+    expected = expected if affine is None else affine.dequantize(expected)
+    assert not np.array_equal(expected[:, 0], steps_of_engine(taken, rows[:, 1:2])[:, 0])
+    np.testing.assert_array_equal(steps_of_engine(taken, rows[1:2]), expected[1:2], strict=True)
+    np.testing.assert_allclose(steps_of_engine(taken, rows), expected, rtol=0, atol=rounding, strict=True)
+    return taken
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("LSTM", 1), ("LSTM", 7), ("SVDF", 1)])
+def test_a_layer_that_runs_on_answers_as_in_an_interpreter_of_its_own(kind: str, rows: int) -> None:
+    taken = check_kept(Remembering(kind, rows).bytes(), rounding=1e-6)
+    assert not taken.inside
+    assert [state.input for state in taken.states] == ["state/zeros", "state/zeros_"][: len(taken.states)]
+    assert all(state.input == state.output and not state.initial.any() for state in taken.states)
+
+
 @pytest.mark.parametrize("name", LSTM)
-def test_state_in_variable_tensors_stays_inside_and_is_named(name: str, shared: Path) -> None:
+def test_a_published_layer_that_runs_on_answers_as_in_an_interpreter_of_its_own(name: str, shared: Path) -> None:
+    taken = check_kept((shared / "models" / name).read_bytes())
+    assert taken.opened
+    assert len(taken.states) == (4 if "dtln" in name else 2)
+
+
+@pytest.mark.parametrize("name", LSTM)
+def test_state_of_a_layer_that_is_not_said_to_run_on_stays_inside_and_is_named(name: str, shared: Path) -> None:
     data = (shared / "models" / name).read_bytes()
     taken = take_states_out(data)
     assert (taken.data, taken.states, taken.opened) == (data, (), False)
     assert taken.inside.endswith(" variable tensors of UNIDIRECTIONAL_SEQUENCE_LSTM")
+
+
+def two_rows(file: Remembering) -> None:
+    for tensor in file.graph.tensors:
+        tensor.shape = [2, *tensor.shape[1:]] if tensor.isVariable else tensor.shape
+
+
+def wide_numbers(file: Remembering) -> None:
+    file.graph.tensors[file.kept[0]].type = schema.TensorType.INT32
+
+
+def already_an_output(file: Remembering) -> None:
+    file.graph.outputs = [file.target, file.kept[0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (already_an_output, "'zeros' is an input, an output or a constant of the file as well"),
+        (two_rows, r"'zeros' has the shape \[2, 5\], without an axis of 1 row for the batch"),
+        (wide_numbers, "'zeros' holds int32"),
+    ],
+)
+def test_a_layer_s_state_that_cannot_be_taken_out_is_refused_with_its_reason(
+    change: Callable[[Remembering], None], reason: str
+) -> None:
+    file = Remembering()
+    change(file)
+    with pytest.raises(ConfigError, match=f"^lstm.tflite: its state cannot be taken out: .*{reason}; convert"):
+        take_states_out(file.bytes(), "lstm.tflite", kept=True)
+
+
+def test_a_copy_that_answers_otherwise_than_the_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a library began variables with other numbers than the file says."""
+    other = {"stream/states": np.full((1, KEPT, WIDTH), 100, np.int8)}
+    monkeypatch.setattr(states, "_initial_values", lambda _: other)
+    with pytest.raises(ConfigError, match="without it, step 1 of some noise is answered otherwise"):
+        take_states_out(inside("int8").bytes())

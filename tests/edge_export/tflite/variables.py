@@ -1,4 +1,4 @@
-"""A small streaming file, with its state outside and inside."""
+"""Small streaming files: one with its state outside and in a variable, one with it in variable tensors of a layer."""
 
 from __future__ import annotations
 
@@ -94,3 +94,66 @@ class Inside:
         made.builtinOptions = options
         made.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
         return made
+
+
+UNITS = 5
+
+
+class Remembering:
+    """A file of one layer that keeps its state in variable tensors: rows (1, `rows`, 4) to (1, `rows`, 5).
+
+    Args:
+        kind: ``LSTM`` or ``SVDF``, which takes (1, 4).
+        rows: of a call.
+    """
+
+    def __init__(self, kind: str = "LSTM", rows: int = 1) -> None:
+        self.model, self.graph = schema.ModelT(), schema.SubGraphT()
+        self.model.version, self.model.subgraphs, self.model.buffers = 3, [self.graph], [schema.BufferT()]
+        self.graph.tensors = []
+        self._rng = np.random.default_rng(0)
+        lstm = kind == "LSTM"
+        self.source = self._add("rows", (1, rows, WIDTH) if lstm else (1, WIDTH))
+        self.kept, read = self._lstm() if lstm else self._svdf()
+        self.target = self._add("answer", (1, rows, UNITS) if lstm else (1, UNITS))
+        operator, code = schema.OperatorT(), schema.OperatorCodeT()
+        name = "UNIDIRECTIONAL_SEQUENCE_LSTM" if lstm else "SVDF"
+        code.builtinCode = code.deprecatedBuiltinCode = getattr(schema.BuiltinOperator, name)
+        code.version = 1
+        operator.opcodeIndex, operator.inputs, operator.outputs = 0, [self.source, *read], [self.target]
+        options = schema.UnidirectionalSequenceLSTMOptionsT() if lstm else schema.SVDFOptionsT()
+        options.fusedActivationFunction = schema.ActivationFunctionType.TANH
+        operator.builtinOptions = options
+        operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
+        if not lstm:
+            options.rank = 1
+        self.model.operatorCodes, self.graph.operators = [code], [operator]
+        self.graph.inputs, self.graph.outputs = [self.source], [self.target]
+
+    def bytes(self) -> bytes:
+        return repack(self.model)
+
+    def _lstm(self) -> tuple[list[int], list[int]]:
+        """Weights of four gates for rows and for the last answer; biases; no peepholes, projection, normalisation."""
+        fed = [self._add("fed", (UNITS, WIDTH), fixed=True) for _ in range(4)]
+        again = [self._add("again", (UNITS, UNITS), fixed=True) for _ in range(4)]
+        biases = [self._add("bias", (UNITS,), fixed=True) for _ in range(4)]
+        kept = [self._add("zeros", (1, UNITS), kept=True) for _ in range(2)]
+        return kept, [*fed, *again, *[-1] * 3, *biases, *[-1] * 2, *kept, *[-1] * 4]
+
+    def _svdf(self) -> tuple[list[int], list[int]]:
+        features, times = self._add("features", (UNITS, WIDTH), fixed=True), self._add("times", (UNITS, 3), fixed=True)
+        kept = self._add("zeros", (1, UNITS * 3), kept=True)
+        return [kept], [features, times, -1, kept]
+
+    def _add(self, name: str, shape: tuple[int, ...], *, fixed: bool = False, kept: bool = False) -> int:
+        made, buffer = schema.TensorT(), schema.BufferT()
+        made.name, made.shape, made.type, made.isVariable = name, list(shape), schema.TensorType.FLOAT32, kept
+        made.hasRank = True
+        if fixed:
+            numbers = self._rng.normal(0, 0.7, shape).astype(np.float32)
+            buffer.data = np.frombuffer(numbers.tobytes(), np.uint8)
+        self.model.buffers.append(buffer)
+        made.buffer = len(self.model.buffers) - 1
+        self.graph.tensors.append(made)
+        return len(self.graph.tensors) - 1

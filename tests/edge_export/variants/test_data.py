@@ -113,3 +113,9 @@ def test_thinned_recordings_keep_their_order_and_a_start_where_calls_follow_one_
     assert [one.inputs["x"][:, 0].tolist() for one in few] == [list(range(10)), list(range(10))]
     spread_out = thinned([recording("a", 100)], 10, contiguous=False)
     assert spread_out[0].inputs["x"][-1, 0] == 99
+
+
+def test_recordings_of_different_sizes_are_refused_with_both() -> None:
+    whole = [Recording(name=name, inputs={"ids": np.zeros((6, 1, size))}) for name, size in (("a", 5), ("b", 9))]
+    with pytest.raises(ConfigError, match=r"input 'ids' is \(1, 5\) in a and \(1, 9\) in b; pad or cut"):
+        split(whole)

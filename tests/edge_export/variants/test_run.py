@@ -87,3 +87,16 @@ def test_tflite_takes_signed_integers_of_eight_bits_and_onnx_what_this_machine_a
 def test_limits_below_zero_are_refused() -> None:
     with pytest.raises(ConfigError, match="must not be negative"):
         Rule(max_loss=-1)
+
+
+def test_a_model_that_answers_with_nan_is_refused_in_one_line(tmp_path: Path) -> None:
+    nodes = [onnx.helper.make_node("Log", ["x"], ["y"])]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    source = models.saved(
+        onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path
+    )
+    np.savez(tmp_path / "a.npz", x=np.full((12, 8), -1, np.float32))
+    found = read_arrays(tmp_path / "a.npz", source, {})
+    with pytest.raises(ConfigError, match="NaN or infinity"):
+        quantize_model(source, found, tmp_path / "out", Settings(plan=QUICK))

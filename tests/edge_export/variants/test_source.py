@@ -9,8 +9,9 @@ import onnx
 import pytest
 from edge_export.quantize import Scheme, quantize
 from edge_export.variants.source import flow_of, load, open_source, run_through
+from onnx import TensorProto, helper
 
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, EngineError
 from tests.edge_export.graphs import device_net, windows
 from tests.edge_export.variants import models
 
@@ -68,3 +69,19 @@ def test_an_input_with_neither_data_nor_an_output_is_refused(tmp_path: Path) -> 
     source = models.counter(tmp_path)
     with pytest.raises(ConfigError, match=r"input 'gain' \(\) has no data.*--constant gain=VALUE"):
         flow_of(source, {"x": np.zeros((2, 1, 8), np.float32)})
+
+
+def test_answers_that_change_their_size_are_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["places"]), helper.make_node("Cast", ["places"], ["found"], to=1)]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [s, "k"]) for n, s in (("x", 1), ("found", 2))]
+    source = models.saved(
+        helper.make_model(
+            helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+        ),
+        tmp_path,
+    )
+    calls = {"x": np.array([[[0, 1, 0]], [[1, 1, 0]]], np.float32)}
+    loaded = load("onnx", source.model)
+    with pytest.raises(EngineError, match=r"output 'found' changes its size from call to call, \(2, 1\) and \(2, 2\)"):
+        run_through(loaded, calls, flow_of(source, calls))
+    loaded.close()

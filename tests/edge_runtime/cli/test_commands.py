@@ -183,6 +183,8 @@ def test_no_command_is_forgotten() -> None:
         "run",
         "replay",
         "explain",
+        "watch",
+        "status",
         "listen",
         "record",
         "serve",
@@ -195,6 +197,7 @@ def test_no_command_is_forgotten() -> None:
         "outbox",
         "update",
         "reset",
+        "examples",
         "install-service",
         "demo",
     }

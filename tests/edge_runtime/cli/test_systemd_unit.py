@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime import schema
-from edge_runtime.cli import SAFE_PATH
+from edge_runtime.cli import SAFE_PATH, exits
 from edge_runtime.cli.systemd_unit import GROUPS, MARK, ServiceConfig, groups_of, hints, paths_of, unit
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.config import ReadingLogConfig
@@ -123,7 +123,8 @@ def test_every_path_that_can_be_configured_has_been_thought_of() -> None:
     thought_of = {
         "model.bundle", "model.trusted_keys", "model.tuned", "model.compiled", "outbox.path", "reading_log.path",
         "governor.root", "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
-        "source(iio).sysfs", "source(iio).dev", "observe.socket", "observe.textfile", "cases.path",
+        "source(iio).sysfs", "source(iio).dev", "observe.socket", "observe.textfile", "home_assistant.labels",
+        "cases.path",
     }  # fmt: skip
     found = set(_paths_in(AppConfig))
     assert {"outbox.path", "sink(jsonl).path", "broker.password_file"} <= found
@@ -138,8 +139,9 @@ def test_what_accelerators_compile_can_be_written_where_a_folder_of_its_own_is_n
 
 def test_what_observers_are_given_can_be_written() -> None:
     more = '[observe]\nsocket = "/run/watch/app.sock"\ntextfile = "/var/lib/node/watch.prom"\n'
+    more += '[home_assistant]\nbroker = "local"\ncommands = ["label"]\nlabels = "/var/lib/labels/said.jsonl"\n'
     paths = paths_of(app(more=more), FILE)
-    assert {Path("/run/watch"), Path("/var/lib/node")} <= set(paths.written)
+    assert {Path("/run/watch"), Path("/var/lib/node"), Path("/var/lib/labels")} <= set(paths.written)
     assert not {Path("/run/watch/app.sock"), Path("/var/lib/node/watch.prom")} & set(paths.read)
 
 
@@ -151,6 +153,8 @@ def test_times_and_bounds_follow_the_configuration() -> None:
     assert found["CPUQuota"] == ["200%"]
     assert found["MemoryMax"] == ["256M"]
     assert found["RestartPreventExitStatus"] == ["2"]
+    assert found["RestartForceExitStatus"] == [str(exits.RESTART)]
+    assert str(exits.RESTART) in found["SuccessExitStatus"][0].split()
     bounded = settings(unit(app(), config(memory_max="96M", cpu_percent=40)))
     assert (bounded["MemoryMax"], bounded["CPUQuota"]) == (["96M"], ["40%"])
 

@@ -22,7 +22,7 @@ from edge_runtime.manifest.frames import Frame, frame_names
 from edge_runtime.media import picture as pictures
 from edge_runtime.media.resize import Bytes, resize
 from edge_runtime.types import Reading
-from tests.edge_runtime.media.pictures import bmp, jpeg, picture, png
+from tests.edge_runtime.media.pictures import bmp, jpeg, picture, png, stated
 
 NOW = 1_700_000_000.0
 FRAME = Frame(height=12, width=16)
@@ -166,12 +166,6 @@ def test_bare_pixels_of_another_size_are_fitted() -> None:
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def stated(payload: bytes, height: int, width: int) -> bytes:
-    """A JPEG whose header states another size."""
-    at = payload.index(b"\xff\xc0") + 5
-    return payload[:at] + struct.pack(">HH", height, width) + payload[at + 4 :]
 
 
 def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,18 +19,10 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.types import Float32, Reading
 from edge_runtime.windowing.join import windower_of
 from edge_runtime.windowing.recorded import cut_recording
+from tests.edge_runtime.codecs.pcm_streams import NOW, RATE, SOUND, numbers, told_of, wav
 from tests.edge_runtime.media.sounds import resampled
 
-RATE = 16000
-NOW = 1_700_000_000.0
-SOUND = (Channel(name="sound", unit="1"),)
 STEREO = (Channel(name="left", unit="1"), Channel(name="right", unit="1"))
-
-Ints = npt.NDArray[np.int16]
-
-
-def numbers(n: int, channels: int = 1, seed: int = 0) -> Ints:
-    return np.random.default_rng(seed).integers(-32768, 32768, (n, channels)).astype(np.int16)
 
 
 def codec_of(model: Sequence[Channel] = SOUND, **settings: Any) -> Codec:
@@ -46,14 +37,6 @@ def refused(codec: Codec, payload: bytes, received: float = NOW) -> InputError:
     with pytest.raises(InputError) as caught:
         decode(codec, payload, received)
     return caught.value
-
-
-def wav(pcm: Ints, rate: int = RATE, *, coding: int = 1, bits: int = 16, size: int | None = None) -> bytes:
-    channels, data = pcm.shape[1], pcm.astype("<i2").tobytes()
-    form = struct.pack("<HHIIHH", coding, channels, rate, rate * channels * 2, channels * 2, bits)
-    titles = b"LIST" + struct.pack("<I", 5) + b"INFO\0\0"
-    head = b"WAVEfmt " + struct.pack("<I", 16) + form + titles + b"data"
-    return b"RIFF" + struct.pack("<I", 99) + head + struct.pack("<I", len(data) if size is None else size) + data
 
 
 def joined(readings: Sequence[Reading]) -> Float32:
@@ -277,17 +260,6 @@ def test_keys_are_bounded() -> None:
 # -- senders that are not what the settings say ------------------------------------------------------------------------
 
 
-def told_of(rate_hz: float, *, pause_s: float = 0.0, seconds: float = 12.0) -> list[tuple[str, str]]:
-    """What the user is told of a sender at a rate, where 16 kHz are stated."""
-    told: list[tuple[str, str]] = []
-    codec = load_codec(PcmConfig(), SOUND, rate_hz=RATE, notice=lambda name, text: told.append((name, text)))
-    received = NOW
-    for i in range(int(seconds * 50)):
-        received += 0.02 + (pause_s if i % 40 == 39 else 0.0)
-        codec.decode("mic", bytes(2 * round(rate_hz / 50)), received)
-    return told
-
-
 @pytest.mark.parametrize(("rate_hz", "measured"), [(44_100, "44100"), (8000, "8000")])
 def test_a_sender_of_another_rate_is_told_of_with_what_to_write(rate_hz: float, measured: str) -> None:
     ((name, text),) = told_of(rate_hz)
@@ -308,6 +280,23 @@ def test_floats_are_refused_by_name_and_loud_pcm_is_not() -> None:
     assert 'the numbers are float32; write type = "raw"' in str(error)
     assert decode(codec_of(), (sound * 80_000).astype("<i2").tobytes())
     assert decode(codec_of(), bytes(800))
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_floats_behind_silence_are_refused_too(order: str) -> None:
+    """A sound card's first buffers are empty, and half a message may be."""
+    codec = codec_of(byte_order=order)
+    sound = (np.sin(np.arange(400) / 7) * 0.4).astype("<f4" if order == "little" else ">f4")
+    assert decode(codec, bytes(1600))
+    half = np.where(np.arange(400) < 200, np.float32(0), sound).astype(sound.dtype)
+    for message in (half, sound):
+        assert "the numbers are float32" in str(refused(codec, message.tobytes()))
+
+
+def test_a_key_that_has_sounded_as_pcm_is_believed() -> None:
+    codec = codec_of()
+    assert decode(codec, numbers(400).tobytes())
+    assert decode(codec, (np.sin(np.arange(400) / 7) * 0.4).astype("<f4").tobytes(), NOW + 0.025)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 32767))

@@ -59,8 +59,9 @@ def test_a_file_that_cannot_be_read_is_begun_again(tmp_path: Path, caplog: pytes
     with closing(Loop()) as loop:
         state.open(loop)
         state.close()
-    assert "is begun again: it is rubbish" in caplog.text
+    assert "is begun again, and kept as *.damaged: it is rubbish" in caplog.text
     assert path.read_bytes() == b"1"
+    assert (tmp_path / "s.damaged").read_bytes() == b"rubbish"
 
 
 def test_a_disk_that_fails_is_said_and_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -78,3 +79,19 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path.chmod(0o666)
     with closing(Loop()) as loop, pytest.raises(StoreUnusable):
         SoftState(path, kept.take, kept.restore).open(loop)
+
+
+def test_what_must_not_wait_is_on_the_disk_at_once(tmp_path: Path) -> None:
+    kept = Kept()
+    with closing(Loop(clock=SimulatedClock())) as loop:
+        state = SoftState(tmp_path / "s", kept.take, kept.restore)
+        state.open(loop)
+        assert state.write_now()
+        assert (tmp_path / "s").read_bytes() == b"1"
+        (tmp_path / "s.new").mkdir()
+        kept.data = b"2"
+        assert not state.write_now()
+        assert (tmp_path / "s").read_bytes() == b"1"
+        (tmp_path / "s.new").rmdir()
+        state.close()
+    assert (tmp_path / "s").read_bytes() == b"2"

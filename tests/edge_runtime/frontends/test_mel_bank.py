@@ -66,3 +66,21 @@ def test_any_settings_give_as_many_finite_rows_as_stated(
     rows, _ = front_end(cuts, [])
     assert rows.shape == (batch, 2 * front_end.rows, bands)
     assert np.isfinite(rows).all()
+
+
+def test_rows_of_a_louder_cut_with_another_mean_are_the_same_where_cuts_are_levelled() -> None:
+    samples = np.random.default_rng(5).normal(0, 0.1, (1, 1, 1600, 1)).astype(np.float32)
+    common: dict[str, Any] = {"frame": 400, "hop": 160, "bands": 20, "log": "ln", "centred": False}
+    levelled: tuple[dict[str, Any], ...] = ({}, {"normalise": "mean-std"}, {"normalise_rows": "mean-std"})
+    plain, level, bands = (build(Mel(**common, **more), (1600, 1)) for more in levelled)
+    rows = plain(samples, [])[0]
+    assert np.abs(plain(8 * samples + 0.5, [])[0] - rows).max() > 1
+    np.testing.assert_allclose(level(8 * samples + 0.5, [])[0], level(samples, [])[0], atol=1e-3)
+    made = bands(samples, [])[0]
+    np.testing.assert_allclose(made.mean(axis=1), 0, atol=1e-5)
+    np.testing.assert_allclose(made.std(axis=1), 1, atol=1e-4)
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(made, centred / rows.std(axis=1, keepdims=True), atol=1e-3)
+    less = build(Mel(**common, normalise_rows="mean"), (1600, 1))(samples, [])[0]
+    np.testing.assert_allclose(less, centred, atol=1e-4)
+    assert np.isfinite(level(np.zeros_like(samples), [])[0]).all(), "silence has no deviation"

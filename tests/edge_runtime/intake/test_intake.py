@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.intake.config import CHECKS, Check, IntakeConfig
-from edge_runtime.intake.intake import LINES, LINES_S, Intake
+from edge_runtime.intake.intake import Intake
+from edge_runtime.intake.lines import LINES, LINES_S
 from edge_runtime.manifest import Channel, InputContract, Manifest, Reference
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
@@ -104,7 +105,7 @@ def test_a_wrong_rate_is_said_once_marked_and_taken_back(caplog: pytest.LogCaptu
     assert 1020 <= marked[-1] <= 1020.1 + 7.6
     assert device.counts == {
         'suspect_keys{reason="rate"}': 0,
-        'suspect_keys_found{reason="rate"}': 1,
+        'suspect_keys_total{reason="rate"}': 1,
         'suspect_windows_total{reason="rate"}': len(marked),
     }
 
@@ -118,7 +119,7 @@ def test_only_the_key_that_fails_is_marked() -> None:
             device.take(Reading(key, times(2000)[at : at + 10], values[at : at + 10]))
     assert {key for key, _ in device.marks} == {"bad"}
     assert set(device.marks.values()) == {"stuck"}
-    assert device.counts['suspect_keys_found{reason="stuck"}'] == 1
+    assert device.counts['suspect_keys_total{reason="stuck"}'] == 1
 
 
 def test_a_window_says_all_that_its_key_fails() -> None:
@@ -143,7 +144,7 @@ def test_another_unit_is_said_with_its_cause_marked_and_taken_back(caplog: pytes
     marked = sorted(slot / RATE - 1000.1 for _, slot in device.marks)
     assert marked[0] <= 10
     assert 25 <= marked[-1] <= 50
-    assert device.counts['suspect_keys_found{reason="unit"}'] == 1
+    assert device.counts['suspect_keys_total{reason="unit"}'] == 1
     assert device.counts['suspect_keys{reason="unit"}'] == 0
 
 
@@ -160,7 +161,7 @@ def test_a_second_sensor_in_another_unit_is_said_too(caplog: pytest.LogCaptureFi
     send(device, "w", times(4500), values)
     assert ["channels=ax,ay,az" in line for line in caplog.messages] == [True, False]
     assert ["channels=bx,by,bz" in line for line in caplog.messages] == [False, True]
-    assert device.counts['suspect_keys_found{reason="unit"}'] == 1
+    assert device.counts['suspect_keys_total{reason="unit"}'] == 1
 
 
 @pytest.mark.parametrize("part", [1, 7, 400])

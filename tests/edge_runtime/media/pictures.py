@@ -62,3 +62,9 @@ def bmp(pixels: Bytes) -> bytes:
     rows = b"".join(row[:, ::-1].tobytes() + bytes(-3 * width % 4) for row in pixels[::-1])
     info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(rows), 0, 0, 0, 0)
     return b"BM" + struct.pack("<IHHI", 54 + len(rows), 0, 0, 54) + info + rows
+
+
+def stated(payload: bytes, height: int, width: int) -> bytes:
+    """A JPEG whose header states another size."""
+    at = payload.index(b"\xff\xc0") + 5
+    return payload[:at] + struct.pack(">HH", height, width) + payload[at + 4 :]

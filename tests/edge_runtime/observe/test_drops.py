@@ -29,6 +29,7 @@ WORKED_OUT = {
     "system/barrier.py": {
         "status_internal_error",
         "control_internal_error",
+        "home_assistant_internal_error",
     },  # and that of updates, which is in FAMILIES
     "cloud/escalator.py": {"outbox_error", "outbox_busy", "outbox_full", "outbox_too_large", "outbox_invalid"},
     "pipeline.py": {"outbox_error", "outbox_busy"},  # the same, asked before it is paid for

@@ -1,6 +1,8 @@
-"""Protobuf reader: fields in order, and a refusal of what is cut short."""
+"""Protobuf: fields in order, written as they are read, and a refusal of what is cut short."""
 
 from __future__ import annotations
+
+import struct
 
 import pytest
 from hypothesis import given, settings
@@ -33,6 +35,15 @@ def test_fields_come_back_in_order_and_no_part_of_them_is_a_message_that_ends_el
         else:
             with pytest.raises(ValueError, match="cut short"):
                 read(message[:cut])
+
+
+@given(st.integers(1, 2**29 - 1), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.binary(max_size=300))
+def test_what_is_written_is_read(field: int, whole: int, real: float, data: bytes) -> None:
+    message = protobuf.uint(field, whole) + protobuf.double(field, real) + protobuf.block(field, data)
+    assert message == number(field, whole % 2**64) + varint(field << 3 | 1) + struct.pack("<d", real) + block(
+        field, data
+    )
+    assert read(message) == [(field, 0, whole % 2**64), (field, 1, struct.pack("<d", real)), (field, 2, data)]
 
 
 def test_fixed_sizes_are_read_as_bytes() -> None:

@@ -52,6 +52,11 @@ BOXES: dict[str, tuple[dict[str, Any], list[float]]] = {
     "landmarks behind": ({"box_numbers": 6}, [*BOX, 9, 9]),
     # One cell of 40 pixels, whose centre is (20, 20), clipped to (.5, 1): 5 pixels above it.
     "offsets": ({"decode": "offsets", "strides": (40,), "anchors": ((8,),)}, [0, -5, 20, 10]),
+    # The prior's centre is the corner of the cell: 20 pixels to the left, and its side is 40 pixels.
+    "priors at the corner": (
+        {"decode": "priors", "strides": (40,), "anchors": ((40,),), "priors_at": "corner", "variances": (1.0, 1.0)},
+        [0.5, 0.75, np.log(0.5), np.log(0.5)],  # higher than the picture, it is cut to its height
+    ),
     # The prior is 8 pixels square: .2 by .4 of the picture; shifts are tenths of it, sizes e to fifths.
     "priors": (
         {"decode": "priors", "strides": (40,), "anchors": ((8,),)},
@@ -68,6 +73,14 @@ def test_numbers_of_a_box_are_decoded(name: str) -> None:
     assert found.label == "1 x dog"
     assert found.scores == pytest.approx([0.0, 0.9])
     assert found.confidence == pytest.approx(0.8), "both are as sure"
+
+
+def test_rows_of_a_model_that_has_chosen_hold_box_score_and_label() -> None:
+    of = task(candidates=3, rows="chosen", unit="pixels", iou=1.0)
+    rows = [[10, 10, 30, 20, 0.9, 1], [0, 0, 20, 10, 0.7, 0], [0, 0, 20, 10, 0.8, 7]]
+    boxes = one(of, rows).own["boxes"]
+    assert [(box["label"], box["score"]) for box in boxes] == [("dog", pytest.approx(0.9)), ("cat", pytest.approx(0.7))]
+    assert boxes[0]["box"] == pytest.approx(BOX)
 
 
 def test_priors_may_come_from_a_file() -> None:

@@ -108,6 +108,72 @@ def site(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Monke
         yield Site(folder, url, operator, heard)
 
 
+def test_an_announced_bundle_may_wait_until_it_is_asked_for(factory: Factory, site: Site) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files, site.device(start="asked") as device:
+        assert not on_loop(device, device.updates.install)  # there is none
+        site.announce(announcement(bundle, 2, url=files.url))
+        told = site.until_told(lambda told: told["state"] == "ready")
+        assert (told["ready"], told["running"]) == ("watch/2", "watch/1")
+        assert "update apply" in told["note"]
+        assert state_of(site.folder).candidate is None
+        assert on_loop(device, device.updates.install)
+        device.until_runs("watch/2")
+        assert not on_loop(device, device.updates.install)
+        device.stop()
+    assert device.answers.models() == ["watch/1", "watch/2"]
+    assert_no_window_missing(device.answers)
+
+
+def test_a_bundle_that_waits_is_started_by_update_apply_and_fetched_no_second_time(
+    factory: Factory, site: Site
+) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files, site.device(start="asked") as device:
+        site.announce(announcement(bundle, 2, url=files.url))
+        device.until(lambda: device.updates.status()["state"] == "ready")
+        asked = len(files.requests)
+        inbox.post(UpdateStore(site.folder / "updates", read_only=True), Request(action="apply"))
+        device.until_runs("watch/2")
+        assert len(files.requests) == asked
+        device.stop()
+
+
+def test_a_bundle_that_waits_is_given_up_when_another_announcement_withdraws_it(factory: Factory, site: Site) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files, site.device(start="asked") as device:
+        site.announce(announcement(bundle, 2, url=files.url))
+        device.until(lambda: device.updates.status()["state"] == "ready")
+        site.announce(announcement(bundle, 2, url=files.url, canary=0.0))
+        device.until(lambda: device.updates.status()["state"] == "idle")
+        assert not on_loop(device, device.updates.install)
+        device.stop()
+    assert device.answers.models() == ["watch/1"]
+
+
+def test_a_bundle_that_waits_and_was_tampered_with_is_refused_when_it_is_asked_for(
+    factory: Factory, site: Site
+) -> None:
+    bundle = factory.bundle(2)
+    with FileServer(bundle.read_bytes()) as files, site.device(start="asked") as device:
+        site.announce(announcement(bundle, 2, url=files.url))
+        device.until(lambda: device.updates.status()["state"] == "ready")
+        (part,) = (site.folder / "updates/incoming").glob("*.part")
+        part.write_bytes(factory.bundle(2, key="stranger").read_bytes())
+        assert on_loop(device, device.updates.install)
+        device.until(lambda: device.counts.get("update_signature") == 1)
+        device.stop()
+    assert device.answers.models() == ["watch/1"]
+
+
+def on_loop(device: Device, ask: Callable[[], bool]) -> bool:
+    """Ask on the loop's thread."""
+    found: list[bool] = []
+    device.app.loop.call_soon_threadsafe(lambda: found.append(ask()))
+    device.until(lambda: found)
+    return found[0]
+
+
 def test_an_announced_bundle_is_fetched_tried_and_told_of(factory: Factory, site: Site) -> None:
     bundle = factory.bundle(2)
     with FileServer(bundle.read_bytes()) as files:

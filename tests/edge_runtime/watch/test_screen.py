@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import unicodedata
 from typing import Any
@@ -12,40 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.watch.screen import Painter, ViewState, clean, columns_of, curve, draw, duration, sparkline
+from tests.edge_runtime.watch.pictured import DETAIL, KEY, report
 
 PLAIN = Painter(colours=False)
-KEY: dict[str, Any] = {
-    "key": "kitchen", "id": "kitchen@7", "label": "walking", "confidence": 0.91, "number": None, "hard": False,
-    "route": "local", "corrected": "", "suspect": "", "end": 7.0, "age_s": 0.4, "latency_ms": 1.0, "windows": 3,
-    "windows_per_s": 1.0, "history": [["walking", 0.2, False, ""], ["walking", 0.91, False, ""]],
-}  # fmt: skip
-REPORT: dict[str, Any] = {
-    "at": 8.0,
-    "app": {"model": "activity/1", "uptime_s": 3700.0, "name": "app"},
-    "backend": {"backend": "int8 on onnx"},
-    "rates": {"messages_per_s": 100, "predictions_per_s": 2, "hard_share": 0.1, "cloud_share": 0.05},
-    "latency_ms": {"engine": {"p50": 0.02}, "total": {"p99": 1.5}},
-    "brokers": {"home": True},
-    "keys": [KEY],
-    "keys_found": 1,
-    "events": [],
-    "cloud": {"url": "", "reachable": None, "corrections": 0},
-    "outbox": None,
-    "governor": None,
-    "board": {},
-    "process": {"resident_bytes": 60 * 2**20},
-    "drops": [],
-}
-DETAIL: dict[str, Any] = KEY | {
-    "labels": ["walking", "sitting"], "scores": [0.91, 0.09], "channels": [{"name": "x", "unit": "g"}],
-    "steps": [[7.0, "walking", 0.91, False, "", None]],
-    "window": {"id": "kitchen@7", "start": 5.0, "rate_hz": 50.0, "length": 100, "values": [[0.0, 1.0, 0.5]]},
-    "why": {"label": "walking", "channels": {"x": 0.4}, "cells": {"x": [0.1, -0.3]}},
-}  # fmt: skip
-
-
-def report(**more: Any) -> dict[str, Any]:
-    return copy.deepcopy(REPORT) | more
 
 
 def columns(line: str) -> int:
@@ -111,6 +79,7 @@ def test_trouble_stands_at_the_top() -> None:
         backend={"backend": "int8", "failed": {"npu": "no driver"}},
         governor={"level": 2, "reason": "cpu at 84 degrees"},
         outbox={"queued": 5, "oldest_age_s": 90.0, "dead": 2},
+        alarms=[{"key": "kitchen", "cause": "unit", "message": "looks like m/s2 in place of g"}],
         cloud={"url": "http://cloud", "reachable": 0.0, "corrections": 7},
     )
     text = "\n".join(draw(found, None, ViewState(), 80, 24, PLAIN))
@@ -120,6 +89,7 @@ def test_trouble_stands_at_the_top() -> None:
         "stepped down 2 times",
         "outbox 5 (1 m 30 s) dead 2",
         "UNREACHABLE",
+        "kitchen: looks like m/s2",
     ):
         assert says in text
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import edge_export
 import numpy as np
 import pytest
-from edge_export.evaluation.conformal import half_widths
+from edge_export.conformal import half_widths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,0 +1,65 @@
+"""Page of metrics and drop reasons, docs/metrics.md, from the catalogues that the runtime itself uses.
+
+python -m scripts.metrics_page            prints it
+python -m scripts.metrics_page --write    writes it; a test holds the page against the code
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from edge_runtime.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
+from edge_runtime.observe.drops import COUNTS, REASONS
+from edge_runtime.observe.exposition import PREFIX
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+_INTRODUCTION = f"""# Metrics
+
+Every figure that a running application counts, as Prometheus sees it; [observe.md](observe.md) says how to get them.
+This page is written by `python -m scripts.metrics_page --write`.
+
+Names begin with `{PREFIX}`. Counters end with `_total` and only rise while the application runs; the topic `$stats` has
+those of all runs as `lifetime`.
+
+| metric | type | meaning |
+|---|---|---|
+"""
+_REASONS = f"""
+## Reasons of `{PREFIX}{DROPPED}`
+
+What is not used is counted under a reason; the log and `edge-runtime status` say the same.
+
+| reason | what | what to do |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    rows = [f"| `{PREFIX}{name}` | {_kind(name)} | {text} |" for name, text in sorted(DESCRIPTIONS.items())]
+    reasons = [
+        f"| `{name}` | {reason.component}: {reason.what} | {reason.advice.replace('|', '/')} |"
+        for name, reason in sorted({**REASONS, **COUNTS}.items())
+        if not name.endswith("_total")
+    ]
+    return _INTRODUCTION + "\n".join(rows) + "\n" + _REASONS + "\n".join(reasons) + "\n"
+
+
+def _kind(name: str) -> str:
+    if name == STAGE:
+        return "histogram"
+    return "counter" if name.endswith("_total") else "gauge"
+
+
+def main(arguments: list[str]) -> int:
+    """Print or write the page."""
+    if arguments == ["--write"]:
+        PAGE.write_text(page(), "utf-8")
+        return 0
+    sys.stdout.write(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

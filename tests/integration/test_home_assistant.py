@@ -1,0 +1,73 @@
+"""The bridge to Home Assistant in a whole process, with a broker and a client in Home Assistant's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from edge_runtime.mqtt.packets import V5
+from tests.edge_runtime.mqtt.users import User
+from tests.integration.running import Process, Publisher, cut, streams
+from tests.models import tiny_bundle
+from tests.mosquitto import either_broker
+
+pytestmark = pytest.mark.slow
+
+APP = """
+name = "gym"
+[model]
+bundle = "tiny.edge"
+unsigned = "allow"
+failover = "off"
+[broker.b]
+url = "{url}"
+client_id = "gym"
+status_topic = "edge-runtime/status"
+[[source]]
+type = "mqtt"
+broker = "b"
+topics = ["watch/+/imu"]
+key = "{{1}}"
+[[sink]]
+type = "jsonl"
+path = "answers.jsonl"
+[home_assistant]
+broker = "b"
+device_id = "pi"
+commands = ["restart"]
+"""
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
+def test_a_restart_from_home_assistant_ends_in_order_with_the_code_that_starts_it_again(
+    kind: str, tmp_path: Path
+) -> None:
+    tiny_bundle(tmp_path / "tiny.edge")
+    with either_broker(kind) as (url, port):
+        (tmp_path / "app.toml").write_text(APP.format(url=url))
+        user = User(port, "home", version=V5)
+        user.subscribe("homeassistant/#", 1)
+        user.subscribe("edge-runtime/#", 1)
+        with Process(tmp_path, "run", "app.toml") as process, Publisher(port) as publisher:
+            process.says("connected")
+            publisher.send(cut(streams(1, 64)[0], lambda: 32))
+            discovery = _wait(user, "homeassistant/device/er-pi-gym-watch_0__", "/config")
+            assert orjson.loads(discovery)["dev"]["name"] == "watch-0"
+            assert orjson.loads(_wait(user, "edge-runtime/pi/gym/keys/watch_0__", "/state"))["route"] == "local"
+            user.publish("edge-runtime/pi/gym/set/install", b"install", 1)
+            user.publish("edge-runtime/pi/gym/set/restart", b"restart", 1)
+            assert process.wait() == 4
+            assert "command=restart" in process.err
+            assert "reason=command_not_allowed" in process.err
+            assert orjson.loads(_wait(user, "edge-runtime/status", ""))["status"] == "offline"
+        user.leave()
+
+
+def _wait(user: User, begins: str, ends: str) -> bytes:
+    """Wait for a message on such a topic; return its payload."""
+    while True:
+        topic, payload, _, _ = user.next()
+        if topic.startswith(begins) and topic.endswith(ends):
+            return payload

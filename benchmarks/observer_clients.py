@@ -1,4 +1,4 @@
-"""Ten observers that are not wanted: ``python -m benchmarks.observer_clients hanging|flooding PORT``, until it is ended.
+"""Ten unwanted observers: ``python -m benchmarks.observer_clients hanging|flooding PORT``, until it is ended.
 
 *hanging*: four open the stream of pictures and never read, three send half a request and wait, three send and read one
 byte a second; who is dropped comes again. *flooding*: each asks for the whole picture or for the metrics, and asks

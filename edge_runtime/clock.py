@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-
 thread_cpu = time.thread_time
 """Return the CPU seconds of the calling thread so far."""
 

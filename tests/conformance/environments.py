@@ -5,8 +5,9 @@
 
 Some need a newer Python than this one: it is looked for on the path and among pyenv's. What needs one that is not there
 gets a Debian of its own, where root and mmdebstrap are to be had, and is left out with a line elsewhere.
-VictoriaMetrics is a Debian package, unpacked by mmdebstrap and never installed. They are kept apart since their dependencies contradict
-one another (numpy below and above 2, four versions of protobuf); none of it is needed to use edge-runtime.
+VictoriaMetrics is a Debian package, unpacked by mmdebstrap and never installed. They are kept apart since their
+dependencies contradict one another (numpy below and above 2, four versions of protobuf); none of it is needed to use
+edge-runtime.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 EXPORT := .venvs/export
 RETIRED := .venvs/tflite-runtime
+PAGE := .venvs/page
 UPKEEP := .venvs/upkeep
 # What is installed is what locks/ names, checked by hash. LOCKED=no takes what the package index has instead, within the
 # ranges of pyproject.toml.
@@ -17,7 +18,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-models conformance lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-models conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -47,6 +48,11 @@ test-arm: $(VENV)/.test
 # Kills, power cuts, full and damaged disks, hostile input: docs/reliability.md. ARGS="--seed 7 -k power"
 test-faults: $(VENV)/.test tools
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/faults $(ARGS)
+
+# The page in a real browser: clicks, keys, screen reader rules. ARGS="--page-pictures docs" writes the pictures of docs/page.md.
+test-page: $(VENV)/.test $(PAGE)/.ready
+	@sh scripts/tools chromium
+	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
 
 # The same for hours, with a new seed each time.
 soak: $(VENV)/.test tools
@@ -196,6 +202,14 @@ $(RETIRED)/.ready: locks/build.txt locks/tflite-runtime.txt
 	@python3.11 -m venv $(RETIRED)
 	@$(call new,$(RETIRED)/bin/python)
 	@$(call pip,$(RETIRED)/bin/python) --require-hashes -r locks/tflite-runtime.txt
+	@touch $@
+
+# What drives a browser and judges what it shows, as tests/browser/package-lock.json has it.
+$(PAGE)/.ready: tests/browser/package.json tests/browser/package-lock.json
+	@sh scripts/tools node=nodejs npm
+	@mkdir -p $(PAGE)
+	@cp $^ $(PAGE)
+	@npm ci --prefix $(PAGE) --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 # What writes the locks and audits them.

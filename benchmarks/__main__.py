@@ -22,6 +22,7 @@ from benchmarks.answer_cache import answer_cache
 from benchmarks.footprint import footprint
 from benchmarks.install import install
 from benchmarks.keys import keys
+from benchmarks.observers import observers
 from benchmarks.onnx_forms import onnx_forms
 from benchmarks.report import Report, machine
 from benchmarks.stateful import stateful
@@ -32,6 +33,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "saturated": saturated,
     "paced": paced,
     "keys": keys,
+    "observers": observers,
     "footprint": footprint,
     "install": install,
     "streaming": lambda quick: itertools.chain(stateful(quick), through_the_runtime(quick)),

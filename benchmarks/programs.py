@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -57,11 +58,16 @@ class Program:
     queue: bool = False
     decoder: str = ""
     """JSON parser of the hand-written loop: ``json`` or ``orjson``."""
+    observers: Literal["", "none", "hanging", "flooding"] = ""
+    """Who looks at edge-runtime (`benchmarks.observer_clients`); empty: nothing listens."""
 
     def command(self, setting: Setting, port: int) -> list[str]:
         if self.kind == "edge-runtime":
             path = setting.folder / f"app-{port}.toml"
-            path.write_text(application(setting, port, self.budget_ms), encoding="utf-8")
+            text = application(setting, port, self.budget_ms)
+            if self.observers:
+                text += f'\n[observe]\nlisten = "127.0.0.1:{_page_port(port)}"\n'
+            path.write_text(text, encoding="utf-8")
             return [sys.executable, "-m", "edge_runtime", "run", str(path)]
         return [
             sys.executable, "-m", "benchmarks.handwritten", "--port", str(port), "--model", str(setting.model),
@@ -148,7 +154,40 @@ def measure(
     """One run of one program."""
     with Load(qos=setting.qos) as load, started(program.command(setting, load.port)) as process:
         load.wait_for_subscriber(alive=lambda: process.poll() is None)
-        return load.run(traffic, process.pid, warm_up=warm_up, rate=rate, until=until)
+        with looking(program, _page_port(load.port)):
+            return load.run(traffic, process.pid, warm_up=warm_up, rate=rate, until=until)
+
+
+@contextmanager
+def looking(program: Program, port: int) -> Iterator[None]:
+    """The program's observers, on our own core."""
+    if program.observers in {"", "none"}:
+        yield
+        return
+    command = [sys.executable, "-m", "benchmarks.observer_clients", program.observers, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            if process.stdout.readline() != b"there\n":
+                raise RuntimeError("the observers did not come")
+            yield
+        finally:
+            process.kill()
+
+
+def _page_port(port: int) -> int:
+    """A port for the page beside the load's, the same each time it is asked for."""
+    return _page_ports.setdefault(port, _free_port())
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+_page_ports: dict[int, int] = {}
 
 
 def bare_us(setting: Setting, calls: int) -> float:

@@ -49,6 +49,7 @@ from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.join import windower_of
 
 if TYPE_CHECKING:
+    from edge_runtime.cases.keeper import CaseKeeper
     from edge_runtime.cloud.escalator import Escalator
     from edge_runtime.durable.counters import LifetimeCounters
     from edge_runtime.durable.outbox import Outbox
@@ -170,6 +171,7 @@ class App:
             self._examples_state = self._kept_examples(stack)
             self.governor = self._governor(stack)
             self.counters = self._counters(stack)
+            self.cases = self._cases()
             self.observation = self._observation(stack)
             self._show_in_home_assistant()
             self._resources = stack.pop_all()
@@ -275,6 +277,27 @@ class App:
         stack.callback(counters.close)
         return counters
 
+    def _cases(self) -> CaseKeeper | None:
+        """Build what keeps windows for people; `run` opens it, and closes it with the sinks."""
+        config = self.config.cases
+        if config is None or config.keep == "nothing":
+            return None
+        from edge_runtime.cases.keeper import CaseKeeper  # noqa: PLC0415 - SQLite, only where cases are kept
+        from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415
+
+        path_checks.check(config.path, "cases.path")
+        keeper = CaseKeeper(
+            config,
+            audit_share=0.0 if self.escalator is None else self.config.gate.audit_share,
+            manifest=lambda: self.model.manifest,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+        self.sinks.append(keeper)
+        self.pipeline.add_sink(keeper)
+        self.pipeline.tap(lambda answered: keeper.windows(answered.windows))
+        return keeper
+
     def _learnt(self, stack: ExitStack) -> list[SoftState]:
         """Build what keeps thresholds of keys, and how their sensors began, over a restart; `run` opens it."""
         learnt: list[SoftState] = []
@@ -330,6 +353,7 @@ class App:
             install=lambda: self.updates is not None and self.updates.install(),
             restart=self.restart,
             publish_stats=self._publish_stats,
+            cases=lambda: None if self.cases is None else self.cases.store,
             cloud="" if self.config.cloud is None else self.config.cloud.url,
         )
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+thread_cpu = time.thread_time
+"""Return the CPU seconds of the calling thread so far."""
+
 
 class Clock(Protocol):
     """Source of time. Production uses `SystemClock`, tests that simulate a day use `SimulatedClock`."""

@@ -32,12 +32,14 @@ from edge_runtime.windowing.config import WindowConfig
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from edge_runtime.cases.config import CasesConfig
     from edge_runtime.governor.config import GovernorConfig
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.observe.config import ObserveConfig
     from edge_runtime.observe.home_assistant.config import HomeAssistantConfig
     from edge_runtime.update.config import UpdateConfig
 else:  # an application pays only for the modules it uses
+    CasesConfig = schema.Deferred("edge_runtime.cases.config:CasesConfig")
     GovernorConfig = schema.Deferred("edge_runtime.governor.config:GovernorConfig")
     BrokerConfig = schema.Deferred("edge_runtime.mqtt.config:BrokerConfig")
     HomeAssistantConfig = schema.Deferred("edge_runtime.observe.home_assistant.config:HomeAssistantConfig")
@@ -72,6 +74,8 @@ class AppConfig:
     """None does the same at every temperature."""
     update: UpdateConfig | None = None
     """None: the bundle is what the configuration names, and stays so."""
+    cases: CasesConfig | None = None
+    """None keeps no windows for people to look at."""
     observe: ObserveConfig | None = None
     """None: the Unix socket beside the files of state is all that there is to look in by."""
     home_assistant: HomeAssistantConfig | None = None

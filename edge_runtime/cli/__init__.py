@@ -43,6 +43,7 @@ COMMANDS = (
     "events",
     "doctor",
     "outbox",
+    "review",
     "update",
     "reset",
     "watch",

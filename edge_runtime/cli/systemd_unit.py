@@ -134,7 +134,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
     if app.model.compiled is not None:
         written.append(app.model.compiled)
     made = {*files, *written}
-    made |= {part.path for part in (app.outbox, app.reading_log) if part is not None}
+    made |= {part.path for part in (app.outbox, app.reading_log, app.cases) if part is not None}
     if app.governor is not None:
         made.add(app.governor.root)  # all of the machine
     read = [file, *(path for path in _every_path(app) if path not in made and not _any_below([path], _KERNELS))]
@@ -151,6 +151,7 @@ def _written_files(app: AppConfig) -> list[Path]:
     named = [
         app.outbox.path if app.outbox is not None and app.cloud is not None else None,
         app.reading_log.path if app.reading_log is not None else None,
+        app.cases.path if app.cases is not None and app.cases.keep != "nothing" else None,
         *(sink.path for sink in app.sink if sink.type == "jsonl"),
         *(() if observe is None else (observe.socket, observe.textfile)),
         None if app.home_assistant is None else app.home_assistant.labels,

@@ -48,6 +48,9 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "jsonl_errors_total": "Writes to a file of answers that failed.",
     "webhook_requests_total": "Requests that a webhook took.",
     "webhook_failures_total": "Requests to a webhook that failed and are sent again.",
+    "cases_kept_total": "Windows kept for people to look at.",
+    "cases_passed_over_total": "Windows that were not kept, since enough were kept in that minute.",
+    "cases_lost_total": "Windows that the disk of the kept cases did not take.",
     # -- model
     "failovers_total": "Changes of the backend that answers, by direction.",
     "model_fallback_level": "Position of the backend that answers in the fallback chain, 0 is the first.",

@@ -1,7 +1,8 @@
 """Listener: the thread that answers who looks in, over a Unix socket and over TCP.
 
 The thread has a loop of its own, so a caller that hangs or floods costs the application's loop nothing but what it asks
-of it: one picture each `EVERY_S` as long as a caller looks on, and one answer a request, at most `ASKS_PER_S` a second.
+of it (one picture each `EVERY_S` as long as a caller looks on, and one answer a request, at most `ASKS_PER_S` a second)
+and the thread's own share of a core (`edge_runtime.observe.duty`), handed back within `_SWITCH_S`.
 It is started by the first connection to the Unix socket, or at once where a TCP address is configured.
 """
 
@@ -13,8 +14,10 @@ import logging
 import os
 import socket
 import stat
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +26,9 @@ import orjson
 
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.observe.config import ObserveConfig, address_of
+from edge_runtime.observe.duty import Duty
 from edge_runtime.observe.report import Query, Report
-from edge_runtime.observe.site import ObserveSite, OnLoop, Work, query_of
+from edge_runtime.observe.site import ObserveSite, OnLoop, Routes, Work, query_of
 from edge_runtime.observe.subject import Subject
 from edge_runtime.server.connection import Counts, Phase
 from edge_runtime.server.front import LINGER_S, Front, FrontLimits
@@ -37,12 +41,14 @@ log = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.5
 """Time between two pictures of a stream."""
-ASKS_PER_S: Final = 50
+ASKS_PER_S: Final = 20
 """Requests to the application's loop in a second, of all callers together; more are answered 503."""
 _RECEIVED_BYTES: Final = 4 * 2**20
 _MAX_PATH_BYTES: Final = 107
 """Longest path of a Unix socket (unix(7): sun_path is 108 bytes with its end)."""
 _STOP_S: Final = 1.0
+_SWITCH_S: Final = 0.0005
+"""Longest time for which the application's loop waits for this thread to hand over the interpreter; 5 ms otherwise."""
 
 
 class Listener:
@@ -53,8 +59,7 @@ class Listener:
         subject: the application.
         report: the picture.
         metrics: renders the metrics.
-        works: further answers of the application's loop: see `ObserveSite`.
-        posts: the same for requests that change something.
+        routes: what can be asked for besides.
         files: the page.
         barrier: what goes wrong in a work is its to count.
 
@@ -69,8 +74,7 @@ class Listener:
         report: Report,
         *,
         metrics: RenderMetrics,
-        works: Mapping[str, Callable[[Mapping[str, str]], Work]],
-        posts: Mapping[str, Callable[[Mapping[str, Any]], Work]],
+        routes: Routes,
         files: Callable[[], Mapping[str, tuple[str, bytes]]],
         barrier: Barrier,
     ) -> None:
@@ -78,8 +82,7 @@ class Listener:
         self._subject = subject
         self._report = report
         self._metrics = metrics
-        self._works = {"api/report": self._one_report, **works}
-        self._posts = posts
+        self._routes = replace(routes, works={"api/report": self._one_report, **routes.works})
         self._files = files
         self._barrier = barrier
         self._token = None if config.token_file is None else SecretFile(config.token_file, "observe.token_file")
@@ -112,6 +115,7 @@ class Listener:
             )
             self._listen(loop, tcp, self._site(self._token, hosts, page=self._config.page))
         loop.call_every(EVERY_S, self._tick)
+        loop.each_iteration(Duty(self._subject.clock).rest)
         for seconds, callback in self._regular:
             loop.call_soon(partial(self._barrier.call, callback))
             loop.call_every(seconds, partial(self._barrier.call, callback))
@@ -131,6 +135,7 @@ class Listener:
             loop.close()
 
     def _run(self, loop: Loop) -> None:
+        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
         loop.run()
         for front, listener in self._fronts:
             front.drain(listener)
@@ -160,8 +165,7 @@ class Listener:
             token=token,
             hosts=hosts,
             metrics=self._metrics,
-            works=self._works,
-            posts=self._posts,
+            routes=self._routes,
             pending=self._pending,
             streams=self._streams,
             files=self._files() if page else {},

@@ -54,6 +54,13 @@ class KeyView:
         """Wall clock of the first answer since the key is held."""
         self.windows = 0
 
+    def copy(self) -> KeyView:
+        """Copy it for another thread; answers and steps are shared, since nothing changes them."""
+        made = KeyView()
+        made.steps = self.steps.copy()
+        made.last, made.seen, made.first, made.windows = self.last, self.seen, self.first, self.windows
+        return made
+
 
 class Live:
     """Keeps the last answers of each key, on the loop's thread.

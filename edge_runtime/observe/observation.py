@@ -24,8 +24,9 @@ from edge_runtime.observe.exposition import Figures, render
 from edge_runtime.observe.listener import Listener, listen_tcp, listen_unix
 from edge_runtime.observe.live import Live
 from edge_runtime.observe.page import page_files
-from edge_runtime.observe.report import Report, process_figures, stats_of
-from edge_runtime.observe.site import Work
+from edge_runtime.observe.report import Report, drawn, process_figures, stats_of
+from edge_runtime.observe.review import Review
+from edge_runtime.observe.site import Routes, Work
 from edge_runtime.observe.subject import Subject
 from edge_runtime.observe.textfile import TextFile
 from edge_runtime.server.site import Refused
@@ -183,8 +184,7 @@ class Observation:
             subject,
             report,
             metrics=self.metrics,
-            works={"api/key": self._key},
-            posts={"api/explain": self._explain, "api/reset": self._reset},
+            routes=self._routes(Review(subject.cases)),
             files=page_files,
             barrier=self._barrier,
         )
@@ -195,6 +195,14 @@ class Observation:
         if config.stats_s:
             self._listener.every(config.stats_s, self._publish_stats)
         self._listener.start(self._unix, tcp)
+
+    def _routes(self, review: Review) -> Routes:
+        return Routes(
+            works={"api/key": self._key},
+            posts={"api/explain": self._explain, "api/reset": self._reset},
+            reads={"api/cases": review.listed, "api/cases/one": review.one, "api/cases/export": review.exported},
+            changes={"api/cases/label": review.label, "api/cases/erase": review.erase},
+        )
 
     def _publish_stats(self) -> None:
         """Publish the figures without keys and answers, which have topics of their own."""
@@ -228,7 +236,8 @@ class Observation:
             window = self._live.look_at(key)
             if window is None:
                 raise EdgeError(f"no window of key {key[:60]!r} is kept yet; ask again after its next answer")
-            return {"id": window.id, **self._subject.explain(window)}
+            subject = self._subject
+            return {"id": window.id, "window": drawn(window, subject.manifest()), **subject.explain(window)}
 
         return work
 

@@ -11,17 +11,19 @@ import os
 import resource
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime._version import __version__
 from edge_runtime.hardware.readings import Board
+from edge_runtime.manifest import Channel, Manifest
 from edge_runtime.observe.drops import COUNTS, reason_of
 from edge_runtime.observe.live import KeyView, Live
 from edge_runtime.observe.subject import Subject
-from edge_runtime.types import Correction, Event
+from edge_runtime.types import Correction, Event, Float32
+from edge_runtime.windowing.window import Window
 
 RATES_OVER_S: Final = 10.0
 """Time over which rates are taken."""
@@ -29,6 +31,7 @@ MOST_KEYS: Final = 200
 MOST_ALARMS: Final = 50
 MOST_POINTS: Final = 400
 """Points of a channel that are given of a window; longer windows are thinned to the extremes of equal spans."""
+_MOST_CHANNELS: Final = 16
 _DISK_S: Final = 1.0
 """Shortest time between two looks at the outbox and the board."""
 _RATED: Final = (
@@ -72,7 +75,7 @@ class Report:
     # -- on the application's loop -------------------------------------------------------------------------------------
 
     def live(self, query: Query) -> dict[str, Any]:
-        """Describe what the loop knows, at once."""
+        """Take what the loop knows, at once; the keys are copied here, and described by `complete`."""
         subject = self._subject
         counts, gauges = subject.metrics.counts, subject.metrics.gauges
         now = subject.clock.wall()
@@ -83,7 +86,7 @@ class Report:
             "app": self._app(),
             "backend": dict(subject.backend()),
             "rates": self._rates(),
-            "keys": [_key(key, view, now, suspects.get(key, "")) for key, view in shown],
+            "keys": [(key, view.copy(), now, suspects.get(key, "")) for key, view in shown],
             "keys_found": total,
             "events": [_event(event) for event in list(self._live.events)[-20:]],
             "corrections": [
@@ -125,18 +128,10 @@ class Report:
             "scores": list(view.last.scores)[:64],
             "labels": list(getattr(manifest.output, "labels", ()))[:64],
             "answer": view.last.__dict__ if len(view.last.scores) <= 64 else None,
-            "channels": [{"name": one.name, "unit": one.unit} for one in manifest.input.channels],
             "window": None,
         }
         if window is not None:
-            samples = window.samples.reshape(len(window.samples), -1)
-            found["window"] = {
-                "id": window.id,
-                "start": window.start,
-                "rate_hz": manifest.input.rate_hz,
-                "length": len(samples),
-                "values": [thinned(column, MOST_POINTS) for column in samples.T[:16].tolist()],
-            }
+            found["window"] = drawn(window, manifest)
         return found
 
     def _app(self) -> dict[str, Any]:
@@ -154,6 +149,7 @@ class Report:
             "window_s": contract.window / contract.rate_hz,
             "hop_s": contract.hop / contract.rate_hz,
             "rate_hz": contract.rate_hz,
+            "cases": subject.cases() is not None,
         }
 
     def _rates(self) -> dict[str, float]:
@@ -178,7 +174,7 @@ class Report:
     # -- on the observers' thread --------------------------------------------------------------------------------------
 
     def complete(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Add the counters, latencies, the outbox and the board."""
+        """Describe the keys, and add the counters, latencies, the outbox and the board."""
         now = self._subject.clock.monotonic()
         if now - self._looked >= _DISK_S:
             self._looked = now
@@ -186,6 +182,7 @@ class Report:
             self._sensors = self._read_board()
         snapshot = self._subject.metrics.snapshot()
         return found | {
+            "keys": [_key(*one) for one in found["keys"]],
             "latency_ms": snapshot["latency_ms"],
             "counts": snapshot["counts"],
             "gauges": snapshot["gauges"],
@@ -208,6 +205,23 @@ class Report:
             "throttled": ", ".join(sensors.throttled),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def drawn(window: Window, manifest: Manifest) -> dict[str, Any]:
+    """Give a window as it is drawn: a thinned curve for each of its first 16 channels."""
+    contract = manifest.input
+    samples = window.samples.reshape(len(window.samples), -1)
+    return {"id": window.id, "start": window.start} | drawn_samples(samples, contract.rate_hz, contract.channels)
+
+
+def drawn_samples(samples: Float32, rate_hz: float, channels: Sequence[Channel]) -> dict[str, Any]:
+    """Give samples, (n, n_channels), as they are drawn."""
+    return {
+        "rate_hz": rate_hz,
+        "length": len(samples),
+        "channels": [{"name": one.name, "unit": one.unit} for one in channels[:_MOST_CHANNELS]],
+        "values": [thinned(column, MOST_POINTS) for column in samples.T[:_MOST_CHANNELS].tolist()],
+    }
 
 
 def stats_of(subject: Subject) -> dict[str, Any]:

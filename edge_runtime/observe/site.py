@@ -7,6 +7,8 @@ GET    ``/api/stream``     server-sent events: a picture each half second; the s
 GET    ``/api/key``        one key with its last window; ``?key=NAME``
 POST   ``/api/explain``    why the last window of a key has its answer; ``{"key": NAME}``
 POST   ``/api/reset``      let the states of keys begin again; ``{"keys": [NAME, ...]}``
+GET    ``/api/cases``      kept cases, ``/api/cases/one``, ``/api/cases/export`` (`edge_runtime.observe.review`)
+POST   ``/api/cases/...``  ``label``, ``erase``
 GET    ``/``               the page
 ====== =================== =====================================================================================
 
@@ -18,12 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import orjson
 
-from edge_runtime.errors import EdgeError, InputError
+from edge_runtime.errors import EdgeError, InputError, StoreError
 from edge_runtime.http.parser import Head
 from edge_runtime.observe.report import MOST_KEYS, Query
 from edge_runtime.oip import Body, Buffer
@@ -48,6 +51,24 @@ _MOST_STREAMS: Final = 16
 
 Work = Callable[[], dict[str, Any]]
 """Runs on the application's loop; raises `EdgeError` for what cannot be done."""
+
+
+Here = Callable[[Mapping[str, Any]], dict[str, Any] | Reply]
+"""Runs on the server's thread; raises `Refused`, `InputError` and `StoreError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Answers by path."""
+
+    works: Mapping[str, Callable[[Mapping[str, str]], Work]]
+    """Done by the application's loop: takes the parameters of the request."""
+    posts: Mapping[str, Callable[[Mapping[str, Any]], Work]]
+    """The same for requests that change something: takes their document."""
+    reads: Mapping[str, Here]
+    """Answered on the server's thread, which may wait for a disk: takes the parameters."""
+    changes: Mapping[str, Here]
+    """The same for requests that change something."""
 
 
 class OnLoop:
@@ -111,11 +132,10 @@ class ObserveSite(Site):
         token: see `Site`.
         hosts: names that browsers may ask under, in lower case; None asks for no name (a Unix socket).
         metrics: renders the metrics; see `RenderMetrics`.
-        works: by path, what the application's loop does: takes the parameters of the request.
-        pending: makes the answer of such a work.
+        routes: what can be asked for, besides the metrics, the stream and the page.
+        pending: makes the answer of a work of the application's loop.
         streams: where streams of pictures are registered, and taken out again.
         files: the page: by path, content type and bytes. Empty: no page.
-        posts: the same as `works` for requests that change something.
     """
 
     def __init__(
@@ -124,8 +144,7 @@ class ObserveSite(Site):
         token: SecretFile | None,
         hosts: frozenset[str] | None,
         metrics: RenderMetrics,
-        works: Mapping[str, Callable[[Mapping[str, str]], Work]],
-        posts: Mapping[str, Callable[[Mapping[str, Any]], Work]],
+        routes: Routes,
         pending: Callable[[Work], Pending],
         streams: dict[Stream, Query],
         files: Mapping[str, tuple[str, bytes]],
@@ -133,11 +152,14 @@ class ObserveSite(Site):
         super().__init__("edge-runtime", token=token)
         self._hosts = hosts
         self._metrics = metrics
-        self._works = works
-        self._posts = posts
+        self._routes = routes
         self._pending = pending
         self._streams = streams
         self._files = files
+
+    def open_to_all(self, head: Head) -> bool:
+        """Let everybody have the page's files: they hold nothing of the application; the page asks for the token."""
+        return "/".join(segments(head)) in self._files
 
     def admitted(self, head: Head, token: SecretFile) -> bool:
         """Accept the token as a bearer token, as ``?token=`` or as the page's cookie."""
@@ -152,19 +174,29 @@ class ObserveSite(Site):
         self._check_origin(head)
         parameters = dict(parse_qsl(urlsplit(head.start[1]).query))
         path = "/".join(segments(head))
-        if path in self._posts:
-            only(head, "POST")
-            return self._pending(self._posts[path](_document(head, body)))
+        if (reply := self._routed(head, body, path, parameters)) is not None:
+            return reply
         only(head, "GET")
         if path == "metrics":
             return metrics_reply(head, self._metrics)
         if path == "api/stream":
             return self._stream(parameters)
-        if path in self._works:
-            return self._pending(self._works[path](parameters))
         if path in self._files:
-            return self._file(path, parameters)
+            return self._file(head, path, parameters)
         raise Refused(404, "no such path; there is /metrics, /api/report, /api/stream and /api/key")
+
+    def _routed(self, head: Head, body: Buffer, path: str, parameters: Mapping[str, str]) -> Reply | Pending | None:
+        routes = self._routes
+        if path in routes.posts or path in routes.changes:
+            only(head, "POST")
+            document = _document(head, body)
+            change = routes.changes.get(path)
+            return self._pending(routes.posts[path](document)) if change is None else _here(change, document)
+        if path in routes.works or path in routes.reads:
+            only(head, "GET")
+            read = routes.reads.get(path)
+            return self._pending(routes.works[path](parameters)) if read is None else _here(read, parameters)
+        return None
 
     def _check_origin(self, head: Head) -> None:
         if self._hosts is None:
@@ -187,7 +219,7 @@ class ObserveSite(Site):
     def _forget(self, stream: Stream) -> None:
         self._streams.pop(stream, None)
 
-    def _file(self, path: str, parameters: Mapping[str, str]) -> Reply:
+    def _file(self, head: Head, path: str, parameters: Mapping[str, str]) -> Reply:
         kind, data = self._files[path]
         headers = (
             "Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
@@ -196,7 +228,7 @@ class ObserveSite(Site):
         )
         token = parameters.get("token", "")
         if token and self._token is not None and self._token.matches(token):  # never what a caller made up
-            cookie = f"Set-Cookie: {COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/\r\n"
+            cookie = f"Set-Cookie: {_cookie_name(head)}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path=/\r\n"
             return Reply(303, Body((b"",)), f"{cookie}Location: /\r\n{headers}", content_type=kind)
         return Reply(200, Body((data,)), headers, content_type=kind)
 
@@ -212,6 +244,14 @@ def query_of(parameters: Mapping[str, str]) -> Query:
     except ValueError:
         raise InputError("parameter", "keys must be a number") from None
     return Query(max(1, min(keys, MOST_KEYS)), parameters.get("filter", "")[:200])
+
+
+def _here(work: Here, asked: Mapping[str, Any]) -> Reply:
+    try:
+        found = work(asked)
+    except StoreError as error:
+        raise Refused(503, str(error)) from None
+    return _private(found if isinstance(found, Reply) else json_reply(200, found))
 
 
 def _private(reply: Reply) -> Reply:
@@ -238,9 +278,16 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
+def _cookie_name(head: Head) -> str:
+    """Return the cookie's name, with the port: browsers send the cookies of all ports of a host to each of them."""
+    port = head.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
 def _cookie(head: Head) -> str:
+    wanted = _cookie_name(head)
     for part in head.headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
-            return value
+        if name == wanted:
+            return unquote(value)
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_runtime.cases.store import CaseStore
 from edge_runtime.clock import Clock
 from edge_runtime.drift.alarm import Alarm
 from edge_runtime.event_rule import EventRule
@@ -51,5 +52,7 @@ class Subject:
     """End in order, with the exit code that has the service started again."""
     publish_stats: Callable[[bytes], None]
     """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
+    cases: Callable[[], CaseStore | None] = lambda: None
+    """The file of kept cases, from any thread; None where none are kept."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

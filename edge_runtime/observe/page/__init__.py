@@ -10,7 +10,9 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "": ("index.html", "text/html; charset=utf-8"),
     "page.css": ("page.css", "text/css; charset=utf-8"),
     "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "ask.js": ("ask.js", "text/javascript; charset=utf-8"),
     "draw.js": ("draw.js", "text/javascript; charset=utf-8"),
+    "review.js": ("review.js", "text/javascript; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 

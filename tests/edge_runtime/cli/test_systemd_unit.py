@@ -124,6 +124,7 @@ def test_every_path_that_can_be_configured_has_been_thought_of() -> None:
         "model.bundle", "model.trusted_keys", "model.tuned", "model.compiled", "outbox.path", "reading_log.path",
         "governor.root", "update.folder", "update.drop", "sink(jsonl).path", "source(recording).files",
         "source(iio).sysfs", "source(iio).dev", "observe.socket", "observe.textfile", "home_assistant.labels",
+        "cases.path",
     }  # fmt: skip
     found = set(_paths_in(AppConfig))
     assert {"outbox.path", "sink(jsonl).path", "broker.password_file"} <= found

@@ -107,6 +107,28 @@ def test_a_token_opens_it_and_may_be_changed_while_it_runs(tmp_path: Path) -> No
             assert get(connection, "/api/report", Authorization="Bearer second one")[0] == 200
 
 
+def test_the_page_itself_needs_no_token_and_keeps_it_in_a_cookie_of_its_port(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a; b %\n")
+    observe = '[observe]\nlisten = "127.0.0.1:0"\ntoken_file = "token"'
+    with running(tmp_path, observe) as (app, _), tcp(app) as connection:
+        assert app.observation is not None
+        port = app.observation.address[1]
+        assert get(connection, "/")[0] == 200
+        assert get(connection, "/metrics")[0] == 401
+        connection.request("GET", "/?token=a%3B+b+%25")
+        answer = connection.getresponse()
+        answer.read()
+        cookie = str(answer.headers["Set-Cookie"]).partition(";")[0]
+        assert (answer.status, answer.headers["Location"]) == (303, "/")
+        assert cookie.startswith(f"edge_token_{port}=")
+        assert get(connection, "/api/report", Cookie=cookie)[0] == 200
+        assert get(connection, "/api/report", Cookie=cookie.replace(str(port), "1"))[0] == 401
+        connection.request("GET", "/?token=wrong")
+        answer = connection.getresponse()
+        answer.read()
+        assert (answer.status, answer.headers["Set-Cookie"]) == (200, None)
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [

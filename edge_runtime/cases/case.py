@@ -1,0 +1,90 @@
+"""A kept case, and the contract that its samples and labels follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from edge_runtime.manifest import Channel, Manifest
+from edge_runtime.types import Float32
+
+NONE_OF_THESE: Final = "none of these"
+SKIP: Final = "skip"
+"""Choices of a person besides the bundle's labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Part of its bundle's manifest that a case needs."""
+
+    model: str
+    rate_hz: float
+    channels: tuple[Channel, ...]
+    labels: tuple[str, ...]
+
+    def to_json(self) -> bytes:
+        """Encode it."""
+        return orjson.dumps(
+            {
+                "model": self.model,
+                "rate_hz": self.rate_hz,
+                "channels": [[one.name, one.unit] for one in self.channels],
+                "labels": self.labels,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Contract:
+        """Decode what `to_json` made."""
+        found = orjson.loads(data)
+        channels = tuple(Channel(name=name, unit=unit) for name, unit in found["channels"])
+        return cls(found["model"], found["rate_hz"], channels, tuple(found["labels"]))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Choices of a person."""
+        return (*self.labels, NONE_OF_THESE, SKIP)
+
+
+def contract_of(manifest: Manifest) -> Contract:
+    """Take from a manifest what a case needs."""
+    contract = manifest.input
+    labels = tuple(getattr(manifest.output, "labels", ()))
+    channels = tuple(Channel(name=one.name, unit=one.unit) for one in contract.channels)
+    return Contract(manifest.model, contract.rate_hz, channels, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One window that was kept.
+
+    Attributes:
+        id: of the window.
+        start: stamp of its first sample, seconds.
+        kept: wall clock, seconds.
+        why: ``hard``, ``audit``, ``suspect`` or ``random``.
+        samples: (n, n_channels).
+        device: the device's answer, as it was published.
+        cloud: the cloud's correction; None while there is none.
+        label: what a person said; empty until then.
+    """
+
+    id: str
+    key: str
+    start: float
+    kept: float
+    why: str
+    contract: Contract
+    samples: Float32 = field(repr=False)
+    device: Mapping[str, Any]
+    cloud: Mapping[str, Any] | None = None
+    label: str = ""
+
+    @property
+    def times(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Stamps of the samples, seconds."""
+        return self.start + np.arange(len(self.samples)) / self.contract.rate_hz

@@ -1,0 +1,173 @@
+"""Keeper of cases: a sink that sees each answer, and a tap that sees its window; a thread of its own writes.
+
+1. A window is kept for the first of these reasons that holds: its readings are suspect, its answer is hard, the
+   cloud audits it, it is drawn at random (by its id, the same one again on every run).
+2. At most `CasesConfig.max_per_minute` are kept in any minute; what is more is counted, as is what the disk refuses.
+3. A correction is noted beside its case.
+4. Nothing here makes an answer wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from edge_runtime.cases.case import Case, contract_of
+from edge_runtime.cases.config import CasesConfig
+from edge_runtime.cases.store import CaseStore
+from edge_runtime.clock import Clock
+from edge_runtime.errors import StoreError
+from edge_runtime.gate.audit import audited
+from edge_runtime.manifest import Manifest
+from edge_runtime.metrics import Metrics
+from edge_runtime.system.group_commit import GroupCommit
+from edge_runtime.system.loop import Loop
+from edge_runtime.types import Answer, Correction, Done, Prediction, SuspectPrediction
+from edge_runtime.windowing.window import Window
+
+log = logging.getLogger(__name__)
+
+_WAITING_BYTES: Final = 4 * 2**20
+"""Samples of windows whose answers have not reached the sinks yet; the oldest are forgotten."""
+_QUEUED: Final = 1000
+"""Cases and corrections that wait for the disk."""
+_LINGER_S: Final = 0.5
+_MINUTE_S: Final = 60.0
+
+_Job = Case | tuple[str, bytes]
+
+
+class CaseKeeper:
+    """Chooses cases and has them written.
+
+    Args:
+        config: see `CasesConfig`.
+        audit_share: of the gate, where there is a cloud.
+        manifest: of the bundle that answers now.
+    """
+
+    name = "cases"
+
+    def __init__(
+        self,
+        config: CasesConfig,
+        *,
+        audit_share: float,
+        manifest: Callable[[], Manifest],
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._audit_share = audit_share if config.audits else 0.0
+        self._manifest = manifest
+        self._metrics = metrics
+        self._clock = clock
+        self._windows: OrderedDict[str, Window] = OrderedDict()
+        self._bytes = 0
+        self._kept: deque[float] = deque(maxlen=config.max_per_minute)
+        self._failing = False
+        self.store: CaseStore | None = None
+        self._commit: GroupCommit[_Job] = GroupCommit("cases", self._flush, self._failed, linger_s=_LINGER_S)
+        self._queued = 0
+        self._done = 0
+
+    # -- as a sink -----------------------------------------------------------------------------------------------------
+
+    def open(self, loop: Loop) -> None:
+        """Open the file.
+
+        Raises:
+            StoreError: it cannot be used.
+        """
+        del loop
+        config = self._config
+        self.store = CaseStore(config.path, config.max_bytes, config.max_days)
+        self.store.write((), (), self._clock.wall())  # what has become too old while nothing ran
+        self._commit.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Write what waits, and close the file. May be called twice."""
+        if self.store is not None and self._commit.close(timeout_s):
+            self.store.close()
+
+    def windows(self, windows: Sequence[Window]) -> None:
+        """Note windows that were answered (`edge_runtime.pipeline.Pipeline.tap`)."""
+        for window in windows:
+            self._windows[window.id] = window
+            self._bytes += window.samples.nbytes
+        while self._bytes > _WAITING_BYTES:
+            self._bytes -= self._windows.popitem(last=False)[1].samples.nbytes
+
+    def send(self, answers: Sequence[Answer], done: Done | None) -> None:
+        """Choose among answers; no one waits for this sink."""
+        if done is not None:
+            done()
+        for answer in answers:
+            if isinstance(answer, Prediction):
+                self._choose(answer)
+            elif isinstance(answer, Correction):
+                self._put((answer.id, answer.to_json()))
+
+    def _choose(self, answer: Prediction) -> None:
+        window = self._windows.pop(answer.id, None)
+        if window is None:
+            return
+        self._bytes -= window.samples.nbytes
+        why = self._reason(answer)  # rule 1
+        if not why:
+            return
+        now = self._clock.monotonic()
+        if len(self._kept) == self._kept.maxlen and now - self._kept[0] < _MINUTE_S:  # rule 2
+            self._metrics.counts["cases_passed_over_total"] += 1
+            return
+        self._kept.append(now)
+        contract = contract_of(self._manifest())
+        samples = window.samples.reshape(len(window.samples), -1).copy()
+        self._put(Case(answer.id, answer.key, window.start, self._clock.wall(), why, contract, samples, asdict(answer)))
+
+    def _reason(self, answer: Prediction) -> str:
+        config = self._config
+        if isinstance(answer, SuspectPrediction):
+            return "suspect" if config.suspect else ""
+        if answer.hard:
+            return "hard" if config.hard else ""
+        if audited(answer.id, self._audit_share):
+            return "audit"
+        # Other ids than those that are audited: the same draw, of the id read backwards.
+        return "random" if audited(answer.id[::-1], config.random_share) else ""
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _put(self, job: _Job) -> None:
+        if self._queued - self._done >= _QUEUED:  # the disk does not keep up
+            self._lost(1)
+            return
+        self._queued += 1
+        self._commit.put(job)
+
+    def _flush(self, jobs: Sequence[_Job]) -> None:
+        """Write, on the thread."""
+        assert self.store is not None
+        self._done += len(jobs)
+        cases = [job for job in jobs if isinstance(job, Case)]
+        try:
+            self.store.write(cases, [job for job in jobs if not isinstance(job, Case)], self._clock.wall())
+        except StoreError as error:
+            self._failed(jobs, error)
+            return
+        self._metrics.counts["cases_kept_total"] += len(cases)
+        if self._failing:
+            log.info("cases: kept again")
+        self._failing = False
+
+    def _failed(self, jobs: Sequence[_Job], error: Exception) -> None:
+        self._lost(sum(isinstance(job, Case) for job in jobs))
+        if not self._failing:
+            log.warning("cases: none are kept: %s", error)
+        self._failing = True
+
+    def _lost(self, n: int) -> None:
+        self._metrics.counts["cases_lost_total"] += n

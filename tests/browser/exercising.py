@@ -1,0 +1,221 @@
+"""An application to look at: `edge-runtime run` on real recordings of people, with its broker, cloud and watches.
+
+The bundle, the recordings (people 8 and 10) and the cloud are the demo's. Keys come from a broker, so some are hostile.
+``python -m tests.browser.exercising FOLDER`` runs it until Ctrl-C, to look at the page with a browser of one's own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import orjson
+
+from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.demo.schedule import Recording, load_recordings
+from tests.integration.running import ROOT, Process, Publisher, until
+from tests.mosquitto import free_port
+
+EXAMPLE = ROOT / "examples" / "exercise-watch"
+HOSTILE = "<img src=x onerror=alert(1)>"
+KEYS = (
+    "mat 1, left wrist",
+    "mat 1, right wrist",
+    "mat 2, left wrist",
+    "mat 2, right wrist",
+    "mat 3",
+    "rowing machine",
+    "wall bars",
+    HOSTILE,
+    '"><svg onload=alert(2)>',
+    "a name that is far too long for a card on any telephone that people carry",
+)
+RATE_HZ, MESSAGE = 50.0, 25
+PAUSE_S = 4.0
+
+_APP = """
+name = "exercise-watch"
+
+[model]
+bundle = "watch.edge"
+unsigned = "allow"
+
+[broker.gym]
+url = "{broker}"
+status_topic = "edge/gym/status"
+
+[[source]]
+type = "mqtt"
+broker = "gym"
+topics = ["watch/+/imu"]
+
+[source.codec]
+type = "json"
+
+[[sink]]
+type = "mqtt"
+broker = "gym"
+topic = "edge/{{key}}/prediction"
+
+[[events]]
+name = "pendulum"
+label = "PEN"
+on = 0.6
+off = 0.4
+of = [2, 3]
+
+[[events]]
+name = "row"
+label = "ROW"
+on = 0.6
+off = 0.4
+of = [2, 3]
+
+[[events]]
+name = "<b>shrug</b>"
+label = "TRAP"
+on = 0.6
+off = 0.4
+of = [2, 3]
+
+[gate]
+max_share = 0.5
+
+[cloud]
+url = "{cloud}"
+model = "exercise-watch-teacher"
+
+[escalation]
+deadline_s = 10.0
+
+[outbox]
+path = "outbox.db"
+
+[cases]
+path = "cases.db"
+random_share = 0.05
+max_per_minute = 120
+
+[observe]
+listen = "127.0.0.1:{port}"
+token_file = "token"
+{more}
+"""
+
+
+class Players:
+    """Watches that play the recordings again and again, faster than life, from a thread."""
+
+    def __init__(self, port: int, speed: float) -> None:
+        self._port, self._speed = port, speed
+        self._stop, self._breaking = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._play, name="players", daemon=True)
+        recordings = load_recordings(EXAMPLE / "recordings.npz")
+        self._lines = [_endless(recordings[at :: len(KEYS)] or recordings, time.time()) for at in range(len(KEYS))]
+
+    def _play(self) -> None:
+        step = MESSAGE / RATE_HZ / self._speed
+        with Publisher(self._port) as publisher:
+            while not self._stop.wait(step):
+                for key, line in zip(KEYS, self._lines, strict=True):
+                    publisher.publish(f"watch/{key}/imu", next(line), 1)
+                if self._breaking.is_set():
+                    publisher.publish("watch/<i>broken/imu", b'{"values": "<script>"}', 0)
+
+    def send_what_is_broken(self) -> None:
+        """Let one watch send messages that nobody can read, from now on."""
+        self._breaking.set()
+
+    def __enter__(self) -> Players:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+
+def _endless(recordings: list[Recording], began: float) -> Iterator[bytes]:
+    """Messages of half a second of these recordings, one after the other for ever."""
+    t = float(int(began))
+    while True:
+        for recording in recordings:
+            for at in range(0, len(recording.values), MESSAGE):
+                part = recording.values[at : at + MESSAGE]
+                yield orjson.dumps({"t": t, "values": part.tolist()})
+                t += len(part) / RATE_HZ
+            t = float(int(t + PAUSE_S))
+
+
+class Exercising:
+    """The application under test, which can be ended and started again on the same port."""
+
+    token = "first-token"
+
+    def __init__(self, folder: Path, broker: Broker, cloud: str, more: str, speed: float) -> None:
+        self._folder, self.port = folder, free_port()
+        self.players = Players(broker.port, speed)
+        for name in ("watch.edge", "teacher.edge"):
+            if not (folder / name).exists():
+                shutil.copy(EXAMPLE / name, folder / name)
+        text = _APP.format(broker=broker.url, cloud=cloud, port=self.port, more=more)
+        (folder / "app.toml").write_text(text)
+        self.change_token(self.token)
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def change_token(self, token: str) -> None:
+        """Write another token while the application runs."""
+        self.token = token
+        (self._folder / "token").write_text(token + "\n")
+
+    def start(self) -> None:
+        self._process = Process(self._folder, "run", "app.toml", name="app")
+        self._process.says("observe: listening")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+
+    def says_no_defect(self) -> None:
+        """Assert that nothing unforeseen happened."""
+        assert self._process is not None
+        assert self._process.running(), self._process.err
+        assert "Traceback" not in self._process.err, self._process.err
+
+
+@contextmanager
+def exercising(folder: Path, *, speed: float = 4.0, more: str = "") -> Iterator[Exercising]:
+    """Broker, cloud, application and watches, until the end of the block."""
+    cloud = free_port()
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker())
+        serve = ("serve", EXAMPLE / "teacher.edge", "--allow-unsigned", "--port", str(cloud))
+        server = stack.enter_context(Process(folder, *serve, name="cloud"))
+        server.says("serving")
+        app = Exercising(folder, broker, f"http://127.0.0.1:{cloud}", more, speed)
+        app.start()
+        stack.callback(app.kill)
+        stack.enter_context(app.players)
+        yield app
+
+
+def main() -> None:
+    """Run it until Ctrl-C."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    with exercising(folder) as app:
+        print(f"{app.url}?token={app.token}", flush=True)
+        until(lambda: False, seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 3600.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -37,6 +37,7 @@ from edge_export.evaluation.sensors import (
     triads_of,
 )
 
+from benchmarks import drift_machines
 from benchmarks.bench_intake import EXAMPLE, manifest_of, upper_bound
 from benchmarks.drift_data import LOOKS, Fault, faults, following, halves
 from benchmarks.intake_data import DATA, Set, Stream, exercise_watch, har
@@ -351,6 +352,8 @@ def main() -> int:
         for report in measured(one, other):
             print(f"\n{report.text()}", flush=True)
         print(f"({time.monotonic() - began:.0f} s)")
+    for report in (drift_machines.pump(), drift_machines.room()):
+        print(f"\n{report.text()}", flush=True)
     print(f"\n{agreement().text()}")
     print(f"\n{cost(phone).text()}")
     return 0

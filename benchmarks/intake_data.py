@@ -136,6 +136,14 @@ def frozen(stream: Stream, columns: Sequence[int], after_s: float) -> Stream:
     return Stream(stream.t, values)
 
 
+def cut_off(stream: Stream, columns: slice) -> Stream:
+    """A sensor with half the range that nearly all of the movement needs."""
+    values = stream.values.copy()
+    end = np.quantile(np.abs(values[:, columns]), 0.99) / 2
+    values[:, columns] = np.clip(values[:, columns], -end, end)
+    return Stream(stream.t, values)
+
+
 class Fault(NamedTuple):
     """Something wrong, of the whole stream or from a second on."""
 
@@ -168,6 +176,9 @@ def faults(one: Set) -> Iterator[Fault]:
     for column, channel in enumerate(one.contract.channels):
         make = partial(frozen, columns=[column], after_s=15.0)
         yield Fault(f"{channel.name} frozen", "stuck", 30, own, "rad/s", make, f"channels={channel.name} ", 15.0)
+    for columns, kind in ((ACCELERATION, "acceleration"), (ROTATION, "rotation")):
+        make = partial(cut_off, columns=columns)
+        yield Fault(f"{kind}: half the range", "clipped", 60, own, "rad/s", make)
     make = partial(frozen, columns=range(6), after_s=15.0)
     yield Fault("all channels frozen", "stuck", 30, own, "rad/s", make, after_s=15.0)
 

@@ -302,7 +302,8 @@ class App:
         """Build what keeps thresholds of keys, and how their sensors began, over a restart; `run` opens it."""
         learnt: list[SoftState] = []
         for path, part in ((self.config.thresholds_file, self.thresholds), (self.config.drift_file, self.drift)):
-            if path is not None and part.active:
+            # An update may bring a model with something to learn.
+            if path is not None and (part.active or self.updates is not None):
                 from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
 
                 learnt.append(SoftState(path, part.save, part.restore))

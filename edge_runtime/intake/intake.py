@@ -18,6 +18,7 @@ from typing import Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.intake import words
+from edge_runtime.intake.clipped import ClippedCheck, KeyClipped, Rail
 from edge_runtime.intake.config import Check, IntakeConfig
 from edge_runtime.intake.lines import Lines
 from edge_runtime.intake.rate import RateChange, RateCheck
@@ -32,6 +33,7 @@ from edge_runtime.windowing.window import Window
 log = logging.getLogger(__name__)
 
 _FOUND: Final[Mapping[Check, str]] = {
+    "clipped": "a channel sticks to the end of its range",
     "rate": "samples came at another rate than the model's",
     "spectrum": "sound ends lower than in training",
     "stuck": "a channel kept one value",
@@ -39,6 +41,7 @@ _FOUND: Final[Mapping[Check, str]] = {
 }
 
 _ENDED: Final[Mapping[Check, str]] = {
+    "clipped": "no channel sticks to the end of its range now",
     "rate": "samples came at the model's rate again",
     "spectrum": "sound reaches as far up as in training again",
     "stuck": "all channels changed again",
@@ -55,7 +58,7 @@ _RATE: Final = (
 class _Key:
     """State of one key."""
 
-    __slots__ = ("due", "rates", "said", "seen", "span", "spectrum", "stuck", "suspect")
+    __slots__ = ("clipped", "due", "rates", "said", "seen", "span", "spectrum", "stuck", "suspect")
 
     def __init__(self) -> None:
         self.due = -math.inf
@@ -65,6 +68,7 @@ class _Key:
         self.rates: deque[RateChange] = deque()
         """Changes of the rate that no window has reached."""
         self.stuck = KeyStuck()
+        self.clipped = KeyClipped()
         self.span = KeySpan()
         self.spectrum = KeySpectrum()
         self.suspect: set[Check] = set()
@@ -94,6 +98,7 @@ class Intake:
         self._references: tuple[Reference, ...] = ()
         self._rate: RateCheck | None = None
         self._stuck: StuckCheck | None = None
+        self._clipped: ClippedCheck | None = None
         self._unit: UnitCheck | None = None
         self._spectrum: SpectrumCheck | None = None
         self._keys: dict[str, _Key] = {}
@@ -113,6 +118,8 @@ class Intake:
         checks = self._checks if contract.frame is None else frozenset()
         self._rate = RateCheck(contract, references, self._max_keys) if "rate" in checks else None
         self._stuck = StuckCheck(contract, references) if "stuck" in checks else None
+        clipped = ClippedCheck(contract, references)
+        self._clipped = clipped if clipped.works and "clipped" in checks else None
         sized = [one for one in references if not is_sound(one, contract)]
         self._unit = UnitCheck(contract, sized) if sized and "unit" in checks else None
         spectrum = SpectrumCheck(contract, references)
@@ -161,6 +168,10 @@ class Intake:
             if back or slot >= key.stuck.due:
                 self._note_stuck(window.key, key, self._stuck.look(key.stuck, window))
             due = key.stuck.due
+        if self._clipped is not None:
+            if back or slot >= key.clipped.due:
+                self._note_clipped(window.key, key, self._clipped.look(key.clipped, window))
+            due = min(due, key.clipped.due)
         if self._unit is not None:
             if back or slot >= key.span.due:
                 self._note_units(window.key, key, self._unit.look(key.span, window))
@@ -228,6 +239,15 @@ class Intake:
             self._begin(name, key, "unit", frozenset(one.channels), words.misfit(one))
         if not found:
             self._end(name, key, "unit")
+
+    def _note_clipped(self, name: str, key: _Key, found: Sequence[Rail]) -> None:
+        # A wrist that rests is not at the end of the range: its windows are right, and the fault is not over.
+        _mark(key.suspect, "clipped", on=bool(found))
+        for rail in found:
+            channel = self._names[rail.column]
+            self._begin(name, key, "clipped", frozenset((channel,)), words.rail(channel, rail))
+        if not key.clipped.on:
+            self._end(name, key, "clipped")
 
     def _note_spectrum(self, name: str, key: _Key, found: Sequence[Cut] | None) -> None:
         if found is None:

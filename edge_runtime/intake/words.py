@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge_runtime import units
+from edge_runtime.intake.clipped import Rail
 from edge_runtime.intake.spectrum import Cut
 from edge_runtime.intake.unit import Misfit
 from edge_runtime.manifest import REFERENCE_LEVELS, InputContract, Reference
@@ -41,6 +42,12 @@ def cut(found: Cut) -> str:
         f"channel={found.channel} ends_hz={found.ends_hz:.0f} usual_hz={found.usual_hz:.0f}: recorded at about "
         f"{2 * found.ends_hz:.0f} samples a second, and converted? Then record at the model's rate"
     )
+
+
+def rail(channel: str, found: Rail) -> str:
+    """Describe values at the end of a range, with what to do."""
+    share = f"{100 * found.share:.0f} % of a window's samples"
+    return f"channel={channel} value={found.value:.4g}: {share}: set the sensor to a larger range"
 
 
 def references(found: Sequence[Reference], contract: InputContract) -> dict[str, str]:

@@ -236,6 +236,8 @@ class Reference:
     """Samples a second of the recordings, the slowest and the fastest, before they were resampled; None: unknown."""
     top_hz: float | None = None
     """Of sound: frequency that nearly all of it reaches; half the rate where nothing cuts it off; None: unknown."""
+    rail_share: float | None = None
+    """Largest share of a window's samples at the highest or lowest value of one of the channels; None: unknown."""
 
     def __post_init__(self) -> None:
         if not self.channels or len(set(self.channels)) != len(self.channels):
@@ -252,6 +254,8 @@ class Reference:
             raise ValueError("rates_hz must be the slowest and the fastest rate, above 0")
         if self.top_hz is not None and not (0 < self.top_hz < math.inf and len(self.channels) == 1):
             raise ValueError("top_hz must be above 0 Hz, and of one channel")
+        if self.rail_share is not None and not 0 <= self.rail_share <= 1:
+            raise ValueError("rail_share must be between 0 and 1, or be left out")
 
 
 def _check_reference(reference: Reference, channels: Iterable[Channel]) -> None:
@@ -400,7 +404,7 @@ def dump(manifest: Manifest) -> bytes:
         if isinstance(stage, ModelStage):
             for name, cls in (("inputs", Port), ("constants", Constant), ("states", State), ("outputs", Output)):
                 _sparse(table.get(name, ()), cls, *(field.name for field in dataclasses.fields(cls)))
-    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz", "top_hz")
+    _sparse(plain.get("references", ()), Reference, "still_s", "rates_hz", "top_hz", "rail_share")
     if manifest.sensors is not None:
         _sparse([plain["sensors"]], SensorReference, "repairs", "own")
         _sparse(plain["sensors"].get("repairs", ()), Repair, *_named(Repair, "fault"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bench_intake, intake_data
-from benchmarks.intake_data import ACCELERATION, RESERVED, at_rate, frozen, scaled
+from benchmarks.intake_data import ACCELERATION, RESERVED, at_rate, cut_off, frozen, scaled
 
 
 @pytest.mark.slow
@@ -25,6 +25,7 @@ def test_people_that_the_references_do_not_know(shared: Path, monkeypatch: pytes
         assert "m/s2 instead of g?" in metric.lines[0]
         assert bench_intake.play(at_rate(stream, 25), manifest).first["rate"] <= 10
         assert bench_intake.play(frozen(stream, [2], 15.0), manifest).first["stuck"] <= 15 + 21
+        assert bench_intake.play(cut_off(stream, ACCELERATION), manifest).first["clipped"] <= 60
 
 
 @pytest.mark.parametrize(("events", "hours", "bound"), [(0, 1.0, 3.0), (0, 10.0, 0.3), (1, 1.0, 4.74), (4, 2.0, 4.58)])

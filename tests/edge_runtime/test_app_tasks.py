@@ -9,19 +9,26 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime.app import App
 from edge_runtime.cli import main
+from edge_runtime.clock import SystemClock
 from edge_runtime.config import parse
+from edge_runtime.drift.config import DriftConfig
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.embedding import open_model
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.outputs import AnomalyOutput
+from edge_runtime.metrics import Metrics
 from edge_runtime.server.bundle_model import served_model
 from edge_runtime.server.server import ServeConfig, Server
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sources import Deliver
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Correction, Done, Event, Prediction, Reading
+from tests.edge_runtime.drift.sensors import described, reference, streamed
+from tests.edge_runtime.drift.sensors import windows as sensor_windows
 from tests.task_bundles import CHANNELS, FILES, OUTPUTS, RATE_HZ, expected, samples, task_bundle
 
 APP = """
@@ -61,6 +68,13 @@ class Fed:
         pass
 
     def close(self) -> None:
+        pass
+
+
+class Silent(Fed):
+    """A source that gives nothing."""
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
         pass
 
 
@@ -199,3 +213,24 @@ def test_a_replay_refuses_labels_of_answers_that_it_cannot_score(
     code, _ = replayed(tmp_path, "regression")
     assert code == 2
     assert "--labels: answers of kind 'regression' have no score here; leave it out" in capsys.readouterr().err
+
+
+def test_what_an_update_first_brings_to_learn_outlives_the_application(tmp_path: Path) -> None:
+    """The bundle that it starts with knows nothing of sensors; the one that is swapped in does."""
+    task_bundle(tmp_path / "task.edge", OUTPUTS["anomaly"], files=FILES["anomaly"])
+    new_key(tmp_path / "release.pem")
+    sign_bundle(tmp_path / "task.edge", SigningKey(tmp_path / "release.pem"))
+    text = APP.replace('unsigned = "allow"', 'trusted_keys = ["release.pub.pem"]')
+    text += '[reading_log]\npath = "log.db"\n[update]\nfolder = "updates"\ndrop = "drop"\n'
+    (tmp_path / "drop").mkdir()
+    app = App(parse(text, tmp_path / "app.toml"), sources=[Silent()], sinks=[MemorySink()])
+    assert not app.drift.active
+    app.drift.follow(described(reference()))
+    app.drift.look(streamed(sensor_windows(15)), {})
+    app.stop()
+    assert app.run()
+    again = Drift(DriftConfig(), 10, Metrics(), SystemClock())
+    again.follow(described(reference()))
+    assert again.restore((tmp_path / "log.drift").read_bytes())
+    assert again.save() == app.drift.save()
+    assert b'"looks":15' in again.save()

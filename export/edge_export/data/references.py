@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import Dataset, Float32, Windows
+from edge_runtime.intake.clipped import SHARE, TIMES, rails
 from edge_runtime.intake.spectrum import measure_tops
 from edge_runtime.intake.stuck import SAME
 from edge_runtime.intake.triads import find_triads
@@ -24,6 +25,9 @@ it, while the next unit is 9.8 times away (`python -m benchmarks intake`)."""
 
 SPAN_ROWS: Final = 64
 """Fewest rows of a comparison."""
+
+_RAIL: Final = SHARE / TIMES
+"""Natural shares below it change no limit of the device."""
 
 NATURAL: Final = 0.5
 """Share of a recording in one value from on which nothing can be said of a channel that rests."""
@@ -66,9 +70,17 @@ def measure_references(
             still_s=_longest([_still(rows[:, column], stretches) for column in group], contract.rate_hz),
             rates_hz=rates_hz,
             top_hz=tops.get(names[group[0]]) if len(group) == 1 else None,
+            rail_share=_rail_share(windows.x, group),
         )
         for group in groups
     )
+
+
+def _rail_share(x: Float32, columns: Sequence[int]) -> float:
+    """Return the largest share of samples at an end of a channel in a window; 0 where none is worth mentioning."""
+    limits = np.full(len(columns), _RAIL)
+    found = (rail.share for one in x for rail in rails(one.T, columns, limits))
+    return float(f"{max(found, default=0.0):.3g}")
 
 
 def rates_of(dataset: Dataset, contract: InputContract) -> tuple[float, float] | None:

@@ -130,3 +130,12 @@ def test_the_same_value_in_two_recordings_is_no_rest() -> None:
     parts[0][-20:, 3] = parts[1][:20, 3] = 0.5
     _, temperature = measure_references(cut(contract(), *parts), contract())
     assert temperature.still_s == pytest.approx(20 / 50, abs=0.021)
+
+
+def test_the_share_at_an_end_of_a_channel_is_measured_where_it_matters() -> None:
+    rows = noise(1000)
+    rows[:, 3] = np.maximum(rows[:, 3], np.quantile(rows[:, 3], 0.2))
+    acceleration, temperature = measure_references(cut(contract(), rows), contract())
+    assert acceleration.rail_share == 0
+    assert temperature.rail_share is not None
+    assert 0.2 <= temperature.rail_share <= 0.5, "that of the window which has most"

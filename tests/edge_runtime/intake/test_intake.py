@@ -306,3 +306,20 @@ def test_any_split_of_the_readings_marks_the_same_windows(
             del left[key]
     assert split.marks == alone.marks
     assert {k: v for k, v in split.counts.items() if v} == {k: v for k, v in alone.counts.items() if v}
+
+
+def test_values_at_the_end_of_the_range_are_said_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    device = Device("clipped")
+    values = motion(120)
+    values[500:1500, 1] = np.minimum(values[500:1500, 1], 0.6)
+    with caplog.at_level(logging.INFO):
+        send(device, "w", times(len(values)), values)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert "a channel sticks to the end of its range: key=w channel=ay value=0.6: " in lines[0]
+    assert "set the sensor to a larger range" in lines[0]
+    assert lines[1] == "intake: no channel sticks to the end of its range now: key=w"
+    assert set(device.marks.values()) == {"clipped"}
+    assert 5 <= len(device.marks) <= 22, "its windows of 20 s, from the second one on"
+    assert device.counts['suspect_keys_found{reason="clipped"}'] == 1
+    assert device.counts['suspect_keys{reason="clipped"}'] == 0

@@ -31,7 +31,6 @@ from edge_export.quantize.loosen import loosened
 from edge_export.quantize.ranges import Ranges, choose, collect
 from edge_export.quantize.scheme import OPERATORS, Method
 from edge_export.quantize.select import quantised
-from edge_export.quantize.smooth import smooth
 from edge_export.quantize.write import WeightSteps, write
 from edge_runtime.errors import ConfigError
 
@@ -125,12 +124,6 @@ def int8_graphs(model: Calibrated, method: Method) -> tuple[list[Made], dict[str
     made = [_int8("int8", write(model.graph, ranges, model.scheme), method)]
     missing: dict[str, str] = {}
 
-    def smoothed() -> onnx.ModelProto | str:
-        found = smooth(model.graph, model.few)
-        if not found.normalisations:
-            return "no normalisation that only products with constant weights read"
-        return _recalibrated(replace(model, graph=found.model), method)
-
     def equalized() -> onnx.ModelProto | str:
         found = equalize(model.graph, model.few)
         if not found.pairs:
@@ -138,7 +131,6 @@ def int8_graphs(model: Calibrated, method: Method) -> tuple[list[Made], dict[str
         return _recalibrated(replace(model, graph=found.model), method)
 
     tries: dict[str, Callable[[], onnx.ModelProto | str]] = {
-        "int8-smoothquant": smoothed,
         "int8-equalized": equalized,
         "int8-bias": lambda: _corrected(model, ranges),
         "int8-adaround": lambda: _rounded(model, ranges)[0],
@@ -182,10 +174,9 @@ def _rounded(model: Calibrated, ranges: Ranges) -> tuple[onnx.ModelProto, onnx.M
 
 
 def _combined(model: Calibrated, method: Method) -> onnx.ModelProto:
-    """Smooth and equalise where there is something to, then round, then correct biases."""
-    smoothed = smooth(model.graph, model.few)
-    found = equalize(smoothed.model, model.few)
-    base = replace(model, graph=found.model) if smoothed.normalisations or found.pairs else model
+    """Equalise where there is something to, then round, then correct biases."""
+    found = equalize(model.graph, model.few)
+    base = replace(model, graph=found.model) if found.pairs else model
     ranges = base.ranges(method)
     _, rounded, steps = _rounded(base, ranges)
     return _corrected(replace(base, graph=rounded), ranges, reference=base.graph, steps=steps)

@@ -26,7 +26,7 @@ def test_every_variant_is_measured_and_each_is_written_or_refused_with_a_reason(
     outcome = quantize_model(source, found, tmp_path / "out", Settings(plan=QUICK))
     by_name = {each.measured.file.name: each for each in outcome.decisions}
     assert {"fp32", "int8", "int8-equalized", "int8-bias", "int8-adaround", "int8-combined"} <= by_name.keys()
-    assert {"int8-smoothquant", "int4-weights"} <= outcome.missing.keys()
+    assert "int4-weights" in outcome.missing
     assert all(each.written != bool(each.reason) for each in outcome.decisions)
     assert all(each.measured.timing is not None for each in outcome.decisions)
     assert by_name["int8"].measured.db > 20

@@ -111,9 +111,8 @@ class Layer:
             return int(x.size // x.shape[-1])
         margins, sizes = self._margins(x.shape[2:], self.kernel), x.shape[2:]
         padded = (size + sum(margin) for size, margin in zip(sizes, margins, strict=True))
-        return int(x.shape[0]) * math.prod(
-            (size - reach) // step + 1 for size, reach, step in zip(padded, self._reach, self.strides, strict=True)
-        )
+        places = zip(padded, self._reach, self.strides, strict=True)
+        return math.prod([len(x), *((size - reach) // step + 1 for size, reach, step in places)])
 
     def columns(self, x: Array, every: int = 1) -> Array:
         """Arrange values as (groups, positions, inputs): what each output position multiplies.

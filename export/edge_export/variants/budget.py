@@ -1,4 +1,4 @@
-"""Time that a search may take: what is begun in time is finished, what is not begun is named."""
+"""Time that a search may take: it ends between two layers or two trials, and names what it left out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from edge_runtime.errors import ConfigError
 
 
 class OutOfTimeError(ConfigError):
-    """End of the time before something was tried."""
+    """End of the time before something was done."""
 
 
 class Budget:
@@ -28,8 +28,8 @@ class Budget:
 
     @property
     def reason(self) -> str:
-        """Why something was not tried."""
-        return f"not tried, {self._seconds:g} s were over; more by --seconds"
+        """Why something was not made."""
+        return f"no time left of {self._seconds:g} s; --seconds gives it more"
 
     def check(self) -> None:
         """Go on, or end.

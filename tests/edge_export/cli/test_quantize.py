@@ -75,6 +75,7 @@ def test_recordings_are_cut_as_the_card_says_and_a_class_folder_gives_labels(
         (["--constant", "sr"], "'sr' is not INPUT=VALUE"),
         (["--constant", "sr=fast"], "'sr=fast' is not INPUT=VALUE"),
         (["--min-snr", "-3"], "--min-snr"),
+        (["--seconds", "0"], "must be above 0"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(

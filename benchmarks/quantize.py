@@ -99,7 +99,8 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
     report.notes += [f"not made: ours {name}: {reason}" for name, reason in made.missing.items()]
     report.notes += [each for each in others if isinstance(each, str)]
     report.notes.append(
-        f"ours took {took_s:.0f} s, {used_s:.1f} s of processors; two loads of float: {100 * (results.noise - 1):.1f} % are noise"
+        f"ours took {took_s:.0f} s, {used_s:.1f} s of processors; "
+        f"two loads of float: {100 * (results.noise - 1):.1f} % are noise"
     )
     return report, results, decisions
 

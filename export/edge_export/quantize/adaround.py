@@ -175,7 +175,7 @@ def _taken(every: Sequence[Layer], chosen: Collection[str], known: Rounded | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Columns:
-    """What a layer multiplies in the float model: each `stride`-th position of each batch."""
+    """Inputs of a layer in the float model: each `stride`-th position of each batch."""
 
     stride: int
     batches: list[Array] = field(default_factory=list)

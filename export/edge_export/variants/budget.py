@@ -23,12 +23,12 @@ class Budget:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """True once the time is over."""
         return self._clock.monotonic() >= self._until
 
     @property
     def reason(self) -> str:
-        """Why something was not made."""
+        """Reason of whatever was not made, for the report."""
         return f"no time left of {self._seconds:g} s; --seconds gives it more"
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from edge_export.onnx_graph.examples import Examples
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.quantize import Scheme
+from edge_export.quantize.ranges import collect
 from edge_export.quantize.write import prepare
 from edge_export.variants import make
 from edge_export.variants.budget import Budget, OutOfTimeError
@@ -84,7 +85,6 @@ def test_activations_are_counted_once_for_a_graph_and_once_for_its_equalised_for
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[onnx.ModelProto] = []
-    collect = make.collect
 
     def seen(model: onnx.ModelProto, examples: Examples) -> object:
         counted.append(model)

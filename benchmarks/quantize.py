@@ -14,6 +14,7 @@ Peers whose environment is missing are named with the command that makes it. Non
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -76,12 +77,12 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
     """One network: ours and theirs, measured in one run."""
     source = open_source(network.model)
     recordings = read_arrays(network.data, source, network.constants)
-    started = time.monotonic()
+    started, used = time.monotonic(), sum(os.times()[:4])
     with tempfile.TemporaryDirectory(prefix="quantize-") as name:
         folder = Path(name)
         few = Settings(constants=network.constants, plan=Plan(rounds=2, block_s=0.001))
         made = quantize_model(source, recordings, folder / "ours", few)
-        took_s = time.monotonic() - started
+        took_s, used_s = time.monotonic() - started, sum(os.times()[:4]) - used
         ours = [replace(each.measured.file, name=f"ours {each.measured.file.name}") for each in made.decisions]
         parts, flow = split(recordings), flow_of(source, recordings[0].inputs)
         calibration = thinned(parts.calibration, 128, contiguous=bool(flow.states))
@@ -97,7 +98,10 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
     report.rows += [_row(each, results, "") for each in decisions]
     report.notes += [f"not made: ours {name}: {reason}" for name, reason in made.missing.items()]
     report.notes += [each for each in others if isinstance(each, str)]
-    report.notes.append(f"ours took {took_s:.0f} s; two loads of float: {100 * (results.noise - 1):.1f} % are noise")
+    report.notes.append(
+        f"ours took {took_s:.0f} s, {used_s:.1f} s of processors; "
+        f"two loads of float: {100 * (results.noise - 1):.1f} % are noise"
+    )
     return report, results, decisions
 
 

@@ -74,6 +74,13 @@ def add(commands: Any) -> None:
         choices=(7, 8),
         help="of int8 in ONNX files; 7 is right on every processor (default: 8 where this one allows it)",
     )
+    parser.add_argument(
+        "--seconds",
+        type=factor,
+        default=600.0,
+        help="after which nothing new is tried; what is made by then is measured, and the report names the rest "
+        "(default: 600)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -107,6 +114,7 @@ def run(options: argparse.Namespace) -> int:
         formats=tuple(dict.fromkeys(options.format)),
         constants=dict(options.constant),
         weight_bits=options.weight_bits,
+        seconds=options.seconds,
     )
     recordings = _recordings(options, source)
     outcome = quantize_model(source, recordings, options.out, settings)

@@ -5,9 +5,9 @@ the end) stays float: physical channels differ too much in range for one int8 st
 confidences, too few for a threshold.
 
 `quantize` is the plain way. Its parts are there for a search: `write.prepare` once, `ranges.collect` once, then
-`ranges.choose` and `write.write` per candidate. In between a model can be made easier to quantise (`equalize`,
-`smooth`) and its weights rounded (`adaround`) or biases corrected (`bias`) for the least damage; `mixed` finds which
-layers stay in float; `qat` trains (the only part that needs torch).
+`ranges.choose` and `write.write` per candidate. In between a model can be made easier to quantise (`equalize`) and its
+weights rounded (`adaround`) or biases corrected (`bias`) for the least damage; `mixed` finds which layers stay in
+float; `qat` trains (the only part that needs torch).
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ likewise: the answer is never worse than nearest by the layer's own error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import onnx
 
 from edge_export.onnx_graph.examples import Windows
-from edge_export.onnx_graph.model import Array, from_proto, name_of, to_proto
+from edge_export.onnx_graph.model import Array, change, from_proto, name_of, to_proto
 from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_model, check_windows
 from edge_export.quantize.layers import Layer, layers
@@ -33,6 +34,8 @@ _STRETCH_LOW, _STRETCH_HIGH = -0.1, 1.1
 """Their gamma and zeta: a stretched sigmoid reaches 0 and 1."""
 _FREE = 0.2
 """Share of the descent without the pull to 0 or 1."""
+_HELD = 2**28
+"""Bytes of inputs of several layers that are seen in one run of the float model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +89,24 @@ class Rounded:
         model: float, weights on the grid.
         steps: of the weights, for `edge_export.quantize.write.write`.
         errors: per layer, in graph order.
+        exact: the same steps by the layer's name, (groups, outputs), before they were stored in float32.
     """
 
-    model: onnx.ModelProto
+    model: onnx.ModelProto = field(repr=False)
     steps: Mapping[str, Array]
     errors: tuple[LayerError, ...]
+    exact: Mapping[str, Float64] = field(repr=False)
 
 
-def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Windows, rounding: Rounding | None = None) -> Rounded:
+def adaround(
+    model: onnx.ModelProto,
+    scheme: Scheme,
+    windows: Windows,
+    rounding: Rounding | None = None,
+    *,
+    known: Rounded | None = None,
+    proceed: Callable[[], None] = lambda: None,
+) -> Rounded:
     """Round the weights of every layer.
 
     Args:
@@ -101,6 +114,9 @@ def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Windows, rounding:
         scheme: of the weights; layers that it excludes stay as they are.
         windows: (n, ...) inputs, from training groups; a few hundred.
         rounding: how to search.
+        known: the same with layers more or fewer to exclude. What it found is taken: all in front of the first layer
+            that differs, and of the rest the steps, which hang on the float model alone.
+        proceed: called before each layer; may raise to end the search.
 
     Raises:
         ConfigError: windows or weights are not finite.
@@ -111,14 +127,18 @@ def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Windows, rounding:
     # ONNX's 4-bit type reaches from -8 to 7; larger ones are used symmetrically, as onnxruntime does.
     largest = scheme.weight_max if rounding.bits is None else min(scheme.weight_max, 2 ** (rounding.bits - 1) - 1)
     copy = from_proto(model)
-    steps: dict[str, Array] = {}
-    errors = []
-    for layer in layers(copy.graph):
-        if layer.name in scheme.exclude or layer.name in rounding.keep:
-            continue
+    chosen = [each for each in layers(copy.graph) if each.name not in {*scheme.exclude, *rounding.keep}]
+    errors = _taken(layers(copy.graph), {each.name for each in chosen}, known)
+    exact = {error.layer: known.exact[error.layer] for error in errors} if known is not None else {}
+    found = known.exact if known is not None else {}
+    rest = chosen[len(errors) :]
+    for layer, wanted in zip(rest, _float_columns(model, rest, windows, rounding.positions), strict=True):
+        proceed()
         matrix = layer.matrix().astype(np.float64)
-        moments = _moments(model, to_proto(copy), layer, windows, rounding.positions)
-        step = _steps(matrix, moments, largest, rounding, per_channel=scheme.per_channel)
+        moments = _moments(to_proto(copy), layer, windows, wanted)
+        step = found.get(layer.name)
+        if step is None:
+            step = _steps(matrix, moments, largest, rounding, per_channel=scheme.per_channel)
         rounded = _round(matrix, moments, step, largest, rounding)
         nearest = np.clip(np.rint(matrix / step[..., None]), -largest, largest) * step[..., None]
         power = max(float(_quadratic(matrix, moments.wanted).sum()), np.finfo(np.float64).tiny)
@@ -130,9 +150,66 @@ def adaround(model: onnx.ModelProto, scheme: Scheme, windows: Windows, rounding:
             )
         )
         layer.change_matrix(rounded)
-        flat = step.reshape(-1).astype(np.float32)
+        exact[layer.name] = step
+    steps: dict[str, Array] = {}
+    for layer in chosen:
+        flat = exact[layer.name].reshape(-1).astype(np.float32)
         steps[name_of(layer.weight)] = flat if scheme.per_channel else flat[:1].reshape(())
-    return Rounded(model=to_proto(copy), steps=MappingProxyType(steps), errors=tuple(errors))
+    return Rounded(
+        model=to_proto(copy), steps=MappingProxyType(steps), errors=tuple(errors), exact=MappingProxyType(exact)
+    )
+
+
+def _taken(every: Sequence[Layer], chosen: Collection[str], known: Rounded | None) -> list[LayerError]:
+    """Take over the layers in front of the first that only one of both rounds, and return their errors."""
+    if known is None:
+        return []
+    weights = {layer.name: layer.weights for layer in layers(from_proto(known.model).graph)}
+    errors = {error.layer: error for error in known.errors}
+    same = itertools.takewhile(lambda layer: (layer.name in chosen) == (layer.name in errors), every)
+    taken = [layer for layer in same if layer.name in chosen]
+    for layer in taken:
+        change(layer.weight, weights[layer.name])
+    return [errors[layer.name] for layer in taken]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """Inputs of a layer in the float model: each `stride`-th position of each batch."""
+
+    stride: int
+    batches: list[Array] = field(default_factory=list)
+
+
+def _float_columns(
+    model: onnx.ModelProto, wanted: Sequence[Layer], windows: Windows, positions: int
+) -> Iterator[_Columns]:
+    """See what each layer is given in the float model; one run sees as many layers as `_HELD` bytes hold."""
+    parts: list[list[Layer]] = []
+    room = 0
+    for layer in wanted:
+        size = 4 * positions * layer.weights.size // layer.outputs * layer.groups
+        if not parts or size > room:
+            parts.append([])
+            room = _HELD
+        parts[-1].append(layer)
+        room -= size
+    for part in parts:
+        yield from _seen(model, part, windows, positions)
+
+
+def _seen(model: onnx.ModelProto, part: Sequence[Layer], windows: Windows, positions: int) -> list[_Columns]:
+    found: dict[str, _Columns] = {}
+    for values in observe(model, [name_of(layer.source) for layer in part], windows):
+        for layer in part:
+            x = values[name_of(layer.source)]
+            if layer.name not in found:
+                count, batches = layer.positions(x), -(-len(windows) // len(x))
+                # With no factor in common, places in the window take turns.
+                found[layer.name] = _Columns(stride=_coprime(max(1, count * batches // positions), count))
+            own = found[layer.name]
+            own.batches.append(layer.columns(x, own.stride))
+    return [found[layer.name] for layer in part]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,19 +231,12 @@ def _quadratic(rows: Float64, gram: Float64) -> Float64:
     return np.asarray(((rows @ gram) * rows).sum(axis=2))
 
 
-def _moments(
-    model: onnx.ModelProto, rounded: onnx.ModelProto, layer: Layer, windows: Windows, positions: int
-) -> _Moments:
+def _moments(rounded: onnx.ModelProto, layer: Layer, windows: Windows, wanted: _Columns) -> _Moments:
     """From a layer's inputs in the float model, and behind the layers rounded so far, thinned evenly."""
-    source, stride = name_of(layer.source), 0
+    source = name_of(layer.source)
     sums: list[Float64] = []
-    for before, after in zip(observe(model, [source], windows), observe(rounded, [source], windows), strict=True):
-        x, y = (layer.columns(values[source]) for values in (before, after))
-        if not stride:
-            batches = -(-len(windows) // len(before[source]))
-            # With no factor in common, places in the window take turns.
-            stride = _coprime(max(1, x.shape[1] * batches // positions), x.shape[1])
-        x, y = (rows[:, ::stride].astype(np.float64) for rows in (x, y))
+    for before, values in zip(wanted.batches, observe(rounded, [source], windows), strict=True):
+        x, y = (array.astype(np.float64) for array in (before, layer.columns(values[source], wanted.stride)))
         parts = [x.swapaxes(1, 2) @ x, x.swapaxes(1, 2) @ y, y.swapaxes(1, 2) @ y]
         sums = [total + part for total, part in zip(sums, parts, strict=True)] if sums else parts
     return _Moments(wanted=sums[0], mixed=sums[1], given=sums[2])

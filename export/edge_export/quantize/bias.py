@@ -7,7 +7,7 @@ windows, layer by layer in the graph's order, so that each correction already kn
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +34,7 @@ def correct(
     *,
     reference: onnx.ModelProto | None = None,
     steps: WeightSteps | None = None,
+    proceed: Callable[[], None] = lambda: None,
 ) -> onnx.ModelProto:
     """Shift the biases of a model so that its quantised form answers with the float form's means.
 
@@ -45,6 +46,7 @@ def correct(
         reference: the float model whose means are right, with the same node names; default: `model` itself. Give the
             model before `edge_export.quantize.adaround` rounded its weights.
         steps: of its weights, as for `write`.
+        proceed: called before each layer; may raise to end the work.
 
     Returns:
         The float model with corrected biases; convolutions and Gemms without a bias gained one.
@@ -61,6 +63,7 @@ def correct(
     nodes = {node.name: node for node in written.graph.node}
     stored = {tensor.name: tensor for tensor in written.graph.initializer}
     for layer in found:
+        proceed()
         shift = expected[layer.name] - _means(written, [layer], windows)[layer.name]
         _add_bias(copy.graph, layer, shift)
         bias = stored[nodes[layer.name].input[2]]

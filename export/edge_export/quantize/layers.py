@@ -105,26 +105,38 @@ class Layer:
         shape[self.output_axis] = -1
         return factors.reshape(shape)
 
-    def columns(self, x: Array) -> Array:
+    def positions(self, x: Array) -> int:
+        """Count the positions that `columns` arranges."""
+        if self.operator != "Conv":
+            return int(x.size // x.shape[-1])
+        margins, sizes = self._margins(x.shape[2:], self.kernel), x.shape[2:]
+        padded = (size + sum(margin) for size, margin in zip(sizes, margins, strict=True))
+        places = zip(padded, self._reach, self.strides, strict=True)
+        return math.prod([len(x), *((size - reach) // step + 1 for size, reach, step in places)])
+
+    def columns(self, x: Array, every: int = 1) -> Array:
         """Arrange values as (groups, positions, inputs): what each output position multiplies.
 
         Args:
             x: (batch, channels, ...) for a convolution, (..., inputs) for a dense layer.
+            every: take each how many-th position; the others are not copied.
         """
         if self.operator != "Conv":
-            return x.reshape(1, -1, x.shape[-1])
-        axes, kernel = tuple(range(2, x.ndim)), self.kernel
-        padded = np.pad(x, ((0, 0), (0, 0), *self._margins(x.shape[2:], kernel)))
-        reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, self.dilations, strict=True))
-        view = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=axes)
-        every = tuple(slice(None, None, step) for step in self.strides)
+            return x.reshape(1, -1, x.shape[-1])[:, ::every]
+        axes, spatial = tuple(range(2, x.ndim)), x.ndim - 2
+        padded = np.pad(x, ((0, 0), (0, 0), *self._margins(x.shape[2:], self.kernel)))
+        view = np.lib.stride_tricks.sliding_window_view(padded, self._reach, axis=axes)
+        strides = tuple(slice(None, None, step) for step in self.strides)
         inside = tuple(slice(None, None, step) for step in self.dilations)
-        view = view[(slice(None), slice(None), *every, *inside)]
-        # (batch, channels, *positions, *kernel) to (groups, batch * positions, channels per group * kernel)
-        spatial, count = len(kernel), x.shape[1] // self.groups
-        view = view.reshape(x.shape[0], self.groups, count, *view.shape[2:])
-        order = (1, 0, *range(3, 3 + spatial), 2, *range(3 + spatial, 3 + 2 * spatial))
-        return view.transpose(order).reshape(self.groups, -1, count * math.prod(kernel))
+        view = np.moveaxis(view[(slice(None), slice(None), *strides, *inside)], 1, 1 + spatial)
+        # (batch, *positions, channels, *kernel) to (positions, groups, channels per group * kernel)
+        sizes = view.shape[: 1 + spatial]
+        rows = view[np.unravel_index(np.arange(0, math.prod(sizes), every), sizes)]
+        return np.ascontiguousarray(rows.reshape(len(rows), self.groups, -1).swapaxes(0, 1))
+
+    @property
+    def _reach(self) -> tuple[int, ...]:
+        return tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
 
     def _margins(self, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> list[tuple[int, int]]:
         if self.auto_pad == "VALID":

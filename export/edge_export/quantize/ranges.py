@@ -162,8 +162,10 @@ def _levels(histogram: Histogram, low: float, high: float) -> tuple[npt.NDArray[
 
 
 def _squared_error(histogram: Histogram, low: float, high: float) -> float:
-    levels, scale, zero = _levels(histogram, low, high)
-    error = (levels - zero) * scale - histogram.centers
+    # Levels stay floats here: 200 searches a tensor, and integers that small are exact.
+    scale, zero = affine(low, high)
+    centers = histogram.centers
+    error = (np.clip(np.rint(centers / scale) + zero, 0, 255) - zero) * scale - centers
     return float(histogram.counts @ np.square(error))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from edge_export.onnx_graph.model import (
     to_proto,
 )
 from edge_export.quantize import Scheme
-from edge_export.quantize.adaround import Rounding, adaround
+from edge_export.quantize.adaround import Rounded, Rounding, adaround
 from edge_export.quantize.bias import correct
 from edge_export.quantize.equalize import equalize
 from edge_export.quantize.histogram import Histogram
@@ -31,8 +32,8 @@ from edge_export.quantize.loosen import loosened
 from edge_export.quantize.ranges import Ranges, choose, collect
 from edge_export.quantize.scheme import OPERATORS, Method
 from edge_export.quantize.select import quantised
-from edge_export.quantize.smooth import smooth
-from edge_export.quantize.write import WeightSteps, write
+from edge_export.quantize.write import write
+from edge_export.variants.budget import Budget
 from edge_runtime.errors import ConfigError
 
 RANGES: tuple[Method, ...] = ("minmax", "percentile", "mse")
@@ -83,13 +84,16 @@ class Calibrated:
         graph: as `edge_export.quantize.write.prepare` gives it.
         examples: calibration calls.
         scheme: of the integers.
+        budget: of the search.
         seen: number of calls that weights are rounded and biases corrected by: each layer is computed again for each.
     """
 
     graph: onnx.ModelProto
     examples: Examples
     scheme: Scheme
+    budget: Budget
     seen: int = 16
+    _chosen: dict[Method, Ranges] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def few(self) -> Examples:
@@ -103,16 +107,40 @@ class Calibrated:
 
     def ranges(self, method: Method) -> Ranges:
         """Ranges of activations by one method."""
-        return choose(self.counted, method)
+        if method not in self._chosen:
+            self._chosen[method] = choose(self.counted, method)
+        return self._chosen[method]
+
+    @cached_property
+    def rounded(self) -> Rounded:
+        """The graph with AdaRound's weights."""
+        return adaround(self.graph, self.scheme, self.few, _ROUNDING, proceed=self.budget.check)
+
+    @cached_property
+    def equalized(self) -> Calibrated:
+        """The graph with equalised weights; itself where no two layers can be."""
+        found = equalize(self.graph, self.few)
+        return replace(self, graph=found.model) if found.pairs else self
 
     def layer_names(self) -> list[str]:
         """Names of the layers with constant weights, in graph order."""
         return [layer.name for layer in layers(from_proto(self.graph).graph)]
 
 
-def best_ranges(model: Calibrated, judge: Judge) -> Method:
-    """Choose the way to set ranges; the first of those that are equally good."""
-    return max(RANGES, key=lambda method: judge.decibels(write(model.graph, model.ranges(method), model.scheme)))
+def best_ranges(model: Calibrated, judge: Judge) -> tuple[Method, dict[str, str]]:
+    """Choose the way to set ranges; the first of those that are equally good.
+
+    Returns:
+        The way, and why others were not tried, by name.
+    """
+    tried: dict[Method, float] = {}
+    missing: dict[str, str] = {}
+    for method in RANGES:
+        if tried and model.budget.is_over:
+            missing[f"int8 with ranges by {method}"] = model.budget.reason
+        else:
+            tried[method] = judge.decibels(write(model.graph, model.ranges(method), model.scheme))
+    return max(tried, key=lambda method: tried[method]), missing
 
 
 def int8_graphs(model: Calibrated, method: Method) -> tuple[list[Made], dict[str, str]]:
@@ -121,31 +149,24 @@ def int8_graphs(model: Calibrated, method: Method) -> tuple[list[Made], dict[str
     Returns:
         The graphs, and why an algorithm made none, by name.
     """
-    ranges = model.ranges(method)
-    made = [_int8("int8", write(model.graph, ranges, model.scheme), method)]
+    made = [_int8("int8", write(model.graph, model.ranges(method), model.scheme), method)]
     missing: dict[str, str] = {}
 
-    def smoothed() -> onnx.ModelProto | str:
-        found = smooth(model.graph, model.few)
-        if not found.normalisations:
-            return "no normalisation that only products with constant weights read"
-        return _recalibrated(replace(model, graph=found.model), method)
-
     def equalized() -> onnx.ModelProto | str:
-        found = equalize(model.graph, model.few)
-        if not found.pairs:
+        own = model.equalized
+        if own is model:
             return "no two layers with only ReLU, pools or reshapes between them"
-        return _recalibrated(replace(model, graph=found.model), method)
+        return write(own.graph, own.ranges(method), own.scheme)
 
     tries: dict[str, Callable[[], onnx.ModelProto | str]] = {
-        "int8-smoothquant": smoothed,
         "int8-equalized": equalized,
-        "int8-bias": lambda: _corrected(model, ranges),
-        "int8-adaround": lambda: _rounded(model, ranges)[0],
-        "int8-combined": lambda: _combined(model, method),
+        "int8-bias": lambda: _corrected(model, method),
+        "int8-adaround": lambda: _rounded(model, method),
+        "int8-combined": lambda: _corrected(model.equalized, method, model.equalized.rounded),
     }
     for name, attempt in tries.items():
         try:
+            model.budget.check()
             found = attempt()
         except ConfigError as error:
             found = str(error)
@@ -160,45 +181,29 @@ def _int8(name: str, graph: onnx.ModelProto, method: Method) -> Made:
     return Made(name=name, family="int8", graph=graph, how=f"ranges by {method}")
 
 
-def _recalibrated(model: Calibrated, method: Method) -> onnx.ModelProto:
-    return write(model.graph, model.ranges(method), model.scheme)
+def _corrected(model: Calibrated, method: Method, rounded: Rounded | None = None) -> onnx.ModelProto:
+    """Write the graph with corrected biases, its weights rounded before where that is given."""
+    ranges, scheme = model.ranges(method), model.scheme
+    base, steps = (rounded.model, rounded.steps) if rounded is not None else (model.graph, None)
+    graph = correct(base, ranges, scheme, model.few, reference=model.graph, steps=steps, proceed=model.budget.check)
+    return write(graph, ranges, scheme, steps=steps)
 
 
-def _corrected(
-    model: Calibrated,
-    ranges: Ranges,
-    *,
-    reference: onnx.ModelProto | None = None,
-    steps: WeightSteps | None = None,
-) -> onnx.ModelProto:
-    graph = correct(model.graph, ranges, model.scheme, model.few, reference=reference, steps=steps)
-    return write(graph, ranges, model.scheme, steps=steps)
-
-
-def _rounded(model: Calibrated, ranges: Ranges) -> tuple[onnx.ModelProto, onnx.ModelProto, WeightSteps]:
-    """Return the int8 graph, the float graph with rounded weights, and their steps."""
-    rounded = adaround(model.graph, model.scheme, model.few, _ROUNDING)
-    return write(rounded.model, ranges, model.scheme, steps=rounded.steps), rounded.model, rounded.steps
-
-
-def _combined(model: Calibrated, method: Method) -> onnx.ModelProto:
-    """Smooth and equalise where there is something to, then round, then correct biases."""
-    smoothed = smooth(model.graph, model.few)
-    found = equalize(smoothed.model, model.few)
-    base = replace(model, graph=found.model) if smoothed.normalisations or found.pairs else model
-    ranges = base.ranges(method)
-    _, rounded, steps = _rounded(base, ranges)
-    return _corrected(replace(base, graph=rounded), ranges, reference=base.graph, steps=steps)
+def _rounded(model: Calibrated, method: Method) -> onnx.ModelProto:
+    return write(model.rounded.model, model.ranges(method), model.scheme, steps=model.rounded.steps)
 
 
 def float_layers(model: Calibrated, method: Method, judge: Judge) -> tuple[list[str], Mapping[str, float]] | str:
     """Find the fewest layers that have to stay in float.
 
     Each layer is quantised alone to rank them. How many of the worst stay in float is found by bisection, and those
-    that turn out not to be needed are quantised again.
+    that turn out not to be needed are quantised again. Where the time is over, the smallest set so far is taken.
 
     Returns:
         Their names, and the signal over noise of each layer alone, dB; or why there is no such set.
+
+    Raises:
+        OutOfTimeError: the time was over before there was one.
     """
     names = model.layer_names()
     every = write(model.graph, model.ranges(method), replace(model.scheme, form="qdq"), keep_activations=True)
@@ -206,38 +211,49 @@ def float_layers(model: Calibrated, method: Method, judge: Judge) -> tuple[list[
     def partly(scheme: Scheme) -> onnx.ModelProto:
         return loosened(every, model.graph, quantised(from_proto(model.graph).graph, scheme.exclude))
 
-    alone = {name: judge.decibels(partly(_only(model, name))) for name in names}
+    alone: dict[str, float] = {}
+    for name in names:
+        model.budget.check()
+        alone[name] = judge.decibels(partly(_only(model, name)))
     order = sorted(names, key=lambda name: alone[name])
 
     def good(kept: Iterable[str]) -> bool:
         return judge.within(partly(_without(model, kept)))
 
     low, high = 0, len(order)
-    while high - low > 1:
+    while high - low > 1 and not (model.budget.is_over and high < len(order)):
+        model.budget.check()
         middle = (low + high) // 2
         low, high = (low, middle) if good(order[:middle]) else (middle, high)
     if high == len(order):
         return "no set of int8 layers is within the limit"
     kept = order[:high]
-    for name in order[: high - 1]:
+    for name in itertools.takewhile(lambda _: not model.budget.is_over, order[: high - 1]):
         fewer = [other for other in kept if other != name]
         if good(fewer):
             kept = fewer
     return kept, alone
 
 
-def mixed_graphs(model: Calibrated, method: Method, kept: list[str], alone: Mapping[str, float]) -> list[Made]:
-    """Quantise all layers but some, plain and with rounded weights."""
+def mixed_graphs(
+    model: Calibrated, method: Method, kept: list[str], alone: Mapping[str, float]
+) -> tuple[list[Made], dict[str, str]]:
+    """Quantise all layers but some, plain and with rounded weights.
+
+    Returns:
+        The graphs, and why one is missing, by name.
+    """
     listed = ", ".join(f"{name} ({alone[name]:.0f} dB alone)" for name in kept)
     how = f"ranges by {method}; {len(kept)} of {len(alone)} layers in float: {listed}"
-    partly = replace(model, scheme=_without(model, kept))
-    ranges = model.ranges(method)
-    plain = write(model.graph, ranges, partly.scheme)
-    rounded, _, _ = _rounded(partly, ranges)
-    return [
-        Made(name="mixed", family="mixed", graph=plain, how=how),
-        Made(name="mixed-adaround", family="mixed", graph=rounded, how=how),
-    ]
+    scheme, ranges = _without(model, kept), model.ranges(method)
+    made = [Made(name="mixed", family="mixed", graph=write(model.graph, ranges, scheme), how=how)]
+    try:
+        every = model.rounded
+        rounded = adaround(model.graph, scheme, model.few, _ROUNDING, known=every, proceed=model.budget.check)
+    except ConfigError as error:
+        return made, {"mixed-adaround": str(error)}
+    graph = write(rounded.model, ranges, scheme, steps=rounded.steps)
+    return [*made, Made(name="mixed-adaround", family="mixed", graph=graph, how=how)], {}
 
 
 def _only(model: Calibrated, name: str) -> Scheme:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import onnx
 from edge_export.quantize import Scheme
 from edge_export.quantize.int8_type import int8_type
 from edge_export.variants import make, report, weights_only
+from edge_export.variants.budget import Budget, OutOfTimeError
 from edge_export.variants.data import Recording, Split, split, thinned
 from edge_export.variants.decide import Decision, Rule, decide
 from edge_export.variants.graph import examples_of, file_of, float_graph
@@ -21,12 +21,19 @@ from edge_export.variants.judge import RecordedJudge
 from edge_export.variants.make import Calibrated, Made
 from edge_export.variants.measured import FLOAT, File, Results, answers_of, measure_files
 from edge_export.variants.source import Flow, Format, Source, flow_of
+from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.hardware.discovery import this_device
 from edge_runtime.tuning.timing import Plan
 
 HELD_OUT, LABELLED = 64, 4096
 """Calls at most that answers are compared on, without and with labels."""
+
+FILES = 12
+"""Variants of one format, about."""
+
+SECONDS = 600.0
+"""Of a search; one of 40 layers takes a sixth of it."""
 
 SAME_DB = 60.0
 """Signal over noise that another order of sums in float32 keeps."""
@@ -42,6 +49,7 @@ class Settings:
         constants: inputs that are one number in every call.
         weight_bits: of int8 in ONNX files; None takes 8 where this machine adds without saturation, else 7.
         plan: of the timing; None takes some seconds.
+        seconds: after which nothing new is tried; what was made until then is measured.
     """
 
     rule: Rule = field(default_factory=Rule)
@@ -49,6 +57,7 @@ class Settings:
     constants: Mapping[str, float] = field(default_factory=dict)
     weight_bits: Literal[7, 8] | None = None
     plan: Plan | None = None
+    seconds: float = SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +81,13 @@ class Outcome:
     report: Path
 
 
-def quantize_model(source: Source, recordings: Sequence[Recording], folder: Path, settings: Settings) -> Outcome:
+def quantize_model(
+    source: Source,
+    recordings: Sequence[Recording],
+    folder: Path,
+    settings: Settings,
+    clock: Clock = SystemClock(),  # noqa: B008 - has no state
+) -> Outcome:
     """Make, measure and write the variants of a model.
 
     Args:
@@ -80,6 +95,7 @@ def quantize_model(source: Source, recordings: Sequence[Recording], folder: Path
         recordings: what it is given in the field, at least one.
         folder: for the files and the report; made where it is missing.
         settings: what is asked.
+        clock: that times a call, and counts the seconds of the search.
 
     Raises:
         ConfigError: the model or the recordings cannot be used.
@@ -88,13 +104,16 @@ def quantize_model(source: Source, recordings: Sequence[Recording], folder: Path
     parts = split(recordings)
     flow = flow_of(source, recordings[0].inputs)
     first = parts.calibration[0].part(slice(0, 8))
-    started = time.monotonic()
+    budget = Budget(settings.seconds, clock)
+    started = clock.monotonic()
     answers_of(source.format, source.model, [first], flow)
-    counts = _Counts.of((time.monotonic() - started) / len(first))
+    counts = _Counts.of((clock.monotonic() - started) / len(first), settings.seconds)
     calibration = thinned(parts.calibration, counts.calibration, contiguous=bool(flow.states))
     labelled = all(one.labels is not None for one in parts.held_out)
-    held_out = thinned(parts.held_out, LABELLED if labelled else HELD_OUT, contiguous=bool(flow.states))
-    work = _Work(source, settings, flow, calibration, counts)
+    held_out = thinned(
+        parts.held_out, counts.labelled if labelled else min(HELD_OUT, counts.labelled), contiguous=bool(flow.states)
+    )
+    work = _Work(source, settings, flow, calibration, counts, budget)
     files: list[File] = []
     missing: dict[str, str] = {}
     for format_ in settings.formats or (source.format,):
@@ -121,18 +140,24 @@ class _Counts:
         calibration: that set ranges.
         choice: that ways are chosen by.
         seen: that weights are rounded by.
+        labelled: that all files answer at the end, a quarter of the search's seconds long.
     """
 
     calibration: int
     choice: int
     seen: int
+    labelled: int = LABELLED
 
     @classmethod
-    def of(cls, call_s: float) -> _Counts:
-        """Count by the seconds of a call."""
+    def of(cls, call_s: float, seconds: float) -> _Counts:
+        """Count by the seconds of a call, and of the search."""
         most = [int(total_s / max(call_s, 1e-6)) for total_s in (0.2, 0.1, 0.02)]
+        answered = int(seconds / 4 / (FILES * max(call_s, 1e-6)))
         return cls(
-            calibration=max(24, min(128, most[0])), choice=max(8, min(32, most[1])), seen=max(4, min(16, most[2]))
+            calibration=max(24, min(128, most[0])),
+            choice=max(8, min(32, most[1])),
+            seen=max(4, min(16, most[2])),
+            labelled=max(8, min(LABELLED, answered)),
         )
 
 
@@ -140,8 +165,15 @@ class _Work:
     """Making of files, with what they all need made once."""
 
     def __init__(
-        self, source: Source, settings: Settings, flow: Flow, calibration: Sequence[Recording], counts: _Counts
+        self,
+        source: Source,
+        settings: Settings,
+        flow: Flow,
+        calibration: Sequence[Recording],
+        counts: _Counts,
+        budget: Budget,
     ) -> None:
+        self._budget = budget
         self._source, self._settings, self._flow, self._counts = source, settings, flow, counts
         _, self._calls = answers_of(source.format, source.model, calibration, flow)
         self._graph = float_graph(source, self._calls, settings.constants)
@@ -190,10 +222,17 @@ class _Work:
         if (exact := judge.decibels(self._graph)) < SAME_DB:
             return [], {"every variant": f"the normal form of the model has only {exact:.0f} dB of signal over noise"}
         made = [Made(name="fp32", family="fp32", graph=self._graph, how="normal form, nothing rounded")]
+        # In seconds, so before all that may run out of time; in the table they come last.
+        constants, missing = self._constants(format_)
         # Ways are compared as ONNX, which is written in a tenth of the time; what is made of them is measured as it is.
         search = replace(judge, format="onnx")
-        integers, missing = self._integers(scheme_for(format_, self._settings.weight_bits), search)
-        made += integers
+        integers, reasons = self._integers(scheme_for(format_, self._settings.weight_bits), search)
+        return [*made, *integers, *constants], reasons | missing
+
+    def _constants(self, format_: Format) -> tuple[list[Made], dict[str, str]]:
+        """Make the graphs whose constants alone are narrower."""
+        made: list[Made] = []
+        missing: dict[str, str] = {}
         tries: dict[str, Callable[[onnx.ModelProto], Made | str]] = {"fp16": make.half_graph}
         if format_ == "onnx":
             tries |= {"int8-dynamic": weights_only.dynamic_graph, "int4-weights": weights_only.four_bit_graph}
@@ -214,21 +253,28 @@ class _Work:
         """Make the graphs whose layers compute in integers, all or some."""
         model, tuning = (
             Calibrated(
-                graph=self._graph, examples=examples_of(self._graph, calls), scheme=scheme, seen=self._counts.seen
+                graph=self._graph, examples=examples_of(self._graph, calls), scheme=scheme, seen=self._counts.seen,
+                budget=self._budget,
             )
             for calls in (self._calls, self._tuning_calls)
-        )
+        )  # fmt: skip
         if not model.layer_names():
             return [], {"int8": "no convolution or product with constant float32 weights"}
-        method = make.best_ranges(tuning, judge)
-        made, missing = make.int8_graphs(model, method)
+        if self._budget.is_over:
+            return [], {"int8": self._budget.reason, "mixed": self._budget.reason}
+        method, missing = make.best_ranges(tuning, judge)
+        made, reasons = make.int8_graphs(model, method)
         if any(judge.within(one.graph) for one in made):
-            missing["mixed"] = "int8 in every layer is within the loss on the calls that ways are chosen by"
-        elif isinstance(found := make.float_layers(tuning, method, judge), str):
-            missing["mixed"] = found
-        else:
-            made += make.mixed_graphs(model, method, *found)
-        return made, missing
+            why = "int8 in every layer is within the loss on the calls that ways are chosen by"
+            return made, {**missing, **reasons, "mixed": why}
+        try:
+            found = make.float_layers(tuning, method, judge)
+        except OutOfTimeError as error:
+            found = str(error)
+        if isinstance(found, str):
+            return made, {**missing, **reasons, "mixed": found}
+        mixed, others = make.mixed_graphs(model, method, *found)
+        return [*made, *mixed], {**missing, **reasons, **others}
 
 
 def scheme_for(format_: Format, weight_bits: Literal[7, 8] | None) -> Scheme:

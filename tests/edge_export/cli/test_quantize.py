@@ -28,7 +28,7 @@ def test_the_table_the_reasons_and_the_files_are_printed(
     assert main(["quantize", str(model), "--data", str(data), "-o", str(out), "--min-snr", "10"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("file ")
-    assert "not made: int8-smoothquant: no normalisation" in said
+    assert "not made: int4-weights: no product with" in said
     assert said.rstrip().endswith("quantize-report.md")
     for path in out.glob("net-*.onnx"):
         assert str(path) in said
@@ -75,6 +75,7 @@ def test_recordings_are_cut_as_the_card_says_and_a_class_folder_gives_labels(
         (["--constant", "sr"], "'sr' is not INPUT=VALUE"),
         (["--constant", "sr=fast"], "'sr=fast' is not INPUT=VALUE"),
         (["--min-snr", "-3"], "--min-snr"),
+        (["--seconds", "0"], "must be above 0"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(

@@ -64,6 +64,51 @@ def test_eight_bits_do_not_get_worse(net: onnx.ModelProto) -> None:
     assert sqnr_db(expected, answers(written, unseen)) > sqnr_db(expected, answers(write(net, ranges, U8), unseen)) - 1
 
 
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("more", [True, False])
+def test_what_a_rounding_with_other_layers_in_float_found_is_taken_without_a_difference(
+    net: onnx.ModelProto, place: int, more: bool
+) -> None:
+    x, rounding = windows(48, 3, 40), Rounding(descents=0, positions=500)
+    names = [layer.name for layer in layers(from_proto(net).graph)]
+    without = replace(U8, exclude=(names[place],))
+    first, second = (without, U8) if more else (U8, without)
+    known = adaround(net, first, x, rounding)
+    begun: list[int] = []
+    shared = adaround(net, second, x, rounding, known=known, proceed=lambda: begun.append(1))
+    fresh = adaround(net, second, x, rounding)
+    assert len(begun) == len(names) - place - (0 if more else 1)
+    assert shared.errors == fresh.errors
+    assert shared.model.SerializeToString(deterministic=True) == fresh.model.SerializeToString(deterministic=True)
+    assert shared.steps.keys() == fresh.steps.keys()
+    assert all(np.array_equal(step, fresh.steps[name]) for name, step in shared.steps.items())
+
+
+def test_layers_that_are_seen_in_one_run_or_in_several_are_rounded_alike(
+    net: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = windows(96, 3, 40)
+    one = adaround(net, U8, x, Rounding(descents=0))
+    monkeypatch.setattr("edge_export.quantize.adaround._HELD", 1)
+    several = adaround(net, U8, x, Rounding(descents=0))
+    assert one.errors == several.errors
+    assert one.model.SerializeToString(deterministic=True) == several.model.SerializeToString(deterministic=True)
+
+
+def test_rounding_and_correcting_biases_end_when_they_are_told_to(net: onnx.ModelProto) -> None:
+    x, calls = windows(48, 3, 40), itertools.count()
+
+    def proceed() -> None:
+        if next(calls) % 3 == 2:
+            raise ConfigError("enough")
+
+    with pytest.raises(ConfigError, match="enough"):
+        adaround(net, U8, x, Rounding(descents=0), proceed=proceed)
+    with pytest.raises(ConfigError, match="enough"):
+        correct(net, calibrate(net, x), U8, x, proceed=proceed)
+    assert next(calls) == 6
+
+
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize(("bits", "weight_bits", "largest"), [(4, 8, 7), (None, 8, 127), (None, 7, 64), (8, 7, 64)])
 def test_the_written_integers_are_those_that_were_chosen(

@@ -57,7 +57,10 @@ def check(model: onnx.ModelProto, x: np.ndarray) -> None:
     (layer,) = layers(from_proto(model).graph)
     assert layer.bias is not None
     check_matrix(layer)
-    product = layer.columns(x) @ layer.matrix().swapaxes(1, 2)
+    columns = layer.columns(x)
+    assert columns.shape[1] == layer.positions(x)
+    np.testing.assert_array_equal(layer.columns(x, 3), columns[:, ::3])
+    product = columns @ layer.matrix().swapaxes(1, 2)
     expected = answers(model, x)
     flat = product.transpose(1, 0, 2).reshape(len(x), -1, expected.shape[1])
     got = np.moveaxis(flat, 2, 1).reshape(expected.shape)

@@ -1,4 +1,4 @@
-"""What a bundle expects of its sensors, measured on labelled recordings: references, and how sensors are mounted."""
+"""Expectations of a bundle about its sensors, by labelled recordings: references, and how sensors are mounted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_runtime.manifest import InputContract, Reference, SensorReference
 
 
 class Expected(NamedTuple):
-    """What is written into the bundle."""
+    """Expectations that are written into the bundle."""
 
     references: tuple[Reference, ...] = ()
     sensors: SensorReference | None = None

@@ -54,14 +54,14 @@ class RealFft:
         self._twiddles: list[tuple[Int32, Int32]] = []
         done = 4
         while done < points:
-            turns = np.outer(np.arange(1, 4), np.arange(done)) / (4 * done)
-            self._twiddles.append(_twiddle(turns.reshape(3, done, 1, 1)))
+            turns = np.outer(np.arange(1, 4), np.arange(1, done)) / (4 * done)
+            self._twiddles.append(_twiddle(turns.reshape(3, done - 1, 1, 1)))
             done *= 4
         self._split = _twiddle((np.arange(1, half + 1)[:, None] / points + 0.5) / 2)
         self._values = tuple(np.zeros(2 * points * most, np.int16) for _ in range(2))
         """Real parts and imaginary parts; a stage reads one array and writes the other."""
         self._sums = np.zeros(2 * points * most, np.int16)
-        self._products = tuple(np.zeros(2 * points * most, np.int32) for _ in range(3))
+        self._products = tuple(np.zeros(2 * points * most, np.int32) for _ in range(2))
         self._programs: dict[int, list[_Step]] = {}
 
     def power(self, frames: Int16) -> Int32:
@@ -103,7 +103,8 @@ class RealFft:
             # Each of the four sums of a butterfly has the first addend once: so all four are less 1 again.
             yield np.subtract, x[:, 0], _INT16[1], x[:, 0]
             if stage:
-                yield from _rotate(x[:, 1:], self._twiddles[stage - 1], self._products)
+                # The first number of each block is turned by 0, and |x| <= 8191 times 32767 / 32768 rounds to x.
+                yield from _rotate(x[:, 1:, 1:], self._twiddles[stage - 1], self._products)
             # The next stage takes its four addends from one axis, so that each is one block.
             out = after.reshape(2, min(4, left), 4, done, max(left // 4, 1), count)
             yield from _butterflies(x, out, self._sums)
@@ -130,7 +131,7 @@ class RealFft:
         yield np.subtract, near, far, odd
         yield from _rotate(odd, self._split, self._products)
         yield np.add, near, far, near
-        a, b = (_like(each, near) for each in self._products[1:])
+        a, b = (_like(self._products[1], near, start) for start in (0, near.size))
         yield _copy, near, None, a
         yield _copy, odd, None, b
         both = _like(self._products[0], pairs[:, 1:])
@@ -196,10 +197,10 @@ def _rotate(values: Int16, twiddle: tuple[Int32, Int32], products: tuple[Int32, 
         twiddle: real and imaginary parts.
         products: overwritten.
     """
-    wide, cosine, sine = (_like(each, values) for each in products)
-    yield _copy, values, None, wide
-    yield np.multiply, wide, twiddle[0], cosine
-    yield np.multiply, wide, twiddle[1], sine
+    sine, cosine = (_like(each, values) for each in products)
+    yield _copy, values, None, sine
+    yield np.multiply, sine, twiddle[0], cosine
+    yield np.multiply, sine, twiddle[1], sine
     yield np.subtract, cosine[0], sine[1], cosine[0]
     yield np.add, cosine[1], sine[0], cosine[1]
     yield np.add, cosine, _INT32[_HALF], cosine

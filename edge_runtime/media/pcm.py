@@ -30,6 +30,7 @@ _MAGIC: Final = (
     (b"OggS", "Ogg (Opus or Vorbis)"), (b"fLaC", "FLAC"), (b"ID3\x02", "MP3"), (b"ID3\x03", "MP3"), (b"ID3\x04", "MP3"),
     (b"\x1aE\xdf\xa3", "WebM (Opus)"), (b"#!AMR", "AMR"), (b"OpusHead", "Opus"),
 )  # fmt: skip
+_BEGINNINGS: Final = tuple(magic for magic, _ in _MAGIC)
 
 
 class PcmError(Exception):
@@ -122,8 +123,9 @@ def looks_like_floats(data: bytes | memoryview, byte_order: str = "<") -> bool:
 def compressed(data: bytes | memoryview) -> str:
     """Name the coding that bytes begin with; empty where they may be PCM."""
     start = bytes(data[:8])
-    found = next((name for magic, name in _MAGIC if start.startswith(magic)), "")
-    return found or ("MP3" if _is_mp3(data) else "")
+    if start.startswith(_BEGINNINGS):
+        return next(name for magic, name in _MAGIC if start.startswith(magic))
+    return "MP3" if _is_mp3(data) else ""
 
 
 def _is_mp3(data: bytes | memoryview) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,34 @@ def test_a_key_has_the_same_rows_alone_in_a_batch_and_step_by_step(keys: list[li
             states = list(new)
         np.testing.assert_array_equal(np.concatenate(rows, axis=1)[0], together[k], strict=True)
         np.testing.assert_array_equal(states[0][0], noise[0][k], strict=True)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    keys=st.integers(1, 20),
+    loudness=st.sampled_from([3, 300, 9000, 40000]),
+    splits=st.lists(st.integers(1, 14), max_size=6),
+)
+def test_keys_together_in_calls_of_any_length_have_the_rows_that_each_has_alone(
+    seed: int, keys: int, loudness: int, splits: list[int]
+) -> None:
+    frontend = MicroFrontendRows(MicroFrontend(), (800,))
+    random = np.random.default_rng(seed)
+    sounds = random.normal(0, loudness, (keys, 800 + 14 * 480)).clip(-32768, 32767).astype(np.int16)
+    cuts = np.concatenate([as_cuts(sound, 800, 480) for sound in sounds])
+    bounds = [0, *sorted(set(splits)), cuts.shape[1]]
+    states: list[Array] = fresh(frontend, keys)
+    parts = []
+    for begin, end in itertools.pairwise(bounds):
+        rows, new = frontend(cuts[:, begin:end], states)
+        parts.append(rows)
+        states = list(new)
+    joined = np.concatenate(parts, axis=1)
+    for k in range(keys):
+        alone, (noise,) = frontend(cuts[k : k + 1], fresh(frontend))
+        np.testing.assert_array_equal(joined[k], alone[0], strict=True)
+        np.testing.assert_array_equal(states[0][k], noise[0], strict=True)
 
 
 def test_more_frames_than_one_transform_takes_are_the_same_rows(frontend: MicroFrontendRows) -> None:

@@ -188,6 +188,22 @@ def test_the_fast_path_gives_what_the_slow_path_gives(sizes: list[int], offset: 
         assert (window.context[-c.window :] == window.samples).all()
 
 
+@pytest.mark.parametrize("size", [1, 7, 8, 21, 60])
+@pytest.mark.parametrize("period_s", [0.0, 1 / RATE])
+def test_a_keys_first_reading_by_rate_leaves_what_stamps_of_each_sample_leave(size: int, period_s: float) -> None:
+    c = contract()
+    values = column([float(v) for v in range(size)])
+    by_rate, by_stamps = Windower(c), Windower(c)
+    at_once = by_rate.push([Reading("k", 123.4, values, period_s)])
+    assert as_cut(at_once) == as_cut(by_stamps.push([Reading("k", 123.4 + np.arange(size) / RATE, values)]))
+    ((one,), (other,)) = by_rate.state(), by_stamps.state()
+    assert one.newest == pytest.approx(other.newest, abs=1e-9)
+    assert one.segment is not None
+    assert other.segment is not None
+    assert one.segment[:4] == other.segment[:4]
+    np.testing.assert_array_equal(one.segment.rows, other.segment.rows)
+
+
 def test_window_views_stay_as_they_were_while_the_stream_goes_on() -> None:
     c = contract(context=16)
     windower = Windower(c)

@@ -124,14 +124,9 @@ def run(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     card = load_card(options.card)
-    if options.data and not options.recipe:
-        raise ConfigError("--data needs the recipe that says how it is read; give --recipe RECIPE.toml")
     if isinstance(card, AnyCard):
         return _any(options, card)
-    if not options.models or options.stage:
-        raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
-    if options.measured or options.targets:
-        raise ConfigError(f"{options.card}: this card is of a classification; leave --measured and --targets out")
+    _check(options)
     if options.recording:
         files = [path for path, _ in expand(options.recording)]
         golden = recorded_windows(card, files, layout(options))
@@ -156,6 +151,16 @@ def run(options: argparse.Namespace) -> int:
     kind = "recorded" if options.recording else "made within the card's ranges"
     print(f"{options.out}: {len(packed.manifest.variants)} variants, {len(golden)} golden windows {kind}")
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what a card with [input] has no use for."""
+    if not options.models or options.stage:
+        raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
+    if options.measured or options.targets:
+        raise ConfigError(f"{options.card}: this card is of a classification; leave --measured and --targets out")
+    if options.data and not options.recipe:
+        raise ConfigError("--data needs the recipe that says how it is read; give --recipe RECIPE.toml")
 
 
 def _expect(options: argparse.Namespace, card: Card) -> Expect:
@@ -214,8 +219,8 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
     from edge_export.card.targets import Measured  # noqa: PLC0415
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
-    if options.recipe:
-        raise ConfigError("--recipe is for cards with [input] and [output]; leave it and --data out")
+    if options.recipe or options.data:
+        raise ConfigError("--recipe and --data are for cards with [input] and [output]; leave them out")
     if options.tflite:
         raise ConfigError("--tflite is for cards with [input]; convert the file itself, and give both")
     if options.targets and not options.measured:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_export.cli.build import named_folder
+from edge_export.cli.build import add_data
 from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import existing_file, factor, output_file, recording
@@ -92,14 +92,7 @@ def add(commands: Any) -> None:
         help="says how labelled recordings are read: what sensors deliver, and how they are mounted, is measured on "
         "them, so that a device notices what changes; for cards with [input]",
     )
-    parser.add_argument(
-        "--data",
-        type=named_folder,
-        action="append",
-        default=[],
-        metavar="KEY=FOLDER",
-        help="where the recordings of a [[data]] table of --recipe lie; may be repeated",
-    )
+    add_data(parser)
     add_layout(parser)
     parser.add_argument(
         "--tflite", action="store_true", help="write an ONNX model as TensorFlow Lite too, if its operators allow it"

@@ -1,4 +1,4 @@
-"""What was measured for machines and rooms, and is not shipped: for `bench_drift`.
+"""Detectors for machines and rooms that were measured, and are not shipped: for `bench_drift`.
 
 *Recent against before*: the mean of each channel over the last `RECENT_S` against that over the `BEFORE_S` before, by
 how much such means differ in the first `FIRST_S` of the same stream; the channel that differs most counts. Files of a
@@ -152,7 +152,7 @@ def room(windows: int = 25) -> Report:
     )
     for name in ("datatraining", "datatest"):
         path = intake_data.DATA / "occupancy-room" / f"{name}.csv"
-        labels = np.genfromtxt(path, delimiter=",", skip_header=1, usecols=-1)
+        labels = np.genfromtxt(path, delimiter=",", skip_header=1, usecols=(-1,), dtype=np.float64)
         of = labels[: len(labels) // 30 * 30].reshape(-1, 30).mean(axis=1) >= 0.5
         shares = np.convolve(of, np.full(windows, 1 / windows), mode="valid")
         same = (shares < 1e-9) | (shares > 1 - 1e-9)

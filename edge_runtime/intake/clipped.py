@@ -83,17 +83,17 @@ class ClippedCheck:
     """Limits of all channels.
 
     Args:
-        contract: names and units of channels.
-        references: of the training data, if the bundle has them.
+        contract: the model's channels and window.
+        references: natural shares, where the bundle has them.
     """
 
     def __init__(self, contract: InputContract, references: Sequence[Reference] = ()) -> None:
-        column_of = {channel.name: column for column, channel in enumerate(contract.channels)}
+        names = [channel.name for channel in contract.channels]
         limits = {column: SHARE for triad in find_triads(contract.channels) for column in triad}
         for reference in references:
             if reference.rail_share is not None:
                 limit = max(SHARE, TIMES * reference.rail_share)
-                limits |= dict.fromkeys((column_of[name] for name in reference.channels), limit)
+                limits |= dict.fromkeys(map(names.index, reference.channels), limit)
         self._columns = sorted(column for column, limit in limits.items() if limit < 1)
         self._limits = np.array([limits[column] for column in self._columns])
         self._window = contract.window

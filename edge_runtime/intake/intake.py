@@ -169,9 +169,7 @@ class Intake:
                 self._note_stuck(window.key, key, self._stuck.look(key.stuck, window))
             due = key.stuck.due
         if self._clipped is not None:
-            if back or slot >= key.clipped.due:
-                self._note_clipped(window.key, key, self._clipped.look(key.clipped, window))
-            due = min(due, key.clipped.due)
+            due = min(due, self._look_at_ends(self._clipped, key, window, back=back))
         if self._unit is not None:
             if back or slot >= key.span.due:
                 self._note_units(window.key, key, self._unit.look(key.span, window))
@@ -180,6 +178,11 @@ class Intake:
             due = min(due, self._look_at_spectrum(self._spectrum, key, window, back=back))
         key.seen = slot
         key.due = -math.inf if key.suspect or key.rates else due
+
+    def _look_at_ends(self, clipped: ClippedCheck, key: _Key, window: Window, *, back: bool) -> float:
+        if back or window.slot >= key.clipped.due:
+            self._note_clipped(window.key, key, clipped.look(key.clipped, window))
+        return key.clipped.due
 
     def suspects(self) -> dict[str, str]:
         """Return the keys whose readings are suspect now, each with the checks that it fails."""

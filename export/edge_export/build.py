@@ -25,11 +25,11 @@ from typing import Any
 
 import orjson
 
-from edge_export.data.references import measure_references, rates_of
 from edge_export.evaluation.calibration import fit_temperature
+from edge_export.evaluation.expected import Expected, measure_expected
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import metrics_on_test
-from edge_export.evaluation.sensors import Cost, cost_of, measure_sensors, triads_of
+from edge_export.evaluation.sensors import Cost, cost_of, triads_of
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
@@ -46,10 +46,7 @@ from edge_export.streaming.bundle import stream_bundle
 from edge_export.streaming.student import stream_student
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
-from edge_runtime.drift import words as drift_words
 from edge_runtime.errors import ConfigError
-from edge_runtime.intake import words
-from edge_runtime.manifest import Reference, SensorReference
 from edge_runtime.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
@@ -140,8 +137,7 @@ def build(
         accuracy={name: evaluation["accuracy"] for name, evaluation in tested["judged"].items()},
         groups=splits.recordings.groups,
         versions=versions,
-        references=_references(recipe, splits, say),
-        sensors=_sensors(recipe, splits, triads, cost, say),
+        **_expected(recipe, splits, cost, say)._asdict(),
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
     _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
@@ -152,28 +148,12 @@ def build(
     return figures
 
 
-def _references(recipe: Recipe, splits: Splits, say: Say) -> tuple[Reference, ...]:
+def _expected(recipe: Recipe, splits: Splits, cost: Cost, say: Say) -> Expected:
     """Measure what the sensors delivered in training; nothing where the recipe does not ask for it."""
     if recipe.references is None:
-        return ()
+        return Expected()
     contract = recipe.window.contract()
-    rates_hz = rates_of(splits.recordings.train, contract)
-    found = measure_references(splits.train, contract, recipe.references.triads, rates_hz)
-    for name, text in words.references(found, contract).items():
-        say(f"reference: {name}: {text}")
-    return found
-
-
-def _sensors(
-    recipe: Recipe, splits: Splits, triads: Sequence[Sequence[str]], cost: Cost, say: Say
-) -> SensorReference | None:
-    """Measure what tells how the sensors are mounted; nothing where the recipe does not ask for references."""
-    if recipe.references is None:
-        return None
-    found = measure_sensors(splits.train, recipe.window.contract(), triads, cost)
-    for name, text in drift_words.notices(found).items():
-        say(f"sensors: {name}: {text}")
-    return found
+    return measure_expected(splits.train, splits.recordings.train, contract, recipe.references.triads, cost, say)
 
 
 def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:

@@ -51,9 +51,9 @@ def test_an_alarm_that_lasts_is_one_and_may_be_counted_again() -> None:
     scores = np.where((t >= 100) & (t < 250), 2.0, 0.0)
     assert drift_machines.latched(scores, 1.0, t) == [100.0]
     assert drift_machines.repeated(scores, 1.0, t) == [100.0, 160.0, 220.0]
-    hovering = np.where((t >= 100) & (t < 250), np.tile([1.2, 0.6], 20), 0.0)
+    hovering = np.where((t >= 100) & (t < 250), np.tile(np.array([1.2, 0.6]), 20), 0.0)
     assert drift_machines.latched(hovering, 1.0, t) == [100.0]
-    apart = np.isin(t, (50, 200)) * 1.0
+    apart = np.isin(t, (50, 200)).astype(np.float64)
     assert drift_machines.latched(apart, 1.0, t) == [50.0, 200.0]
 
 

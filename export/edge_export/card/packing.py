@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -21,7 +22,7 @@ from edge_export.package.pack import VariantSource, pack
 from edge_export.selection.timing import answers, arrange
 from edge_runtime import engines
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
-from edge_runtime.manifest import Manifest
+from edge_runtime.manifest import Manifest, Reference, SensorReference
 from edge_runtime.tuning.timing.child import trial
 from edge_runtime.tuning.timing.interleaved import Candidate
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 DIFFERENCE = {"fp32": 1e-3, "fp16": 2e-2, "mixed": 0.15, "int8": 0.15}
 """Largest difference of two files' probabilities for one window, by the coarser precision of the two. Other rounding
 explains as much; more is another model, another scaling or another order of axes."""
+
+
+Expect = Callable[[Callable[[Float32], Float32]], tuple[tuple[Reference, ...], SensorReference | None]]
+"""Takes a function from windows (n, channels, samples) to probabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,7 @@ def pack_models(
     *,
     also_tflite: bool = False,
     max_difference: float | None = None,
+    expect: Expect | None = None,
     signer: SigningKey | None = None,
 ) -> Packed:
     """Write a bundle of one model, in one or several files.
@@ -87,6 +93,7 @@ def pack_models(
         max_difference: largest difference of two files' probabilities for one window; None takes `DIFFERENCE`.
         also_tflite: write an ONNX model as TensorFlow Lite too. If an operator cannot be written, or the file does not
             run or answers otherwise, it is left out, and `Packed.left_out` says why.
+        expect: measures what the bundle expects of its sensors, by the answers of the first file; None: nothing.
         signer: signs the bundle; None leaves it unsigned.
 
     Raises:
@@ -97,6 +104,8 @@ def pack_models(
     """
     contents = {file: _read(file) for file in files}
     chosen = _variants(contents, card, golden_inputs, also_tflite=also_tflite, max_difference=max_difference)
+    first = next(iter(chosen.sources.values()))
+    references, sensors = expect(functools.partial(answers, first)) if expect is not None else ((), None)
     result = pack(
         path,
         name=card.name,
@@ -109,6 +118,8 @@ def pack_models(
         gate=card.gate,
         variants=list(chosen.sources.values()),
         golden_inputs=golden_inputs,
+        references=references,
+        sensors=sensors,
         card=_text(card, chosen.changes),
         provenance={
             "origin": asdict(card.origin),

@@ -25,14 +25,7 @@ def add(commands: Any) -> None:
         epilog="example: edge-export build examples/activity-watch/recipe.toml --data har=recordings/ -o out/",
     )
     parser.add_argument("recipe", type=existing_file, metavar="RECIPE", help="the TOML file")
-    parser.add_argument(
-        "--data",
-        type=named_folder,
-        action="append",
-        default=[],
-        metavar="KEY=FOLDER",
-        help="where the recordings of a [[data]] table lie; may be repeated",
-    )
+    add_data(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write into; made if missing")
     parser.add_argument(
         "--teacher",
@@ -42,6 +35,18 @@ def add(commands: Any) -> None:
     )
     add_key(parser)
     parser.set_defaults(run=run)
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Declare the folders of a recipe's data."""
+    parser.add_argument(
+        "--data",
+        type=named_folder,
+        action="append",
+        default=[],
+        metavar="KEY=FOLDER",
+        help="where the recordings of a [[data]] table of the recipe lie; may be repeated",
+    )
 
 
 def named_folder(text: str) -> tuple[str, Path]:

@@ -6,13 +6,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_export.cli.build import add_data
 from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
 from edge_runtime.cli.arguments import existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edge_export.card.any_spec import AnyCard
+    from edge_export.card.packing import Expect
+    from edge_export.card.spec import Card
+    from edge_export.data.dataset import Float32
+    from edge_export.evaluation.expected import Expected
 
 
 def add(commands: Any) -> None:
@@ -78,6 +85,14 @@ def add(commands: Any) -> None:
         default="mean",
         help="true value of a window, of a column: its mean, or its last one (default: mean)",
     )
+    parser.add_argument(
+        "--recipe",
+        type=existing_file,
+        metavar="RECIPE.toml",
+        help="says how labelled recordings are read: what sensors deliver, and how they are mounted, is measured on "
+        "them, so that a device notices what changes; for cards with [input]",
+    )
+    add_data(parser)
     add_layout(parser)
     parser.add_argument(
         "--tflite", action="store_true", help="write an ONNX model as TensorFlow Lite too, if its operators allow it"
@@ -104,10 +119,7 @@ def run(options: argparse.Namespace) -> int:
     card = load_card(options.card)
     if isinstance(card, AnyCard):
         return _any(options, card)
-    if not options.models or options.stage:
-        raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
-    if options.measured or options.targets:
-        raise ConfigError(f"{options.card}: this card is of a classification; leave --measured and --targets out")
+    _check(options)
     if options.recording:
         files = [path for path, _ in expand(options.recording)]
         golden = recorded_windows(card, files, layout(options))
@@ -120,6 +132,7 @@ def run(options: argparse.Namespace) -> int:
         golden,
         also_tflite=options.tflite,
         max_difference=options.max_difference,
+        expect=_expect(options, card) if options.recipe else None,
         signer=signing_key(options),
     )
     for name, changes in packed.changes.items():
@@ -131,6 +144,48 @@ def run(options: argparse.Namespace) -> int:
     kind = "recorded" if options.recording else "made within the card's ranges"
     print(f"{options.out}: {len(packed.manifest.variants)} variants, {len(golden)} golden windows {kind}")
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what a card with [input] has no use for."""
+    if not options.models or options.stage:
+        raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
+    if options.measured or options.targets:
+        raise ConfigError(f"{options.card}: this card is of a classification; leave --measured and --targets out")
+    if options.data and not options.recipe:
+        raise ConfigError("--data needs the recipe that says how it is read; give --recipe RECIPE.toml")
+
+
+def _expect(options: argparse.Namespace, card: Card) -> Expect:
+    """Read labelled recordings, and return what measures the bundle's expectations on them.
+
+    Raises:
+        ConfigError: the recipe has other classes or channels than the card, or a file does not fit.
+    """
+    from edge_export.data.checks import check_windows  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.data.labels import label_windows  # noqa: PLC0415
+    from edge_export.evaluation.expected import measure_expected  # noqa: PLC0415
+    from edge_export.evaluation.sensors import cost_of, triads_of  # noqa: PLC0415
+    from edge_export.recipe.recipe import load  # noqa: PLC0415
+    from edge_export.splits import read_all  # noqa: PLC0415
+
+    recipe, contract = load(options.recipe), card.input.contract()
+    if recipe.classes != card.output.labels:
+        raise ConfigError(f"{options.recipe}: classes must be the card's labels: {', '.join(card.output.labels)}")
+    wanted = [(channel.name, channel.unit) for channel in contract.channels]
+    if [(channel.name, channel.unit) for channel in recipe.window.channels] != wanted:
+        told = ", ".join(f"{name} ({unit})" for name, unit in wanted)
+        raise ConfigError(f"{options.recipe}: channels under [window] must be the card's: {told}")
+    recordings, _ = read_all(recipe, dict(options.data))
+    windows = label_windows(recordings, contract, rule=recipe.window.label, purity=recipe.window.purity)
+    check_windows(windows, recipe.classes, what="--recipe", fewest=1)
+    triads = recipe.references.triads if recipe.references is not None else ()
+
+    def expect(answers: Callable[[Float32], Float32]) -> Expected:
+        cost = cost_of(answers, windows, contract, triads_of(contract, triads))
+        return measure_expected(windows, recordings, contract, triads, cost, print)
+
+    return expect
 
 
 def model_path(text: str) -> Path:
@@ -157,6 +212,8 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
     from edge_export.card.targets import Measured  # noqa: PLC0415
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
+    if options.recipe or options.data:
+        raise ConfigError("--recipe and --data are for cards with [input] and [output]; leave them out")
     if options.tflite:
         raise ConfigError("--tflite is for cards with [input]; convert the file itself, and give both")
     if options.targets and not options.measured:

@@ -80,8 +80,8 @@ def test_good_streams_are_looked_at_now_and_then_and_never_clipped() -> None:
 
 
 def test_what_rests_or_comes_in_coarse_steps_is_not_clipped() -> None:
-    coarse = np.round(motion(60, seed=1)) / 16
-    still = np.random.default_rng(0).integers(0, 2, (3000, 4)).astype(np.float32) / 16
+    coarse = (np.round(motion(60, seed=1)) / 16).astype(np.float32)
+    still = (np.random.default_rng(0).integers(0, 2, (3000, 4)) / 16).astype(np.float32)
     held = np.repeat(motion(6), 10, axis=0)
     for values in (coarse, still, held, np.zeros_like(still)):
         assert not any(rails for _, rails, _ in looks(values))

@@ -104,7 +104,7 @@ def play(stream: Stream, manifest: Manifest) -> Noticed:
     for (_, slot), reasons in sorted(marks.items()):
         for reason in reasons.split(","):
             first.setdefault(reason, (slot + length) / manifest.input.rate_hz - float(stream.t[0]))
-    begun: dict[str, int] = {reason: metrics.counts[f'suspect_keys_found{{reason="{reason}"}}'] for reason in CHECKS}
+    begun: dict[str, int] = {reason: metrics.counts[f'suspect_keys_total{{reason="{reason}"}}'] for reason in CHECKS}
     return Noticed(first, begun, heard.lines, marks)
 
 

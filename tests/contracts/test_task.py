@@ -340,7 +340,8 @@ def test_a_case_that_nothing_on_the_device_answered_is_not_upheld(case: Case) ->
 def test_no_other_room_takes_the_largest_of_several_scores() -> None:
     package = Path(edge_runtime.__file__).parent
     sources = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
-    elsewhere = {"chain/stages.py", "frontends/mel_bank.py"}  # the vote of an ensemble is a stage; bins of a filter
+    # The vote of an ensemble is a stage; bins of a filter; the likeliest fault of a sensor.
+    elsewhere = {"chain/stages.py", "frontends/mel_bank.py", "drift/monitor.py", "drift/words.py"}
     assert {name for name, text in sources.items() if "argmax" in text} - elsewhere <= {
         f"tasks/{name}.py" for name in ("classification", "embedding", "text")
     }

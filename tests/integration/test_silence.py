@@ -188,8 +188,8 @@ def test_a_replay_opens_no_socket_and_writes_its_output_alone(
 
 STATE = {
     "": set(),
-    '[reading_log]\npath = "windows.db"\n': {"windows.db", "windows.counters"},
-    '[outbox]\npath = "outbox.db"\n': {"outbox.windows.db", "outbox.counters"},
+    '[reading_log]\npath = "windows.db"\n': {"windows.db", "windows.counters", "windows.sock"},
+    '[outbox]\npath = "outbox.db"\n': {"outbox.windows.db", "outbox.counters", "outbox.sock"},
 }
 """What is named for state, and the files that this means; SQLite's own and a lock lie beside the first."""
 
@@ -197,7 +197,9 @@ STATE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("state", STATE)
 def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, state: str) -> None:
-    """Connected, answering and drained; nothing listens, and nothing is written that is not configured."""
+    """Connected, answering and drained; nothing listens but a socket for this user beside the state, and nothing is
+    written that is not configured.
+    """
     with Broker() as broker, Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:
         (tmp_path / "app.toml").write_text(
             f'[model]\nbundle = "{bundle}"\nunsigned = "allow"\n[broker.b]\nurl = "{broker.url}"\n'
@@ -216,7 +218,10 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, 
             trace.terminate()
             trace.ended()
     assert answers(tmp_path / "answers.jsonl")
-    assert trace.listening == []
+    sockets = [call for call in trace.listening if call.startswith("bind(")]
+    assert len(sockets) == bool(state)
+    assert all("AF_UNIX" in call and '.sock"' in call for call in sockets)
+    assert len(trace.listening) == 2 * len(sockets)  # bound, and listened on
     assert trace.reached == {("127.0.0.1", str(broker.port))}
     made = {
         Path(path).name.removesuffix("-wal").removesuffix("-journal").removesuffix(".lock") for path in trace.written

@@ -321,5 +321,5 @@ def test_values_at_the_end_of_the_range_are_said_with_what_to_do(caplog: pytest.
     assert lines[1] == "intake: no channel sticks to the end of its range now: key=w"
     assert set(device.marks.values()) == {"clipped"}
     assert 5 <= len(device.marks) <= 22, "its windows of 20 s, from the second one on"
-    assert device.counts['suspect_keys_found{reason="clipped"}'] == 1
+    assert device.counts['suspect_keys_total{reason="clipped"}'] == 1
     assert device.counts['suspect_keys{reason="clipped"}'] == 0

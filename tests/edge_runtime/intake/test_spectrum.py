@@ -45,7 +45,7 @@ def test_converted_sound_is_said_once_marked_and_taken_back(caplog: pytest.LogCa
     seconds = sorted(slot / RATE - 1000 for _, slot in microphone.marks)
     assert seconds[0] <= 10.5
     assert 25 <= seconds[-1] <= 45
-    assert microphone.metrics.counts['suspect_keys_found{reason="spectrum"}'] == 1
+    assert microphone.metrics.counts['suspect_keys_total{reason="spectrum"}'] == 1
     assert microphone.metrics.counts['suspect_windows_total{reason="spectrum"}'] == len(seconds)
     assert microphone.metrics.gauges['suspect_keys{reason="spectrum"}'] == 0
 

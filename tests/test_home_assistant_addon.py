@@ -23,7 +23,7 @@ import pytest
 from edge_runtime._version import __version__
 from edge_runtime.cli.exits import RESTART
 from edge_runtime.config import load_config
-from tests.test_containers import read
+from tests.containerfiles import read
 
 ROOT = Path(__file__).resolve().parents[1]
 ADDON = ROOT / "examples" / "home-assistant-addon"

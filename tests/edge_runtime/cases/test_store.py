@@ -8,20 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Case, Contract
+from edge_runtime.cases.case import NONE_OF_THESE, SKIP
 from edge_runtime.cases.export import export
 from edge_runtime.cases.store import CaseStore
 from edge_runtime.errors import ConfigError, InputError, StoreError, StoreUnusable
-from edge_runtime.manifest import Channel
+from tests.edge_runtime.cases.kept import CONTRACT, case
 
 MIB = 2**20
 DAY_S = 86_400.0
-CONTRACT = Contract("watch/1", 50.0, (Channel(name="ax", unit="g"), Channel(name="ay", unit="g")), ("walk", "sit"))
-
-
-def case(at: int, key: str = "a", *, samples: int = 100, kept: float = 0.0) -> Case:
-    values = np.random.default_rng(at).normal(size=(samples, 2)).astype(np.float32)
-    return Case(f"{key}@{at}", key, float(at), kept, "hard", CONTRACT, values, {"label": "sit", "confidence": 0.4})
 
 
 @pytest.fixture

@@ -185,6 +185,7 @@ def test_no_command_is_forgotten() -> None:
         "explain",
         "watch",
         "status",
+        "review",
         "listen",
         "record",
         "serve",

@@ -9,7 +9,7 @@ import pytest
 
 from edge_runtime.cases.store import CaseStore
 from edge_runtime.cli import main
-from tests.edge_runtime.cases.test_store import case
+from tests.edge_runtime.cases.kept import case
 
 MIB = 2**20
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -17,41 +16,10 @@ from edge_runtime.metrics import BOUNDS_S, Metrics
 from edge_runtime.observe.exposition import render, render_server
 from edge_runtime.observe.textfile import TextFile
 from edge_runtime.server.server import ServerStats
+from tests.edge_runtime.observe.exposed import parsed, some
 from tests.edge_runtime.observe.looking import get, running, tcp
 
-SAMPLE = re.compile(r'([a-z_:]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? ([0-9.e+-]+|\+Inf|NaN)')
 PATIENCE_S = 20.0
-
-
-def some() -> Metrics:
-    metrics = Metrics()
-    metrics.counts["predictions_total"] = 7
-    metrics.counts['state_resets_total{reason="gap"}'] = 2
-    metrics.counts['state_resets_total{reason="asked"}'] = 1
-    metrics.dropped["late"] = 3
-    metrics.gauges['connected{broker="home"}'] = 1.0
-    metrics.stages["engine"].observe(0.0003, 4)
-    metrics.stages["engine"].observe(1000.0)
-    return metrics
-
-
-def parsed(text: str) -> dict[str, float]:
-    """Read a page: each family once, its samples together, all of them described before."""
-    found: dict[str, float] = {}
-    described: set[str] = set()
-    family = ""
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            family = line.split()[2]
-            assert family not in described
-            assert len(line.split()) > 3, line
-            described.add(family)
-        elif not line.startswith("#"):
-            match = SAMPLE.fullmatch(line)
-            assert match is not None, line
-            assert match[1].startswith(family)
-            found[line.rpartition(" ")[0]] = float(match[3])
-    return found
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])

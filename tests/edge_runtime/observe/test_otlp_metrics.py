@@ -14,7 +14,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.observe.exposition import Figures, escape, render
 from edge_runtime.observe.otlp_metrics import labels_of, metrics_request
 from tests.edge_runtime.observe.collector import plain
-from tests.edge_runtime.observe.test_exposition import parsed, some
+from tests.edge_runtime.observe.exposed import parsed, some
 
 FIGURES = Figures({"process_cpu_seconds_total": 1.5}, {"uptime_seconds": 2.5, "observers": 0}, {"version": "1"})
 

@@ -244,6 +244,8 @@ class Intake:
             self._end(name, key, "unit")
 
     def _note_clipped(self, name: str, key: _Key, found: Sequence[Rail]) -> None:
+        if not found and not key.clipped.on and "clipped" not in key.said:
+            return
         # A wrist that rests is not at the end of the range: its windows are right, and the fault is not over.
         _mark(key.suspect, "clipped", on=bool(found))
         for rail in found:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.intake.clipped import CALM_S, SHARE, ClippedCheck, KeyClipped, Rail
+from edge_runtime.intake.clipped import CALM_S, SHARE, YOUNG, ClippedCheck, KeyClipped, Rail
 from edge_runtime.intake.stuck import LOOK_S
 from edge_runtime.manifest import Channel, InputContract, Reference
 from edge_runtime.types import Float32, Reading
@@ -74,8 +74,8 @@ def test_a_fault_that_comes_later_is_found_and_over_a_minute_after_its_end() -> 
 
 
 def test_good_streams_are_looked_at_now_and_then_and_never_clipped() -> None:
-    found = looks(motion(100))
-    assert len(found) == pytest.approx(100 / LOOK_S, abs=2)
+    found = looks(motion(200))
+    assert len(found) == pytest.approx(YOUNG + (200 - YOUNG * LOOK_S) / (4 * LOOK_S), abs=2)
     assert not any(rails for _, rails, _ in found)
 
 

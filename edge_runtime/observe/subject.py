@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edge_runtime.cases.store import CaseStore
 from edge_runtime.clock import Clock
 from edge_runtime.drift.alarm import Alarm
 from edge_runtime.event_rule import EventRule
@@ -15,6 +14,9 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.pipeline import Tap
 from edge_runtime.system.loop import Loop
 from edge_runtime.windowing.window import Window
+
+if TYPE_CHECKING:
+    from edge_runtime.cases.store import CaseStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,7 +278,7 @@ def _key_page(detail: Mapping[str, Any] | None, view: ViewState, width: int, roo
     else:
         seconds = window["length"] / window["rate_hz"]
         lines.append(paint(clean(f"last window, {seconds:g} s:", width), "dim"))
-        for channel, values in zip(detail["channels"], window["values"], strict=False):
+        for channel, values in zip(window["channels"], window["values"], strict=False):
             lines.append(clean(f"  {clean(channel['name'], 10)} {curve(values, max(1, width - 13))}", width))
     why = detail.get("why")
     if why:

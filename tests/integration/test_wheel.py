@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples" / "exercise-watch"
-MOST_BYTES = 3_400_000
+MOST_BYTES = 3_500_000
 """Of the wheel: 0.75 MB of code, 2.25 MB of the demo's models and recordings, and room for an eighth more."""
 WORKSTATION = ("edge_export", "torch", "onnx", "onnx_ir", "onnxscript", "sklearn", "flatbuffers", "tests", "benchmarks")
 COMMON = ("devices", "export", "hardware")

@@ -29,9 +29,12 @@ REPORT: dict[str, Any] = {
     "drops": [],
 }
 DETAIL: dict[str, Any] = KEY | {
-    "labels": ["walking", "sitting"], "scores": [0.91, 0.09], "channels": [{"name": "x", "unit": "g"}],
+    "labels": ["walking", "sitting"], "scores": [0.91, 0.09],
     "steps": [[7.0, "walking", 0.91, False, "", None]],
-    "window": {"id": "kitchen@7", "start": 5.0, "rate_hz": 50.0, "length": 100, "values": [[0.0, 1.0, 0.5]]},
+    "window": {
+        "id": "kitchen@7", "start": 5.0, "rate_hz": 50.0, "length": 100, "channels": [{"name": "x", "unit": "g"}],
+        "values": [[0.0, 1.0, 0.5]],
+    },
     "why": {"label": "walking", "channels": {"x": 0.4}, "cells": {"x": [0.1, -0.3]}},
 }  # fmt: skip
 

@@ -315,9 +315,10 @@ class App:
         path, config = self.config.socket_file, self.config.observe
         if path is None and config is None:
             return None
-        from edge_runtime.observe.observation import observation_of  # noqa: PLC0415 - and HTTP
+        from edge_runtime.observe.config import ObserveConfig  # noqa: PLC0415 - only where it can be looked into
+        from edge_runtime.observe.observation import Observation  # noqa: PLC0415
 
-        observation = observation_of(config, self._subject(), path, self.pipeline.add_sink)
+        observation = Observation(config or ObserveConfig(), self._subject(), path, self.pipeline.add_sink)
         stack.callback(observation.close)
         return observation
 

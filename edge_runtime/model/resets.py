@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from edge_runtime.clock import Clock
 from edge_runtime.system.control_spool import Spool
@@ -40,6 +40,11 @@ def ask(state_file: Path, keys: Sequence[str], clock: Clock, timeout_s: float) -
     return int(answer["done"])
 
 
+def are_keys(keys: object) -> TypeGuard[list[str]]:
+    """Return whether what came from outside is a list of at most `MAX_KEYS` keys."""
+    return isinstance(keys, list) and len(keys) <= MAX_KEYS and all(isinstance(key, str) for key in keys)
+
+
 def serve(state_file: Path, reset: Callable[[Sequence[str]], int]) -> bool:
     """Do what is asked for, if anything is; to be called by the application now and then, behind a `Barrier`.
 
@@ -49,7 +54,7 @@ def serve(state_file: Path, reset: Callable[[Sequence[str]], int]) -> bool:
 
     def handle(asked: dict[str, Any]) -> dict[str, Any]:
         keys = asked.get("keys")
-        if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(isinstance(key, str) for key in keys):
+        if not are_keys(keys):
             return {"done": 0}
         done = reset(keys)
         log.info("model: reset states: keys=%d of=%d", done, len(keys))

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge_runtime._version import __version__
 from edge_runtime.metrics import BOUNDS_S, Metrics
 from edge_runtime.observe.catalogue import DROPPED, STAGE, described
-from edge_runtime.server.server import ServerStats
+
+if TYPE_CHECKING:
+    from edge_runtime.server.server import ServerStats
 
 PREFIX: Final = "edge_"
 _BOUNDS: Final = tuple(f"{bound:g}" for bound in BOUNDS_S)

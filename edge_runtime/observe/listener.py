@@ -8,23 +8,18 @@ It is started by the first connection to the Unix socket, or at once where a TCP
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import logging
-import os
 import socket
-import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from edge_runtime.errors import ConfigError, EdgeError, InputError
+from edge_runtime.errors import EdgeError, InputError
 from edge_runtime.observe.config import ObserveConfig, address_of
 from edge_runtime.observe.duty import Duty
 from edge_runtime.observe.report import Query, Report
@@ -44,8 +39,6 @@ EVERY_S: Final = 0.5
 ASKS_PER_S: Final = 20
 """Requests to the application's loop in a second, of all callers together; more are answered 503."""
 _RECEIVED_BYTES: Final = 4 * 2**20
-_MAX_PATH_BYTES: Final = 107
-"""Longest path of a Unix socket (unix(7): sun_path is 108 bytes with its end)."""
 _STOP_S: Final = 1.0
 _SWITCH_S: Final = 0.0005
 """Longest time for which the application's loop waits for this thread to hand over the interpreter; 5 ms otherwise."""
@@ -238,72 +231,3 @@ class Listener:
 def _plain(value: object) -> object:
     """Give what JSON does not know as text."""
     return str(value)
-
-
-def listen_unix(path: Path) -> socket.socket:
-    """Listen on a Unix socket that its owner alone may use.
-
-    Raises:
-        ConfigError: another application listens there, it is another kind of file, or the path is too long.
-    """
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
-        raise ConfigError(
-            f"observe.socket: the path has more than {_MAX_PATH_BYTES} bytes, which no Unix socket may have; name a "
-            "shorter one"
-        )
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _remove_dead(path)
-        os.fchmod(listener.fileno(), 0o600)  # Linux takes it over to the file; unix(7)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen(16)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"observe.socket: cannot listen on {path}: {error.strerror}") from None
-    except ConfigError:
-        listener.close()
-        raise
-    return listener
-
-
-def _remove_dead(path: Path) -> None:
-    """Remove the socket of an application that is gone.
-
-    Raises:
-        ConfigError: an application listens there, or it is no socket.
-    """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"observe.socket: {path} is no socket; remove it, or name another path")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except OSError as error:
-            if error.errno not in {errno.ECONNREFUSED, errno.ENOENT}:
-                raise
-        else:
-            raise ConfigError(f"observe.socket: another application listens on {path}; name another path")
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-
-
-def listen_tcp(listen: str) -> socket.socket:
-    """Listen on ``host:port``.
-
-    Raises:
-        ConfigError: the address cannot be listened on.
-    """
-    host, port = address_of(listen)
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address, family=family, backlog=64)
-    except OSError as error:
-        raise ConfigError(f"observe.listen: cannot listen on {listen}: {error.strerror or error}") from None
-    listener.setblocking(False)
-    return listener

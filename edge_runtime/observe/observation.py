@@ -9,36 +9,26 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import orjson
+from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
-from edge_runtime.errors import ConfigError, EdgeError, InputError
-from edge_runtime.hardware import this_device
-from edge_runtime.hardware.readings import Board
+from edge_runtime.errors import ConfigError
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import Figures, render
-from edge_runtime.observe.listener import Listener, listen_tcp, listen_unix
-from edge_runtime.observe.live import Live
-from edge_runtime.observe.page import page_files
-from edge_runtime.observe.report import Report, drawn, process_figures, stats_of
-from edge_runtime.observe.review import Review
-from edge_runtime.observe.site import Routes, Work
+from edge_runtime.observe.process import process_figures
+from edge_runtime.observe.sockets import listen_tcp, listen_unix
 from edge_runtime.observe.subject import Subject
-from edge_runtime.observe.textfile import TextFile
-from edge_runtime.server.site import Refused
 from edge_runtime.sinks import Sink
 from edge_runtime.system.barrier import Barrier
 
 if TYPE_CHECKING:
+    from edge_runtime.observe.inspection import Inspection
     from edge_runtime.observe.otlp import Otlp
 
 log = logging.getLogger(__name__)
-
-_MAX_RESET: Final = 1000
 
 
 class Observation:
@@ -63,10 +53,7 @@ class Observation:
         self._attach = attach
         self._barrier = Barrier("observe", subject.metrics)
         self._unix: socket.socket | None = None
-        self._listener: Listener | None = None
-        self._live: Live | None = None
-        self._report: Report | None = None
-        self._textfile: TextFile | None = None
+        self._inspection: Inspection | None = None
         self._began = subject.clock.monotonic()
         self._address = ("", 0)
         self._otlp = self._build_otlp()
@@ -106,16 +93,14 @@ class Observation:
         """End it all. May be called twice."""
         if self._otlp is not None:
             self._otlp.close()
-        if self._listener is not None:
-            self._listener.stop()
-            if self._textfile is not None:
-                self._textfile.remove()
+        if self._inspection is not None:
+            self._inspection.stop()
         elif self._unix is not None:
             self._subject.loop.unwatch(self._unix.fileno())
             self._unix.close()
         if self._unix is not None and self._path is not None:
             self._path.unlink(missing_ok=True)
-        self._listener = None
+        self._inspection = None
         self._unix = None
 
     def metrics(self, *, openmetrics: bool) -> bytes:
@@ -128,8 +113,8 @@ class Observation:
         gauges = {f"process_{name}": value for name, value in process_figures().items()}
         counts = {"process_cpu_seconds_total": gauges.pop("process_cpu_s")}
         gauges["uptime_seconds"] = subject.clock.monotonic() - self._began
-        if self._listener is not None:
-            gauges["observers"] = self._listener.counts.connections
+        if self._inspection is not None:
+            gauges["observers"] = self._inspection.connections
         outbox = subject.outbox()
         if outbox is not None:
             gauges |= {
@@ -171,89 +156,27 @@ class Observation:
     def _first_caller(self) -> None:
         assert self._unix is not None
         self._subject.loop.unwatch(self._unix.fileno())
-        self._barrier.call(lambda: self._start(None))
+        threading.Thread(target=self._load, name="observe: load", daemon=True).start()
+
+    def _load(self) -> None:
+        """Load what answers, off the application's loop, then start it there."""
+        import edge_runtime.observe.inspection  # noqa: PLC0415, F401 - found loaded by `_start`
+
+        self._subject.loop.call_soon_threadsafe(lambda: self._barrier.call(self._start_for_first))
+
+    def _start_for_first(self) -> None:
+        if self._unix is not None and self._inspection is None:  # not closed meanwhile
+            self._start(None)
 
     def _start(self, tcp: socket.socket | None) -> None:
-        subject = self._subject
-        live = self._live = Live(subject.clock)
-        self._attach(live)
-        subject.tap(live.windows)
-        report = self._report = Report(subject, live, None if subject.governor() is not None else self._board())
-        self._listener = Listener(
+        from edge_runtime.observe.inspection import Inspection  # noqa: PLC0415 - with the first caller
+
+        self._inspection = Inspection(
             self._config,
-            subject,
-            report,
+            self._subject,
             metrics=self.metrics,
-            routes=self._routes(Review(subject.cases)),
-            files=page_files,
             barrier=self._barrier,
+            attach=self._attach,
+            unix=self._unix,
+            tcp=tcp,
         )
-        config = self._config
-        if config.textfile is not None:
-            self._textfile = TextFile(config.textfile, lambda: self.metrics(openmetrics=False))
-            self._listener.every(config.textfile_s, self._textfile.write)
-        if config.stats_s:
-            self._listener.every(config.stats_s, self._publish_stats)
-        self._listener.start(self._unix, tcp)
-
-    def _routes(self, review: Review) -> Routes:
-        return Routes(
-            works={"api/key": self._key},
-            posts={"api/explain": self._explain, "api/reset": self._reset},
-            reads={"api/cases": review.listed, "api/cases/one": review.one, "api/cases/export": review.exported},
-            changes={"api/cases/label": review.label, "api/cases/erase": review.erase},
-        )
-
-    def _publish_stats(self) -> None:
-        """Publish the figures without keys and answers, which have topics of their own."""
-        document = orjson.dumps(stats_of(self._subject))
-        self._subject.loop.call_soon_threadsafe(
-            lambda: self._barrier.call(lambda: self._subject.publish_stats(document))
-        )
-
-    def _board(self) -> Board | None:
-        board = Board(this_device(), self._subject.clock)
-        return board if board.has_sensors else None
-
-    # -- what can be asked ---------------------------------------------------------------------------------------------
-
-    def _key(self, parameters: Mapping[str, str]) -> Work:
-        key = parameters.get("key", "")
-
-        def work() -> dict[str, Any]:
-            found = None if self._report is None else self._report.key(key)
-            if found is None:
-                raise Refused(404, f"no key {key[:60]!r} has answered lately")
-            return found
-
-        return work
-
-    def _explain(self, asked: Mapping[str, Any]) -> Work:
-        key = str(asked.get("key", ""))
-
-        def work() -> dict[str, Any]:
-            assert self._live is not None
-            window = self._live.look_at(key)
-            if window is None:
-                raise EdgeError(f"no window of key {key[:60]!r} is kept yet; ask again after its next answer")
-            subject = self._subject
-            return {"id": window.id, "window": drawn(window, subject.manifest()), **subject.explain(window)}
-
-        return work
-
-    def _reset(self, asked: Mapping[str, Any]) -> Work:
-        keys = asked.get("keys")
-        if not isinstance(keys, list) or len(keys) > _MAX_RESET or not all(isinstance(key, str) for key in keys):
-            raise InputError("keys", f"keys must be a list of at most {_MAX_RESET} names")
-
-        def work() -> dict[str, Any]:
-            return {"done": self._subject.reset(keys)}
-
-        return work
-
-
-def observation_of(
-    config: ObserveConfig | None, subject: Subject, socket_path: Path | None, attach: Callable[[Sink], None]
-) -> Observation:
-    """Build what looks into an application; see `Observation`. Without a table, there is the Unix socket alone."""
-    return Observation(config or ObserveConfig(), subject, socket_path, attach)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-import resource
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime._version import __version__
@@ -21,6 +18,7 @@ from edge_runtime.hardware.readings import Board
 from edge_runtime.manifest import Channel, Manifest
 from edge_runtime.observe.drops import COUNTS, reason_of
 from edge_runtime.observe.live import KeyView, Live
+from edge_runtime.observe.process import process_figures
 from edge_runtime.observe.subject import Subject
 from edge_runtime.types import Correction, Event, Float32
 from edge_runtime.windowing.window import Window
@@ -253,19 +251,6 @@ def drops_of(
                 "advice": reason.advice, "example": examples.get(name, "")[:200],
             }
         )  # fmt: skip
-    return found
-
-
-def process_figures() -> dict[str, float]:
-    """Return CPU seconds, resident bytes and open files of this process, where the system says."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    found = {"cpu_s": round(usage.ru_utime + usage.ru_stime, 3)}
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        found["resident_bytes"] = pages * resource.getpagesize()
-        found["open_files"] = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names alone
-    except (OSError, ValueError, IndexError):
-        found["resident_bytes"] = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return found
 
 

@@ -49,3 +49,14 @@ def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_r
 def test_an_application_that_is_looked_into_loads_nothing_of_opentelemetry() -> None:
     loaded = loaded_by("import edge_runtime.app, edge_runtime.observe.observation, edge_runtime.observe.config")
     assert not loaded & {"opentelemetry", "google", "edge_runtime.observe.otlp"}
+
+
+def test_an_application_that_may_be_looked_into_loads_nothing_that_answers_before_the_first_caller() -> None:
+    loaded = loaded_by("import edge_runtime.app, edge_runtime.observe.observation, edge_runtime.observe.config")
+    assert not loaded & {
+        "edge_runtime.observe.inspection",
+        "edge_runtime.observe.page",
+        "edge_runtime.server.server",
+        "edge_runtime.server.connection",
+        "edge_runtime.hardware",
+    }

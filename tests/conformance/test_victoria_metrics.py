@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -17,19 +16,10 @@ from edge_runtime.metrics import BOUNDS_S
 from tests.conformance import environments
 from tests.conformance.conftest import need
 from tests.edge_runtime.observe.looking import running
-from tests.integration.running import PATIENCE_S, until
+from tests.integration.running import read, started, until
 from tests.mosquitto import free_port
 
 pytest.importorskip("opentelemetry.proto", reason='needs the extra otlp: pip install "edge-runtime[otlp]"')
-
-
-def read(url: str) -> str:
-    """A page; empty while nobody answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-            return str(answer.read().decode())
-    except OSError:
-        return ""
 
 
 @pytest.fixture
@@ -41,14 +31,9 @@ def database(tmp_path: Path) -> Iterator[str]:
         *environments.program_of("victoria-metrics"),
         f"-storageDataPath={tmp_path / 'data'}", f"-httpListenAddr=127.0.0.1:{port}",
     ]  # fmt: skip
-    with (tmp_path / "database.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            until(lambda: read(f"{url}/health") == "OK")
-            yield url
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
+    with started(*command, folder=tmp_path):
+        until(lambda: read(f"{url}/health") == "OK")
+        yield url
 
 
 def stored(url: str) -> dict[tuple[str, str, str], float]:

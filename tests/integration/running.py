@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -307,6 +308,30 @@ class Process:
     ) -> None:
         if self._process.poll() is None:
             self.kill()
+
+
+# -- other people's programs -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(*command: str | Path, folder: Path) -> Iterator[None]:
+    """Another program, until the end of the block."""
+    with (folder / "program.log").open("wb") as log:
+        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, cwd=folder)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def read(url: str) -> str:
+    """A page; empty while nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 # -- who else is on the broker -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from edge_runtime.observe.catalogue import DESCRIPTIONS
-from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, payload, streams, until
+from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, payload, read, started, streams, until
 from tests.mosquitto import Mosquitto, free_port
 
 OBSERVE = ROOT / "examples" / "observe"
@@ -32,27 +32,6 @@ SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
 def needs(program: str, package: str) -> pytest.MarkDecorator:
     missing = shutil.which(program, path=SEARCHED) is None
     return pytest.mark.skipif(missing, reason=f"{program} is not installed (Debian: apt-get install {package})")
-
-
-@contextmanager
-def started(*command: str | Path, folder: Path) -> Iterator[None]:
-    """Another program, until the end of the block."""
-    with (folder / "program.log").open("wb") as log:
-        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, cwd=folder)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
-
-
-def read(url: str) -> str:
-    """A page; empty while nobody answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-            return str(answer.read().decode())
-    except OSError:
-        return ""
 
 
 def answered(metrics_page: str) -> float:

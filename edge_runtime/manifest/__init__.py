@@ -20,12 +20,15 @@ from edge_runtime.errors import ManifestError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.manifest.drift import Repair, SensorReference, check_sensors
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
+from edge_runtime.manifest.gate import GateSpec
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
+from edge_runtime.manifest.surround import Surround
 
 __all__ = [
     "AnyOutput", "Channel", "File", "GateSpec", "InputContract", "Manifest", "ModelStage", "MultiLabelOutput",
-    "OutputContract", "Reference", "SensorReference", "Stage", "StageFile", "Variant", "dump", "needed_schema", "parse",
+    "OutputContract", "Reference", "SensorReference", "Stage", "StageFile", "Surround", "Variant", "dump",
+    "needed_schema", "parse",
 ]  # fmt: skip
 
 SCHEMA_VERSIONS = (1, 2)
@@ -156,22 +159,6 @@ def _check_masks(channels: Sequence[Channel]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateSpec:
-    """Rule for hard windows: a score below the threshold, which was set at export for a stated promise."""
-
-    score: Literal["confidence", "margin", "entropy"] = "confidence"
-    """Highest probability; its lead over the second; or one minus the entropy over its maximum. All in 0..1."""
-    threshold: float = 0.0
-    """Hard below it. 0 trusts every answer, anything above 1 none."""
-    expected: dict[str, float] = field(default_factory=dict)
-    """Figures measured at export on groups not trained on, for example ``forwarded``, ``local_error``."""
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.threshold):
-            raise ValueError("threshold must be finite")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One model file of a bundle."""
 
@@ -285,7 +272,7 @@ class Manifest:
     """ISO 8601 date after which a device must not start the bundle; empty means never."""
     input: InputContract
     output: AnyOutput
-    gate: GateSpec = GateSpec()
+    gate: GateSpec = field(default_factory=GateSpec)
     stages: tuple[Stage, ...] = ()
     """What is computed of a window, in order; empty: the variant's file takes the window and gives the answer."""
     answer: tuple[str, ...] = ()
@@ -296,6 +283,8 @@ class Manifest:
     """What windows of training looked like, and the faults that are told by it; None in bundles that do not say."""
     events: tuple[EventRule, ...] = ()
     """Rules tuned with the model; an application's own take their place."""
+    surround: Surround | None = None
+    """Of a classifier: what its answers become; None: each is what the network says of one window."""
     variants: tuple[Variant, ...]
     golden_inputs: str
     """.npy file of the bundle: float32 (n, channels, samples)."""
@@ -308,7 +297,13 @@ class Manifest:
         if self.schema_version not in SCHEMA_VERSIONS:
             raise ValueError(_unknown_schema(self.schema_version))
         needed = needed_schema(
-            self.input, self.references, self.events, output=self.output, stages=self.stages, sensors=self.sensors
+            self.input,
+            self.references,
+            self.events,
+            output=self.output,
+            stages=self.stages,
+            sensors=self.sensors,
+            surround=self.surround,
         )
         if self.schema_version < needed:
             raise ValueError(
@@ -326,6 +321,10 @@ class Manifest:
         if self.sensors is not None:
             check_sensors(self.sensors, (channel.name for channel in self.input.channels if not channel.mask_of))
         check_rules(self.events, self.output.labels)
+        if self.surround is not None:
+            if not isinstance(self.output, OutputContract):
+                raise ValueError("surround is for answers that are probabilities of labels")
+            self.surround.check(self.output.labels)
 
     def _check_files(self) -> None:
         models = [stage.name for stage in self.stages if isinstance(stage, ModelStage)]
@@ -352,10 +351,11 @@ def needed_schema(
     output: AnyOutput,
     stages: Sequence[Stage] = (),
     sensors: SensorReference | None = None,
+    surround: Surround | None = None,
 ) -> int:
     """Return the lowest schema version that has room for these parts of a manifest."""
     parts = references or events or stages or input.frame is not None or not isinstance(output, OutputContract)
-    parts = parts or sensors is not None
+    parts = parts or sensors is not None or surround is not None
     return 2 if parts or any(channel.joined for channel in input.channels) else 1
 
 
@@ -391,7 +391,7 @@ def dump(manifest: Manifest) -> bytes:
     them, and would refuse the bundle.
     """
     plain = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    _sparse([plain], Manifest, "references", "sensors", "events", "stages", "answer")
+    _sparse([plain], Manifest, "references", "sensors", "events", "stages", "answer", "surround")
     _sparse([plain["input"]], InputContract, "fill", "frame")
     _sparse(list(filter(None, [plain["input"].get("frame")])), Frame, "at", "crop_share", "antialias")
     _sparse(plain["input"]["channels"], Channel, "resample", "max_age_s", "missing", "mask_of")

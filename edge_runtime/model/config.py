@@ -21,6 +21,9 @@ class ModelConfig:
     variant: str = "auto"
     """Name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine, or the first
     that it can run."""
+    alone: bool = False
+    """Answers are what the network says of one window: without memory of the windows before, without the device's word
+    in the cloud's, with the gate of the network (`edge_runtime.manifest.surround`)."""
     tuned: Path | None = None
     """File of the figures of `edge-runtime tune`; None: ``watch.edge.tuned.json`` beside ``watch.edge``."""
     tune_at_start_s: float = 0.0

@@ -80,6 +80,10 @@ class Models:
     detector: OodDetector | None
     pruning: Mapping[str, Any] | None
 
+    def cloud_at(self, temperature: float) -> VariantSource:
+        """Return the teacher's file at a temperature."""
+        return _cloud(self.teacher, temperature)
+
     def metrics(self) -> dict[str, Any]:
         """Their part of the report."""
         return {

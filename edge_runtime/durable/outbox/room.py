@@ -18,7 +18,7 @@ from edge_runtime.durable.sqlite_errors import Code, primary_code
 
 
 def has_room(path: Path, db: Connection, pages: float) -> bool:
-    """Return whether a transaction can write this many pages, and the log be folded after it.
+    """Return whether a transaction can write these pages, and the log be folded after it.
 
     Folding lengthens the database by the pages that are in the log alone, and the log goes away only after that.
     """
@@ -30,7 +30,7 @@ def has_room(path: Path, db: Connection, pages: float) -> bool:
 
 
 def make_room(path: Path, db: Connection, pages: float) -> bool:
-    """Fold the log if the disk is short of room; returns whether there is room for so many pages then.
+    """Fold the log if the disk is short of room; returns whether there is room for them then.
 
     Raises:
         sqlite3.Error: the disk fails otherwise than by being full.

@@ -49,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
             output=before.output,
             stages=before.stages,
             sensors=before.sensors,
+            surround=before.surround,
         )
         try:
             return dataclasses.replace(before, events=rules, schema_version=version)

@@ -36,6 +36,7 @@ from edge_runtime.manifest import (
     SensorReference,
     Stage,
     StageFile,
+    Surround,
     Variant,
 )
 from edge_runtime.model.states import bytes_per_key
@@ -104,6 +105,7 @@ def pack(
     references: Sequence[Reference] = (),
     sensors: SensorReference | None = None,
     events: Sequence[EventRule] = (),
+    surround: Surround | None = None,
     description: str = "",
     created: str = "",
     expires: str = "",
@@ -130,6 +132,7 @@ def pack(
         references: range of the channels over the training data.
         sensors: features of the training windows, and the faults that are told by them.
         events: rules tuned with the model.
+        surround: what the answers become; None: each is what the network says of one window.
         description: one line for people.
         created: ISO 8601 date, from the recipe.
         expires: ISO 8601 date after which devices refuse the bundle.
@@ -168,7 +171,7 @@ def pack(
     try:
         result = Manifest(
             schema_version=manifest.needed_schema(
-                input, references, events, output=output, stages=stages, sensors=sensors
+                input, references, events, output=output, stages=stages, sensors=sensors, surround=surround
             ),
             name=name,
             version=version,
@@ -183,6 +186,7 @@ def pack(
             references=tuple(references),
             sensors=sensors,
             events=tuple(events),
+            surround=surround,
             variants=tuple(entries),
             golden_inputs=GOLDEN_INPUTS,
             files=tuple(

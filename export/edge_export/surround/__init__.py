@@ -1,0 +1,1 @@
+"""Surround of a network: fitted to answers about groups that it was not trained on, kept where it wins there."""

@@ -1,0 +1,140 @@
+"""Cross-fitting: every group is answered by models that have not seen it.
+
+The surround of a network (temperature, how answers follow one another, how much the cloud's word weighs, the gate)
+has to be fitted to answers about groups that the network was not trained on. One validation set is a few people; with folds it
+is all of them: groups are dealt into folds, and what was chosen is trained again without each fold in turn, which it
+then answers.
+
+1. Groups are dealt by the number of their windows, the largest first, each to the fold that has the fewest.
+2. Every fold's models are trained as a refit is (`edge_export.stages.refit_models`): what was chosen stays chosen.
+3. What is chosen was chosen once, on validation groups, which come back as folds: families and lengths of training
+   have seen them, weights have not.
+
+Source: cross-fitting and stacking: Wolpert 1992 (stacked generalisation); Chernozhukov et al. 2018 (arXiv:1608.00060).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge_export.data.dataset import Dataset, Float32, Int64, Windows
+from edge_export.data.labels import label_windows
+from edge_export.data.split import Split
+from edge_export.recipe.recipe import Recipe
+from edge_export.selection.timing import answers
+from edge_export.splits import Splits
+from edge_export.stages import Models, refit_models
+from edge_export.step_cache import Say, StepCache
+
+CLOUD = "cloud"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfFold:
+    """Windows with what models answered that have not seen their groups.
+
+    Attributes:
+        windows: in order of recording and time; `Windows.recording` counts over all recordings of the data set.
+        given: (n, classes) probabilities at temperature 1 by name of the file; the cloud's under `CLOUD`.
+        fold: (n,) number of the fold.
+    """
+
+    windows: Windows
+    given: Mapping[str, Float32]
+    fold: Int64
+
+
+def deal(counts: Mapping[str, int], folds: int) -> list[list[str]]:
+    """Deal groups into folds of about the same number of windows (rule 1).
+
+    Args:
+        counts: windows by group.
+        folds: 2 or more; at most one for each group is made.
+    """
+    dealt: list[list[str]] = [[] for _ in range(min(folds, len(counts)))]
+    loads = [0] * len(dealt)
+    for group in sorted(counts, key=lambda each: (-counts[each], each)):
+        least = loads.index(min(loads))
+        dealt[least].append(group)
+        loads[least] += counts[group]
+    return dealt
+
+
+def cross_fit(
+    recipe: Recipe,
+    dataset: Dataset,
+    digest: str,
+    first: Models,
+    steps: StepCache,
+    say: Say,
+    *,
+    folds: int,
+    files: Sequence[str],
+) -> OutOfFold:
+    """Train the chosen models once for each fold, and ask them about the groups that they have not seen.
+
+    Args:
+        recipe: how.
+        dataset: recordings of all groups that may be used.
+        digest: of how they are read, see `Splits.digest`.
+        first: what was chosen.
+        steps: keep what takes long.
+        say: told which fold is trained.
+        folds: how many, at most one for each group.
+        files: names of the device's files that are asked; those that `first` does not have are left out.
+    """
+    cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
+    dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
+    parts: list[tuple[Windows, dict[str, Float32], int]] = []
+    for number, held in enumerate(dealt):
+        rest = dataset.only([group for group in dataset.groups if group not in held])
+        left_out = dataset.only(held)
+        seen, unseen = _cut(recipe, rest), _cut(recipe, left_out)
+        splits = Splits(
+            recordings=Split(train=rest, validation=left_out, test=left_out),
+            train=seen, validation=unseen, test=unseen, digest=digest,
+        )  # fmt: skip
+        say(f"fold {number + 1} of {len(dealt)}: without {', '.join(held)}")
+        models = refit_models(recipe, splits, first, steps, say)
+        sources = {source.name: source for source in models.candidates.sources(1.0)}
+        given = {name: answers(sources[name], unseen.x) for name in files if name in sources}
+        given[CLOUD] = answers(models.cloud_at(1.0), unseen.contexts)
+        parts.append((_numbered(unseen, left_out, dataset), given, number))
+    return _joined(parts)
+
+
+def _cut(recipe: Recipe, recordings: Dataset) -> Windows:
+    return label_windows(recordings, recipe.window.contract(), rule=recipe.window.label, purity=recipe.window.purity)
+
+
+def _numbered(windows: Windows, part: Dataset, whole: Dataset) -> Windows:
+    """Count recordings over the whole data set."""
+    places = {recording.name: place for place, recording in enumerate(whole.recordings)}
+    of = np.array([places[recording.name] for recording in part.recordings], np.int64)
+    return replace(windows, recording=of[windows.recording])
+
+
+def _joined(parts: Sequence[tuple[Windows, Mapping[str, Float32], int]]) -> OutOfFold:
+    recording = np.concatenate([windows.recording for windows, _, _ in parts])
+    start = np.concatenate([windows.start for windows, _, _ in parts])
+    order = np.lexsort((start, recording))
+
+    def joined(name: str) -> Float32:
+        whole: Float32 = np.concatenate([getattr(windows, name) for windows, _, _ in parts])[order]
+        return whole
+
+    return OutOfFold(
+        windows=Windows(
+            contexts=joined("contexts"),
+            samples=parts[0][0].samples,
+            y=np.concatenate([windows.y for windows, _, _ in parts])[order],
+            group=np.concatenate([windows.group for windows, _, _ in parts])[order],
+            recording=recording[order],
+            start=start[order],
+        ),
+        given={name: np.concatenate([given[name] for _, given, _ in parts])[order] for name in parts[0][1]},
+        fold=np.repeat([number for _, _, number in parts], [len(windows) for windows, _, _ in parts])[order],
+    )

@@ -1,9 +1,9 @@
 """Cross-fitting: every group is answered by models that have not seen it.
 
 The surround of a network (temperature, how answers follow one another, how much the cloud's word weighs, the gate)
-has to be fitted to answers about groups that the network was not trained on. One validation set is a few people; with folds it
-is all of them: groups are dealt into folds, and what was chosen is trained again without each fold in turn, which it
-then answers.
+has to be fitted to answers about groups that the network was not trained on. One validation set is a few people; with
+folds it is all of them: groups are dealt into folds, and what was chosen is trained again without each fold in turn,
+which it then answers.
 
 1. Groups are dealt by the number of their windows, the largest first, each to the fold that has the fewest.
 2. Every fold's models are trained as a refit is (`edge_export.stages.refit_models`): what was chosen stays chosen.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_runtime.manifest import Manifest, OutputContract, Surround
 from edge_runtime.manifest.surround import OverTime, SurroundGate
 from edge_runtime.metrics import Metrics
-from edge_runtime.tasks.over_time import FORGET, AnswersOverTime, Filter
+from edge_runtime.over_time import FORGET, AnswersOverTime, Filter
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
 

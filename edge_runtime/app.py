@@ -162,7 +162,7 @@ class App:
                 cache=(config.model.cache_windows, config.model.cache_distance),
                 explain_share=config.escalation.explain if config.escalation is not None else 0.0,
             )
-            # What makes it do less, and all that look on.
+            # The governor, which makes it do less, and all that look on.
             self.governor = self._governor(stack)
             self.observers = Observers(self)
             self.drops, self.cases = self.observers.drops, self.observers.cases
@@ -179,7 +179,7 @@ class App:
 
     @property
     def fallback_chain(self) -> FallbackChain | None:
-        """What stands in for the model when it fails; None where failover is off."""
+        """Variants that stand in for the model when it fails; None where failover is off."""
         return self.host.fallback_chain
 
     def figures(self) -> dict[str, Any]:

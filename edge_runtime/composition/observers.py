@@ -72,9 +72,9 @@ class Observers:
         self.drops = DropReporter(app.metrics)
         self.silence = SilenceReporter(app.metrics, app.clock, app.config.silence_s)
         self.cases = self._cases()
-        """What keeps windows for people; None where none are kept."""
+        """Keeper of windows for people; None where none are kept."""
         self.observation = self._observation()
-        """What looks into the application; None where nothing may."""
+        """Socket, page, metrics and traces; None where nothing may look in."""
         bridge = self._home_assistant()
         self.sinks: list[Sink] = [sink for sink in (self.cases, bridge) if sink is not None]
         """Observers that answers are sent to; opened and closed by the application, with its other sinks."""
@@ -91,7 +91,7 @@ class Observers:
             self.observation.open()
 
     def stop(self) -> None:
-        """Let nobody look on any more. May be called twice."""
+        """Close what is listened on, and end what looks in. May be called twice."""
         if self.observation is not None:
             self.observation.close()
 

@@ -23,6 +23,7 @@ from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.errors import ConfigError, StoreError
 from edge_runtime.events.tracker import EventTracker
+from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.budget import Budget
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest.outputs import EmbeddingOutput
@@ -146,6 +147,7 @@ class App:
             )
             self.intake = Intake(config.intake, config.window.max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(config.window.max_keys, self.metrics)
+            self.gate = AdaptiveGate(config.gate, config.window.max_keys, self.metrics, alone=config.model.alone)
             self.drift = Drift(config.drift, config.window.max_keys, self.metrics, self.clock)
             self.examples = self._examples()
             self.pipeline = Pipeline(
@@ -163,6 +165,7 @@ class App:
                 drift=self.drift,
                 events=self.events,
                 thresholds=self.thresholds,
+                gate=self.gate,
                 examples=self.examples,
                 cache=(config.model.cache_windows, config.model.cache_distance),
                 explain_share=config.escalation.explain if config.escalation is not None else 0.0,
@@ -299,9 +302,14 @@ class App:
         return keeper
 
     def _learnt(self, stack: ExitStack) -> list[SoftState]:
-        """Build what keeps thresholds of keys, and how their sensors began, over a restart; `run` opens it."""
+        """Build what keeps thresholds of keys and how their sensors began over a restart; `run` opens it."""
         learnt: list[SoftState] = []
-        for path, part in ((self.config.thresholds_file, self.thresholds), (self.config.drift_file, self.drift)):
+        kept = (
+            (self.config.thresholds_file, self.thresholds),
+            (self.config.gate_file, self.gate),
+            (self.config.drift_file, self.drift),
+        )
+        for path, part in kept:
             # An update may bring a model with something to learn.
             if path is not None and (part.active or self.updates is not None):
                 from edge_runtime.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt

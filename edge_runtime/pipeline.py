@@ -31,6 +31,7 @@ from edge_runtime.drift.agreement import Agreement
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
+from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.audit import audited
 from edge_runtime.gate.budget import Budget
 from edge_runtime.handover import Escalation, HandOver, Join
@@ -106,6 +107,7 @@ class Pipeline:
         drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
+        gate: moves the thresholds of keys; None: as the bundle asks.
         examples: those that users add to an embedding; None: the bundle's alone.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain_share: share of the time that may go into explaining hard cases.
@@ -131,6 +133,7 @@ class Pipeline:
         drift: Drift | None = None,
         events: EventTracker | None = None,
         thresholds: KeyThresholds | None = None,
+        gate: AdaptiveGate | None = None,
         examples: LearntExamples | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain_share: float = 0.0,
@@ -142,6 +145,7 @@ class Pipeline:
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
         self._thresholds = thresholds or KeyThresholds(metrics=metrics)
+        self._gate = gate or AdaptiveGate(metrics=metrics)
         self._examples = examples
         self._metrics = metrics
         self._cache = cache
@@ -378,6 +382,7 @@ class Pipeline:
             self._drift.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
+        self._gate.use(manifest)
         if self._examples is not None:
             self._examples.use(manifest)
         self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
@@ -430,6 +435,8 @@ class Pipeline:
         if self._learns:
             numbers = self._learn(windows, numbers)
         decision = task.decide(numbers)
+        if self._gate.active:
+            decision = decision._replace(hard=self._gate.hard(windows, decision.trust, self._suspects))
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
         manifest = self._model.manifest

@@ -1,0 +1,152 @@
+"""Share of hard windows that holds on a new person: fitted to groups, judged on those left out.
+
+1. Every group is a stream of its own: its recordings one after the other, in the order of time. The stream is repeated
+   until it has `STREAM` windows; a repeated window has an id of its own.
+2. Threshold and spread are fitted to the groups of all other folds (`fit_hold`), as a bundle would have them.
+3. The gate of the device (`edge_runtime.gate.adaptive`) decides, as for a key that it has never met. Beside it stands
+   the threshold that stays where it is.
+4. What is sent has to be wrong more often than what random forwarding of the same share would send: than all answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_export.data.dataset import Float32, Int64, Windows
+from edge_export.evaluation.calibration import threshold_for_share
+from edge_runtime.gate.adaptive import AdaptiveGate, log_odds
+
+Bools = npt.NDArray[np.bool_]
+
+STREAM: Final = 1000
+"""Windows of a stream at least (rule 1)."""
+NEAR: Final = 0.1
+"""A share is held that lies within this part of what was asked."""
+_NORMAL_95: Final = 1.959963984540054
+
+
+class Fitted(NamedTuple):
+    """Where the keys of a device begin (`edge_runtime.manifest.surround.SurroundGate`)."""
+
+    threshold: float
+    spread: float
+
+
+def fit_hold(trust: Float32, share: float) -> Fitted:
+    """Fit threshold and spread to scores of windows not trained on.
+
+    Args:
+        trust: (n,) of the gate.
+        share: of the windows that is to be hard, above 0 and at most 0.5.
+    """
+    half, at, twice = (threshold_for_share(trust, part) for part in (share / 2, share, 2 * share))
+    return Fitted(at, min(max(log_odds(twice) - log_odds(half), 0.1), 10.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldShare:
+    """Share of hard windows of one group, with the threshold that stays and with the one that moves.
+
+    Attributes:
+        group: left out of the fit.
+        windows: that it has.
+        stream: windows of its stream, repetitions included.
+        asked: share.
+        fixed: share, by the threshold that stays.
+        held: share, by the threshold that moves.
+        first: share of the first time through, by the threshold that moves.
+        error: share of all answers that are wrong.
+        fixed_error: of the hard ones by the threshold that stays; NaN where there are none.
+        held_error: of the hard ones by the one that moves.
+    """
+
+    group: str
+    windows: int
+    stream: int
+    asked: float
+    fixed: float
+    held: float
+    first: float
+    error: float
+    fixed_error: float
+    held_error: float
+
+    @property
+    def near(self) -> bool:
+        """The share held lies within a tenth of what was asked."""
+        return abs(self.held - self.asked) <= NEAR * self.asked + 1e-12
+
+    @property
+    def likely(self) -> bool:
+        """The share of the first time through lies within the 95 % band of as many independent windows."""
+        half = _NORMAL_95 * math.sqrt(self.asked * (1 - self.asked) / self.windows) + 0.5 / self.windows
+        return abs(self.first - self.asked) <= half
+
+    @property
+    def margin(self) -> float:
+        """Error rate of what is sent, less that of what random forwarding sends."""
+        return self.held_error - self.error
+
+
+class _Place(NamedTuple):
+    """A window, as far as the gate knows it."""
+
+    key: str
+    slot: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.key}@{self.slot}"
+
+
+def judge_hold(trust: Float32, wrong: Bools, windows: Windows, fold: Int64, share: float) -> list[HeldShare]:
+    """Judge thresholds on groups that they were not fitted to.
+
+    Args:
+        trust: (n,) the gate's score of each answer, by models that have not seen its group.
+        wrong: (n,) whether the answer is.
+        windows: of the answers, in the order of recording and time.
+        fold: (n,) of each window.
+        share: of the windows that is to be hard.
+    """
+    return list(_judged(trust, wrong, windows, fold, share))
+
+
+def _judged(trust: Float32, wrong: Bools, windows: Windows, fold: Int64, share: float) -> Iterator[HeldShare]:
+    for group in np.unique(windows.group).tolist():
+        of = windows.group == group
+        fitted = fit_hold(trust[~np.isin(fold, fold[of])], share)
+        scores, errors = trust[of], wrong[of]
+        times = math.ceil(STREAM / len(scores))
+        stream, wrongs = np.tile(scores, times), np.tile(errors, times)
+        stays = scores < np.float32(fitted.threshold)
+        moves = decide(stream, fitted, share, group)
+        yield HeldShare(
+            group=group,
+            windows=len(scores),
+            stream=len(stream),
+            asked=share,
+            fixed=float(stays.mean()),
+            held=float(moves.mean()),
+            first=float(moves[: len(scores)].mean()),
+            error=float(errors.mean()),
+            fixed_error=_rate(errors[stays]),
+            held_error=_rate(wrongs[moves]),
+        )
+
+
+def decide(stream: Float32, fitted: Fitted, share: float, key: str) -> Bools:
+    """Return which windows of a new key the device's gate calls hard, its scores in the order of time."""
+    gate = AdaptiveGate()
+    gate.begin("", threshold=fitted.threshold, share=share, spread=fitted.spread)
+    return np.array(gate.hard([_Place(key, slot) for slot in range(len(stream))], stream.tolist()), np.bool_)
+
+
+def _rate(wrong: Bools) -> float:
+    return float(wrong.mean()) if len(wrong) else math.nan

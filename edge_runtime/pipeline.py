@@ -361,7 +361,9 @@ class Pipeline:
         self._metrics.counts["corrections_total"] += len(corrections)
         self._metrics.counts["final_total"] += len(answers) - len(corrections)
         if corrections:
-            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
+            outcomes = [(answer.hard, self._task.upheld(answer)) for answer in corrections]
+            self._agreement.take(outcomes)
+            self._gate.take(outcomes)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:

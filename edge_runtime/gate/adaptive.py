@@ -34,7 +34,7 @@ import logging
 import math
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -42,6 +42,7 @@ import orjson
 
 from edge_runtime.errors import StoreError
 from edge_runtime.gate.config import GateConfig
+from edge_runtime.gate.promise import Promise
 from edge_runtime.gate.quantile import STEP, outward
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
@@ -96,11 +97,11 @@ class AdaptiveGate:
     """Thresholds of all keys. All methods belong to the loop's thread.
 
     Args:
-        config: ``adapt``, ``share`` and ``threshold`` of the operator.
+        config: ``adapt``, ``share``, ``threshold`` and ``max_local_error`` of the operator.
         max_keys: keys held at a time; the one silent longest leaves first, and begins at the pool's threshold when it
             comes back.
-        metrics: receives ``gate_keys_evicted_total``, and as gauges the ranges of ``gate_threshold`` and
-            ``gate_hard_ratio`` over the keys.
+        metrics: receives ``gate_keys_evicted_total``, and as gauges ``gate_share_ratio`` and the ranges of
+            ``gate_threshold`` and ``gate_hard_ratio`` over the keys.
         alone: answers are the network's alone, by its own gate.
     """
 
@@ -114,7 +115,8 @@ class AdaptiveGate:
         self._alone = alone
         self._keys: OrderedDict[str, _Key] = OrderedDict()
         self._model = ""
-        self._share = 0.0
+        self._asked = self._share = 0.0
+        self._promise: Promise | None = None
         self._unit = 1.0
         self._first = self._pool = 0.0
         self._pooled = 0
@@ -131,8 +133,10 @@ class AdaptiveGate:
         asked = self._config.share or (0.0 if surround is None else surround.gate.share)
         why = _off(self._config, alone=self._alone) if asked else ""
         share = 0.0 if why else asked
-        if (manifest.model, share) == (self._model, self._share):
+        if (manifest.model, share) == (self._model, self._asked):
             return
+        if self._config.max_local_error is not None and not asked:
+            log.warning("gate: max_local_error is not held: the bundle asks for no share; set share under [gate]")
         if why:
             log.info("gate: a share of %.3g of the windows of each key is not kept: %s", asked, why)
         gate = manifest.gate if surround is None else surround.gate
@@ -148,7 +152,10 @@ class AdaptiveGate:
             share: of the windows of each key that is to be hard; 0: nothing is decided here.
             spread: as of `edge_runtime.manifest.surround.SurroundGate`.
         """
-        self._model, self._share, self._unit = model, share, spread
+        self._model, self._unit = model, spread
+        self._asked = self._share = share
+        limit = self._config.max_local_error
+        self._promise = Promise(limit, share) if limit is not None and share else None
         self._first = self._pool = log_odds(threshold)
         self._pooled = 0
         self._keys.clear()
@@ -183,6 +190,21 @@ class AdaptiveGate:
         if self._unshown >= max(FEWEST, len(self._keys)):
             self._show()
         return decided
+
+    def take(self, corrections: Iterable[tuple[bool, bool]]) -> None:
+        """Take the cloud's answers: whether the device's was hard, and whether it was upheld; audits are not hard."""
+        promise = self._promise
+        if promise is None:
+            return
+        for hard, upheld in corrections:
+            if not hard and promise.take(wrong=not upheld):
+                self._ask(promise.share)
+
+    def _ask(self, share: float) -> None:
+        """Keep another share from now on; what each key has owed of the one before is what it owes of this one."""
+        for state in self._keys.values():
+            state.share += share - self._share
+        self._share = share
 
     def _begin(self, key: str) -> _Key:
         if len(self._keys) >= self._max_keys:
@@ -221,6 +243,7 @@ class AdaptiveGate:
     def _show(self) -> None:
         """Show the ranges over the keys; so seldom that it costs a window nothing."""
         self._unshown = 0
+        self._metrics.gauges["gate_share_ratio"] = round(self._share, 6)
         known = [state for state in self._keys.values() if state.windows >= FEWEST]
         if not known:
             return
@@ -236,7 +259,9 @@ class AdaptiveGate:
         """Encode all thresholds."""
         keys = {key: [one.threshold, one.pool, one.windows, one.share] for key, one in self._keys.items()}
         pool = [self._pool, self._pooled]
-        return orjson.dumps({"model": self._model, "share": self._share, "pool": pool, "keys": keys})
+        promise = None if self._promise is None else [self._promise.share, self._promise.logs]
+        plain = {"model": self._model, "share": self._asked, "pool": pool, "promise": promise, "keys": keys}
+        return orjson.dumps(plain)
 
     def restore(self, data: bytes) -> bool:
         """Go on where a run before was; False where it had another model or share.
@@ -249,13 +274,19 @@ class AdaptiveGate:
             keys = OrderedDict((key, _state(row)) for key, row in plain["keys"].items())
             pool, pooled = plain["pool"]
             pool, pooled = float(pool), int(pooled)
-            same = (plain["model"], plain["share"]) == (self._model, self._share)
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            promise = plain["promise"]
+            if promise is not None:
+                promise = float(promise[0]), [float(promise[1][0]), float(promise[1][1])]
+            same = (plain["model"], plain["share"]) == (self._model, self._asked)
+        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"thresholds of the gate cannot be read: {error}") from error
         if same:
             self._keys, self._pool, self._pooled = keys, self._within(pool), pooled
             for state in keys.values():
                 state.threshold = self._within(state.threshold)
+            if self._promise is not None and promise is not None:
+                self._promise.restore(*promise)
+                self._share = self._promise.share
         return same
 
 

@@ -38,6 +38,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "event_keys_evicted_total": "Keys whose open events were given up for newer keys.",
     "threshold_keys_evicted_total": "Keys whose learnt threshold was given up for newer keys.",
     "gate_keys_evicted_total": "Keys whose threshold of the gate was given up for newer keys.",
+    "gate_share_ratio": "Share of hard windows that is kept of each key, where the gate's thresholds move.",
     "gate_threshold": "Lowest and highest threshold of the gate over the keys, where it moves.",
     "gate_hard_ratio": "Lowest and highest share of hard windows over the keys, of the last 1,000 of each.",
     "state_resets_total": "Keys whose model states began again, by reason.",

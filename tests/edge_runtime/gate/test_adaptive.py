@@ -164,7 +164,7 @@ def test_a_threshold_stays_within_reach_so_worthless_answers_are_not_trusted_for
 def test_scores_that_cannot_be_told_from_one_have_the_share_and_the_same_windows_on_every_run() -> None:
     trust = np.ones(4000)
     found = [play(begun(bundle(0.1, 0.999, spread=2.0)), trust) for _ in range(2)]
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
     assert found[0].mean() == pytest.approx(0.1, rel=0.1)
     at = np.flatnonzero(found[0][2000:])
     assert len(np.unique(np.diff(at))) > 5, "not every tenth, which a machine's own rhythm might fall in with"
@@ -284,8 +284,58 @@ def test_only_a_bundle_or_an_operator_that_asks_for_it_has_thresholds_of_keys() 
         ({"share": 0.6}, "at most 0.5"),
         ({"share": 0.1, "threshold": 0.5}, "share moves the threshold"),
         ({"share": 0.1, "adapt": False}, "share moves the threshold"),
+        ({"max_local_error": 0.0, "audit_share": 0.1}, "max_local_error must be above 0"),
+        ({"max_local_error": 0.1}, "set audit_share, for example 0.02"),
+        ({"max_local_error": 0.1, "audit_share": 0.1, "threshold": 0.5}, "max_local_error moves the threshold"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         GateConfig(**wrong)  # type: ignore[arg-type]
+
+
+def audited_stream(gate: AdaptiveGate, n: int, *, key: str = "k", seed: int = 0, every: int = 5) -> tuple[float, float]:
+    """Share that is hard and error rate of the others, over the second half; every 5th trusted answer is audited."""
+    rng = np.random.default_rng(seed)
+    trust = drawn(n, 2.0, 1.5, seed)
+    wrong = rng.random(n) > trust
+    hard = np.zeros(n, bool)
+    for i, window in enumerate(windows(key, n)):
+        hard[i] = gate.hard([window], [float(trust[i])])[0]
+        gate.take([(bool(hard[i]), not wrong[i])] if hard[i] or i % every == 0 else [])
+    half = slice(n // 2, None)
+    return float(hard[half].mean()), float(wrong[half][~hard[half]].mean())
+
+
+def test_where_audits_find_the_promise_broken_more_is_hard_until_it_is_kept() -> None:
+    limit = 0.08
+    free, promised = begun(), AdaptiveGate(GateConfig(max_local_error=limit, audit_share=0.2))
+    promised.use(bundle())
+    share, error = audited_stream(free, 20_000)
+    assert share == pytest.approx(0.1, rel=0.1)
+    assert error > 1.2 * limit
+    share, error = audited_stream(promised, 20_000)
+    assert 0.12 < share <= 0.5
+    assert error <= 1.1 * limit
+
+
+def test_a_promise_that_is_kept_leaves_the_share() -> None:
+    gate = AdaptiveGate(GateConfig(max_local_error=0.3, audit_share=0.2))
+    gate.use(bundle())
+    assert audited_stream(gate, 6000)[0] == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_share_that_audits_have_raised_outlives_a_restart() -> None:
+    config = GateConfig(max_local_error=0.02, audit_share=0.2)
+    first, second = AdaptiveGate(config), AdaptiveGate(config)
+    for gate in (first, second):
+        gate.use(bundle())
+    audited_stream(first, 3000)
+    assert second.restore(first.save())
+    assert second.save() == first.save()
+    assert play(second, drawn(1000, 2.0, 1.5)).mean() > 0.15
+
+
+def test_a_promise_without_a_share_is_said_to_be_held_by_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    AdaptiveGate(GateConfig(max_local_error=0.05, audit_share=0.2)).use(manifest())
+    assert "max_local_error is not held: the bundle asks for no share; set share under [gate]" in caplog.text

@@ -19,7 +19,7 @@ bundle's spread (`edge_runtime.manifest.surround.SurroundGate.spread`):
 7. Scores that cannot be told from 1 are put in an order by their windows' ids, so that a share of these can be hard,
    the same ones on every run. Of other equal scores now all and now none are hard: the share holds over time.
 
-Of any stream whose scores lie in reach, also one made by somebody who sees the threshold, not more windows than
+Of any stream whose scores lie in reach, also one made in view of the threshold, not more windows than
 ``4 * REACH / 0.2`` are too many or too few at any time: each moves the threshold by 0.2 units, which has twice `REACH`
 to go, and the pool may have moved it as far the other way. Without rule 3 a stream would owe for ever what it owed at
 its beginning.
@@ -229,7 +229,7 @@ class AdaptiveGate:
         self._pooled += 1
 
     def _step(self, windows: int, least: float) -> float:
-        """Distance that a hard window moves a threshold after so many windows (rule 2).
+        """Distance that a hard window moves a threshold after this number of windows (rule 2).
 
         For a density f at the quantile, 1 / (f * windows) is best, and the spread is about 1.5 * share / f.
         """

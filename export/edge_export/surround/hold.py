@@ -32,7 +32,7 @@ _NORMAL_95: Final = 1.959963984540054
 
 
 class Fitted(NamedTuple):
-    """Where the keys of a device begin (`edge_runtime.manifest.surround.SurroundGate`)."""
+    """Begin of the keys of a device (`edge_runtime.manifest.surround.SurroundGate`)."""
 
     threshold: float
     spread: float

@@ -8,7 +8,7 @@ bundle's spread (`edge_runtime.manifest.surround.SurroundGate.spread`):
    windows of all keys.
 2. A window below its key's threshold is hard, and moves it down by ``(1 - l) * step``; any other moves it up by
    ``l * step`` (`edge_runtime.gate.quantile`). The step begins at ``2 / (3 * a)`` by `PRIOR` and the windows so far,
-   at most one unit, and falls to a fifth of a unit, where it stays.
+   at most one unit, and falls to `STEP` units, where it stays.
 3. The level l is the share a, but for what the last `REMEMBERED` windows had too little or too much of: that is made
    good within `REPAY` windows, by a level between half and twice a.
 4. What the pool learns moves the key too, by ``PRIOR / (PRIOR + windows so far)`` of it: with few windows a key leans
@@ -19,10 +19,10 @@ bundle's spread (`edge_runtime.manifest.surround.SurroundGate.spread`):
 7. Scores that cannot be told from 1 are put in an order by their windows' ids, so that a share of these can be hard,
    the same ones on every run. Of other equal scores now all and now none are hard: the share holds over time.
 
-Of any stream whose scores lie in reach, also one made in view of the threshold, not more windows than
-``4 * REACH / 0.2`` are too many or too few at any time: each moves the threshold by 0.2 units, which has twice `REACH`
-to go, and the pool may have moved it as far the other way. Without rule 3 a stream would owe for ever what it owed at
-its beginning.
+Of any stream whose scores lie in reach, also one made in view of the threshold, at no time are more windows than
+``4 * REACH / STEP`` (200) too many or too few: each moves the threshold by `STEP` units, which has twice `REACH` to go,
+and the pool may have moved it as far the other way. Without rule 3 a stream would owe for ever what it owed at its
+beginning.
 
 Sources: Gibbs and Candes 2021 (arXiv:2106.00170), for a share without assumptions on the scores and for the level that
 moves; Angelopoulos, Barber and Bates 2024 (arXiv:2402.01139), for steps that become smaller. Figures: docs/gate.md.
@@ -43,7 +43,7 @@ import orjson
 from edge_runtime.errors import StoreError
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.gate.promise import Promise
-from edge_runtime.gate.quantile import STEP, outward
+from edge_runtime.gate.quantile import outward
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 
@@ -53,7 +53,11 @@ PRIOR: Final = 10
 """Windows that the pool's threshold counts as, against those of the key itself."""
 REMEMBERED: Final = 1000
 REPAY: Final = 250
-REACH: Final = 10.0
+REACH: Final = 5.0
+"""People whose answers were measured lie within 2.5."""
+STEP: Final = 0.1
+"""Smallest step of a key. Twice as long ones hold the share no better, and what is sent was less often wrong: where
+doubtful windows come together, they spread them out."""
 POOL_STEP: Final = 0.02
 """Smallest step of the pool: it takes the windows of all keys."""
 FEWEST: Final = 100
@@ -89,8 +93,8 @@ class _Key:
     pool: float
     """Threshold of the pool that it has followed so far."""
     windows: int = 0
-    share: float = 0.0
-    """Of its windows that were hard, over the last `REMEMBERED`."""
+    excess: float = 0.0
+    """Share of its windows that was hard, less the one that was asked; over the last `REMEMBERED`."""
 
 
 class AdaptiveGate:
@@ -194,31 +198,25 @@ class AdaptiveGate:
     def take(self, corrections: Iterable[tuple[bool, bool]]) -> None:
         """Take the cloud's answers: whether the device's was hard, and whether it was upheld; audits are not hard."""
         promise = self._promise
-        if promise is None:
-            return
-        for hard, upheld in corrections:
-            if not hard and promise.take(wrong=not upheld):
-                self._ask(promise.share)
-
-    def _ask(self, share: float) -> None:
-        """Keep another share from now on; what each key has owed of the one before is what it owes of this one."""
-        for state in self._keys.values():
-            state.share += share - self._share
-        self._share = share
+        if promise is not None:
+            for hard, upheld in corrections:
+                if not hard:
+                    promise.take(wrong=not upheld)
+            self._share = promise.share
 
     def _begin(self, key: str) -> _Key:
         if len(self._keys) >= self._max_keys:
             self._keys.popitem(last=False)
             self._metrics.counts["gate_keys_evicted_total"] += 1
-        state = self._keys[key] = _Key(self._pool, self._pool, share=self._share)
+        state = self._keys[key] = _Key(self._pool, self._pool)
         return state
 
     def _learn(self, state: _Key, place: float, *, beyond: bool) -> None:
         share, windows = self._share, state.windows
         state.windows = windows + 1
         counted = min(windows + 1, REMEMBERED)
-        state.share += (beyond - state.share) / counted
-        level = share + (share - state.share) * counted / REPAY  # rule 3
+        state.excess += (beyond - share - state.excess) / counted
+        level = share - state.excess * counted / REPAY  # rule 3
         level = min(max(level, share / 2), 2 * share)
         moved = -outward(self._step(windows, STEP), level, beyond=beyond)  # rule 2
         moved += (self._pool - state.pool) * PRIOR / (PRIOR + windows)  # rule 4
@@ -248,7 +246,7 @@ class AdaptiveGate:
         if not known:
             return
         thresholds = [_odds_share(state.threshold) for state in known]
-        shares = [state.share for state in known]
+        shares = [self._share + state.excess for state in known]
         for name, found in (("gate_threshold", thresholds), ("gate_hard_ratio", shares)):
             self._metrics.gauges[f'{name}{{key="lowest"}}'] = round(min(found), 6)
             self._metrics.gauges[f'{name}{{key="highest"}}'] = round(max(found), 6)
@@ -257,10 +255,10 @@ class AdaptiveGate:
 
     def save(self) -> bytes:
         """Encode all thresholds."""
-        keys = {key: [one.threshold, one.pool, one.windows, one.share] for key, one in self._keys.items()}
+        keys = {key: [one.threshold, one.pool, one.windows, one.excess] for key, one in self._keys.items()}
         pool = [self._pool, self._pooled]
-        promise = None if self._promise is None else [self._promise.share, self._promise.logs]
-        plain = {"model": self._model, "share": self._asked, "pool": pool, "promise": promise, "keys": keys}
+        promised = None if self._promise is None else self._promise.share
+        plain = {"model": self._model, "share": self._asked, "pool": pool, "promised": promised, "keys": keys}
         return orjson.dumps(plain)
 
     def restore(self, data: bytes) -> bool:
@@ -274,9 +272,7 @@ class AdaptiveGate:
             keys = OrderedDict((key, _state(row)) for key, row in plain["keys"].items())
             pool, pooled = plain["pool"]
             pool, pooled = float(pool), int(pooled)
-            promise = plain["promise"]
-            if promise is not None:
-                promise = float(promise[0]), [float(promise[1][0]), float(promise[1][1])]
+            promised = float(plain["promised"] or 0.0)
             same = (plain["model"], plain["share"]) == (self._model, self._asked)
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"thresholds of the gate cannot be read: {error}") from error
@@ -284,15 +280,15 @@ class AdaptiveGate:
             self._keys, self._pool, self._pooled = keys, self._within(pool), pooled
             for state in keys.values():
                 state.threshold = self._within(state.threshold)
-            if self._promise is not None and promise is not None:
-                self._promise.restore(*promise)
+            if self._promise is not None:
+                self._promise.restore(promised)
                 self._share = self._promise.share
         return same
 
 
 def _state(row: Any) -> _Key:
-    threshold, pool, windows, share = row
-    return _Key(float(threshold), float(pool), int(windows), float(share))
+    threshold, pool, windows, excess = row
+    return _Key(float(threshold), float(pool), int(windows), float(excess))
 
 
 def _off(config: GateConfig, *, alone: bool) -> str:

@@ -35,8 +35,8 @@ class GateConfig:
             if self.threshold is not None or not self.adapt:
                 raise ValueError("share moves the threshold; leave it out, or threshold and adapt = false")
         if self.max_local_error is not None:
-            if not 0 < self.max_local_error <= 0.4:
-                raise ValueError("max_local_error must be above 0 and at most 0.4")
+            if not 0 < self.max_local_error < 1:
+                raise ValueError("max_local_error must be above 0 and below 1")
             if not self.audit_share:
                 raise ValueError("max_local_error is held by audits; set audit_share, for example 0.02")
             if self.threshold is not None or not self.adapt:

@@ -6,11 +6,6 @@ on the scores.
 
 from __future__ import annotations
 
-from typing import Final
-
-STEP: Final = 0.2
-"""Of the spread, the distance between the thresholds for half and for twice the rate."""
-
 
 def outward(step: float, rate: float, *, beyond: bool) -> float:
     """Return how far a threshold moves on, away from the bulk of the scores, after one of them.

@@ -29,7 +29,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.errors import StoreError
-from edge_runtime.gate.quantile import STEP, outward
+from edge_runtime.gate.quantile import outward
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.metrics import Metrics
@@ -38,6 +38,7 @@ from edge_runtime.windowing.window import Window
 
 WARM_UP: Final = 20
 """Scores above the threshold that a warm-up can expect: its length is this by the rate."""
+_STEP: Final = 0.2
 _FAR: Final = 4.0
 _FAR_STEP: Final = 0.1
 
@@ -125,7 +126,7 @@ class KeyThresholds:
                 self._set(state)
             return
         above = score > state.threshold
-        moved = outward(STEP * state.spread, self._rate, beyond=above)  # rule 3
+        moved = outward(_STEP * state.spread, self._rate, beyond=above)  # rule 3
         if score > state.threshold + _FAR * state.spread:  # rule 4
             moved *= _FAR_STEP
         state.threshold += moved

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import StoreError
-from edge_runtime.gate.adaptive import PRIOR, REACH, AdaptiveGate
+from edge_runtime.gate.adaptive import PRIOR, REACH, STEP, AdaptiveGate
 from edge_runtime.gate.config import GateConfig
-from edge_runtime.gate.quantile import STEP
 from edge_runtime.manifest import Manifest, Surround
 from edge_runtime.manifest.surround import SurroundGate
 from edge_runtime.metrics import Metrics
@@ -56,7 +55,7 @@ def drawn(n: int, middle: float = 5.0, spread: float = 2.0, seed: int = 0) -> Fl
 
 
 @pytest.mark.parametrize("share", [0.02, 0.08, 0.1, 0.3])
-@pytest.mark.parametrize("middle", [1.0, 4.0, 8.0], ids=["doubted", "as trained", "sure"])
+@pytest.mark.parametrize("middle", [1.0, 4.0, 7.0], ids=["doubted", "as trained", "sure"])
 def test_the_share_is_held_on_people_whom_a_threshold_that_stays_would_not_fit(share: float, middle: float) -> None:
     trust = drawn(2000, middle)
     fixed = float((trust < 0.8).mean())
@@ -75,7 +74,7 @@ def test_any_stream_within_reach_has_as_many_hard_windows_as_asked_but_for_a_num
 ) -> None:
     rng = np.random.default_rng(seed)
     places = np.concatenate([rng.normal(middle, spread, n) for n, middle, spread in parts])
-    hard = play(begun(bundle(share, 0.5)), scores(np.clip(places, -REACH, REACH)))
+    hard = play(begun(bundle(share, 0.5)), scores(np.clip(places, 0.01 - REACH, REACH - 0.01)))
     owed = np.abs(np.cumsum(hard - share))
     assert owed.max() <= OWED
 
@@ -99,7 +98,6 @@ def test_one_who_sees_the_threshold_cannot_make_it_owe_more(adversary: Callable[
         owed += gate.hard([window], [float(scores(np.array(place)))])[0] - 0.1
         threshold = gate._keys["k"].threshold
         worst = max(worst, abs(owed))
-    print(worst)
     assert worst <= OWED + 1
 
 
@@ -157,8 +155,8 @@ def test_a_key_leans_on_the_pool_with_few_windows_and_no_more_with_many() -> Non
 
 def test_a_threshold_stays_within_reach_so_worthless_answers_are_not_trusted_for_being_alike() -> None:
     gate = begun(bundle(0.1, 0.9, spread=0.2))
-    assert play(gate, np.full(3000, 0.4)).all(), "2.6 below in log-odds, ten times 0.2 are in reach"
-    assert gate._keys["k"].threshold == pytest.approx(math.log(9) - 2.0)
+    assert play(gate, np.full(3000, 0.4)).all(), "2.6 below in log-odds, five times 0.2 are in reach"
+    assert gate._keys["k"].threshold == pytest.approx(math.log(9) - 1.0)
 
 
 def test_scores_that_cannot_be_told_from_one_have_the_share_and_the_same_windows_on_every_run() -> None:

@@ -132,7 +132,7 @@ def promise(sets: Sequence[tuple[str, OutOfFold]]) -> Report:
             ))  # fmt: skip
     report.notes += [
         f"Streams are repeated to {AUDITED:,} windows; errors are of the second half. An audit knows the cloud's",
-        "answer, what is counted is the truth. Interval: Wilson's of 95 %, for the share of people for whom it is kept.",
+        "answer, what is counted is the truth. Interval: Wilson's of 95 %, of the share of people for whom it is kept.",
     ]
     return report
 

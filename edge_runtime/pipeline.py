@@ -41,6 +41,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.cache import CachedModel, require_cacheable
 from edge_runtime.model.explain import Explainer, explain
 from edge_runtime.model.loading import Predictor, calls, play
+from edge_runtime.over_time import AnswersOverTime
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
 from edge_runtime.tasks.answers import suspected
@@ -106,6 +107,7 @@ class Pipeline:
         intake: finds keys whose readings are suspect; None takes all as they come.
         drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
+        over_time: what a key's answers before say of one; None: nothing.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
         gate: moves the thresholds of keys; None: as the bundle asks.
         examples: those that users add to an embedding; None: the bundle's alone.
@@ -132,6 +134,7 @@ class Pipeline:
         intake: Intake | None = None,
         drift: Drift | None = None,
         events: EventTracker | None = None,
+        over_time: AnswersOverTime | None = None,
         thresholds: KeyThresholds | None = None,
         gate: AdaptiveGate | None = None,
         examples: LearntExamples | None = None,
@@ -144,6 +147,7 @@ class Pipeline:
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
+        self._over_time = over_time or AnswersOverTime()
         self._thresholds = thresholds or KeyThresholds(metrics=metrics)
         self._gate = gate or AdaptiveGate(metrics=metrics)
         self._examples = examples
@@ -270,7 +274,8 @@ class Pipeline:
         states = self._model.states
         known = set() if self._drift is None else set(filter(self._drift.reset, keys))
         moved = set() if states is None else set(filter(states.reset, keys))
-        done = len(known | moved)
+        passed = set(filter(self._over_time.reset, keys))
+        done = len(known | moved | passed)
         if moved and self._reading_log is not None:
             self._reading_log.save(self._windower)
         return done
@@ -384,10 +389,12 @@ class Pipeline:
             self._drift.follow(manifest)
         self._events.use(manifest)
         self._thresholds.use(manifest)
+        self._over_time.use(manifest)
         self._gate.use(manifest)
         if self._examples is not None:
             self._examples.use(manifest)
-        self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
+        examples = self._examples is not None and self._examples.active
+        self._learns = self._over_time.active or self._thresholds.active or examples
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -465,6 +472,8 @@ class Pipeline:
         """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
         if self._examples is not None and self._examples.active:
             self._examples.remember(windows, numbers, self._suspects)
+        if self._over_time.active:
+            return self._over_time.follow(windows, numbers, self._suspects)
         return self._thresholds.follow(windows, numbers, self._suspects) if self._thresholds.active else numbers
 
     def _marked(self, window: Window, answer: Prediction) -> Prediction:

@@ -47,7 +47,9 @@ def forest(x: Float32, y: Int64, unseen: Float32) -> Int64:
 def rocket(x: Float32, y: Int64, unseen: Float32) -> Int64:
     """MiniRocket and ridge regression."""
     while x.shape[2] > LONG:
-        x, unseen = (each[:, :, : each.shape[2] // 2 * 2].reshape(*each.shape[:2], -1, 2).mean(3) for each in (x, unseen))
+        x, unseen = (
+            each[:, :, : each.shape[2] // 2 * 2].reshape(*each.shape[:2], -1, 2).mean(3) for each in (x, unseen)
+        )
     return minirocket(np.ascontiguousarray(x), y, np.ascontiguousarray(unseen), seed=0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,7 +121,7 @@ def stretches(labels: Int64, run: Int64) -> list[Stretch]:
         return []
     cuts = np.flatnonzero((labels[1:] != labels[:-1]) | (run[1:] != run[:-1])) + 1
     edges = [0, *cuts.tolist(), len(labels)]
-    return [Stretch(int(labels[a]), a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [Stretch(int(labels[a]), a, b) for a, b in itertools.pairwise(edges)]
 
 
 def event_f1(answers: Int64, y: Int64, run: Int64, *, reach: int) -> float:

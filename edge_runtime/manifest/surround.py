@@ -20,7 +20,7 @@ _EXACT = 1e-6
 class OverTime:
     """Sequence of the labels of a key, from one window to the next that is `InputContract.hop` samples later.
 
-    A hidden Markov model, whose observations are the network's answers; `edge_runtime.tasks.over_time` filters by it.
+    A hidden Markov model, whose observations are the network's answers; `edge_runtime.over_time` filters by it.
     """
 
     transition: tuple[tuple[float, ...], ...]

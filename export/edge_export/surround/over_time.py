@@ -1,19 +1,24 @@
 """Fit of answers over time: which label follows which, how much a window's answer counts, and whether it pays.
 
-The device filters (`edge_runtime.tasks.over_time`); the same code is what is judged here.
+The device filters (`edge_runtime.over_time`); the same code is what is judged here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.surround.log_linear import Float64, cross_entropy
 from edge_runtime.manifest.surround import OverTime
-from edge_runtime.tasks.over_time import Filter
+from edge_runtime.over_time import Filter
 
-WEIGHTS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25)
+WEIGHTS = (0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25)
 """Weights of one window's answer that are tried."""
+FORGOTTEN = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35)
+"""Shares of each step that go to the prior instead of the labels' own transitions, that are tried: real streams change
+more often than recordings that were cut by label."""
 _SEEN_AHEAD = 0.5
 """Transitions of each kind that count as seen once: one that never was is rare, not impossible."""
 
@@ -60,9 +65,9 @@ def mean_of_last(count: int, answers: Float32, run: Int64) -> Float32:
 
 
 def fit_over_time(windows: Windows, answers: Float32, hop: int) -> OverTime:
-    """Fit the transitions to the labels, and the weight to the answers.
+    """Fit the transitions to the labels; how much they and a window's answer count, to the answers.
 
-    The weight is the one whose filtered answers have the least cross-entropy: windows that overlap, and a network that
+    Both weights are those whose filtered answers have the least cross-entropy: windows that overlap, and a network that
     errs in the same way twice, say less than their number.
 
     Args:
@@ -75,12 +80,20 @@ def fit_over_time(windows: Windows, answers: Float32, hop: int) -> OverTime:
     prior = _rounded(shares / shares.sum())
     steps = tuple(_rounded(row) for row in transitions(windows.y, runs(windows, hop), classes))
     targets = np.eye(classes)[windows.y]
-    specs = [OverTime(transition=steps, prior=prior, weight=weight) for weight in WEIGHTS]
+    specs = [
+        OverTime(transition=tuple(_blend(row, prior, forgotten) for row in steps), prior=prior, weight=weight)
+        for forgotten in FORGOTTEN
+        for weight in WEIGHTS
+    ]
 
     def cost(spec: OverTime) -> float:
         return float(cross_entropy(filtered(spec, windows, answers, hop).astype(np.float64), targets).mean())
 
     return min(specs, key=cost)
+
+
+def _blend(row: Sequence[float], prior: Sequence[float], share: float) -> tuple[float, ...]:
+    return _rounded((1 - share) * np.array(row) + share * np.array(prior))
 
 
 def _rounded(shares: Float64) -> tuple[float, ...]:

@@ -47,7 +47,9 @@ def test_all_parts_of_a_window_are_traced_or_none(window_id: str, share: float) 
     first.send([prediction(window_id)], None)
     after_a_restart, later, _ = tracer(share)
     after_a_restart.send([correction(window_id)], None)
-    assert [one.trace_id for one in sent] == [one.trace_id for one in later]
+    items = [one.begun if isinstance(one, HandedOver) else one for one in (*sent, *later)]
+    assert len({one.trace_id for one in items}) == bool(sent)
+    assert len(sent) == len(later)
 
 
 @given(st.text(min_size=1), SHARES, SHARES)

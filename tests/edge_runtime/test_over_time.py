@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_runtime.manifest import Manifest, OutputContract, Surround
 from edge_runtime.manifest.surround import OverTime, SurroundGate
 from edge_runtime.metrics import Metrics
-from edge_runtime.tasks.over_time import FORGET, AnswersOverTime, Filter
+from edge_runtime.over_time import FORGET, AnswersOverTime, Filter
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
 
@@ -138,13 +138,12 @@ def test_the_key_silent_longest_leaves_and_is_counted() -> None:
 
 
 def test_alone_and_bundles_without_it_leave_answers_as_they_are() -> None:
+    assert not started(alone=True).active
     filters = started()
     filters.follow(windows(0), answers(1))
-    filters.use(bundle(), alone=True)
-    assert not filters.active
-    assert filters.changed() == {"k": None}
     filters.use(bundle(None))
     assert not filters.active
+    assert filters.changed() == {"k": None}
 
 
 def test_a_version_that_filters_alike_goes_on_and_another_begins_again() -> None:

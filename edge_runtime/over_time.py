@@ -88,9 +88,11 @@ class AnswersOverTime:
     Args:
         max_keys: keys held at a time; the one silent longest leaves first, and begins again when it comes back.
         metrics: receives ``over_time_keys_evicted_total``.
+        alone: the application wants the network's own answers.
     """
 
-    def __init__(self, max_keys: int = 10_000, metrics: Metrics | None = None) -> None:
+    def __init__(self, max_keys: int = 10_000, metrics: Metrics | None = None, *, alone: bool = False) -> None:
+        self._alone = alone
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
         self._keys: OrderedDict[str, KeyPosterior] = OrderedDict()
@@ -99,14 +101,9 @@ class AnswersOverTime:
         self.spec: OverTime | None = None
         """What is filtered by; None: answers stay what they are."""
 
-    def use(self, manifest: Manifest, *, alone: bool = False) -> None:
-        """Filter answers of this bundle from now on. Keys begin again where it says other things than the one before.
-
-        Args:
-            manifest: of the bundle.
-            alone: the application wants the network's answers.
-        """
-        spec = None if alone or manifest.surround is None else manifest.surround.over_time
+    def use(self, manifest: Manifest) -> None:
+        """Filter answers of this bundle from now on; keys begin again where it does so otherwise than the one before."""
+        spec = None if self._alone or manifest.surround is None else manifest.surround.over_time
         if spec == self.spec:
             return
         self._changed |= dict.fromkeys(self._keys)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.composition.brokers import Brokers
-from edge_runtime.composition.kept_state import KeptState, examples_of
+from edge_runtime.composition.kept_state import KeptState, LearntOfKeys, examples_of
 from edge_runtime.composition.observers import Observers
 from edge_runtime.config import AppConfig
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.answer_states import AnswerStates
 from edge_runtime.errors import ConfigError
 from edge_runtime.events.tracker import EventTracker
+from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.budget import Budget
 from edge_runtime.intake.intake import Intake
 from edge_runtime.metrics import Metrics
@@ -133,6 +134,7 @@ class App:
             self.over_time = AnswersOverTime(max_keys, self.metrics, alone=config.model.alone)
             self.intake = Intake(config.intake, max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(max_keys, self.metrics)
+            self.gate = AdaptiveGate(config.gate, max_keys, self.metrics, alone=config.model.alone)
             self.drift = Drift(config.drift, max_keys, self.metrics, self.clock)
             self.examples = examples_of(config, manifest, model_changes=self.updates is not None)
             self.kept = KeptState(
@@ -141,8 +143,7 @@ class App:
                 metrics=self.metrics,
                 clock=self.clock,
                 answers=AnswerStates(self.events, self.over_time),
-                thresholds=self.thresholds,
-                drift=self.drift,
+                learnt=LearntOfKeys(self.thresholds, self.gate, self.drift),
                 examples=self.examples,
             )
             stack.callback(self.kept.close)
@@ -162,6 +163,7 @@ class App:
                 over_time=self.over_time,
                 events=self.events,
                 thresholds=self.thresholds,
+                gate=self.gate,
                 examples=self.examples,
                 cache=(config.model.cache_windows, config.model.cache_distance),
                 explain_share=config.escalation.explain if config.escalation is not None else 0.0,

@@ -31,6 +31,7 @@ from edge_runtime.drift.agreement import Agreement
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
+from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.audit import audited
 from edge_runtime.gate.budget import Budget
 from edge_runtime.handover import Escalation, HandOver, Join
@@ -108,6 +109,7 @@ class Pipeline:
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
         over_time: what a key's answers before say of one; None: nothing.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
+        gate: moves the thresholds of keys; None: as the bundle asks.
         examples: those that users add to an embedding; None: the bundle's alone.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain_share: share of the time that may go into explaining hard cases.
@@ -134,6 +136,7 @@ class Pipeline:
         events: EventTracker | None = None,
         over_time: AnswersOverTime | None = None,
         thresholds: KeyThresholds | None = None,
+        gate: AdaptiveGate | None = None,
         examples: LearntExamples | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain_share: float = 0.0,
@@ -146,6 +149,7 @@ class Pipeline:
         self._events = events or EventTracker(None, metrics=metrics)
         self._over_time = over_time or AnswersOverTime()
         self._thresholds = thresholds or KeyThresholds(metrics=metrics)
+        self._gate = gate or AdaptiveGate(metrics=metrics)
         self._examples = examples
         self._metrics = metrics
         self._cache = cache
@@ -362,7 +366,9 @@ class Pipeline:
         self._metrics.counts["corrections_total"] += len(corrections)
         self._metrics.counts["final_total"] += len(answers) - len(corrections)
         if corrections:
-            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
+            outcomes = [(answer.hard, self._task.upheld(answer)) for answer in corrections]
+            self._agreement.take(outcomes)
+            self._gate.take(outcomes)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
@@ -384,6 +390,7 @@ class Pipeline:
         self._events.use(manifest)
         self._thresholds.use(manifest)
         self._over_time.use(manifest)
+        self._gate.use(manifest)
         if self._examples is not None:
             self._examples.use(manifest)
         examples = self._examples is not None and self._examples.active
@@ -437,6 +444,8 @@ class Pipeline:
         if self._learns:
             numbers = self._learn(windows, numbers)
         decision = task.decide(numbers)
+        if self._gate.active:
+            decision = decision._replace(hard=self._gate.hard(windows, decision.trust, self._suspects))
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
         manifest = self._model.manifest

@@ -7,6 +7,7 @@ file (`AppConfig`)   holds            written
 ``reading_log.path`` readings         before they are acknowledged, with ``durability = "reading"``; no begun windows
 ``counters_file``    totals           now and then, by a thread of its own
 ``thresholds_file``  thresholds       once a minute and at an orderly stop, as `edge_runtime.durable.soft_state` does
+``gate_file``        gate's           the same
 ``drift_file``       sensors' begin   the same
 ``examples_file``    users' examples  the same, and with each change
 ==================== ================ ==================================================================================
@@ -20,13 +21,14 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_runtime.clock import Clock
 from edge_runtime.config import AppConfig
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.answer_states import AnswerStates
 from edge_runtime.durable.config import ReadingLogConfig
+from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.metrics import Metrics
@@ -49,6 +51,15 @@ PublishStatus = Callable[[str, Mapping[str, object]], None]
 """Publishes the status of a part of the application, by its name."""
 
 
+class LearntOfKeys(NamedTuple):
+    """Parts that learn of each key on the device."""
+
+    thresholds: KeyThresholds
+    gate: AdaptiveGate
+    drift: Drift
+    """How the sensors of keys began."""
+
+
 class KeptState:
     """Owner of the small files. It is opened in two steps, since a start may fail between them.
 
@@ -58,8 +69,7 @@ class KeptState:
         metrics: what the counters keep; receives everything that is counted.
         clock: where time comes from.
         answers: states of events and of answers over time, kept with the windows.
-        thresholds: of keys, learnt on the device.
-        drift: how the sensors of keys began.
+        learnt: of keys, on the device.
         examples: those that users add; None where there are none (`examples_of`).
 
     Raises:
@@ -74,8 +84,7 @@ class KeptState:
         metrics: Metrics,
         clock: Clock,
         answers: AnswerStates,
-        thresholds: KeyThresholds,
-        drift: Drift,
+        learnt: LearntOfKeys,
         examples: LearntExamples | None,
     ) -> None:
         self._config = config
@@ -83,8 +92,7 @@ class KeptState:
         self._metrics = metrics
         self._clock = clock
         self._answers = answers
-        self._thresholds = thresholds
-        self._drift = drift
+        self._learnt = learnt
         self._examples = examples
         self._examples_state: SoftState | None = None
         self._barrier = Barrier("control", metrics)
@@ -109,14 +117,14 @@ class KeptState:
         """
         if self.counters is not None:
             self.counters.open()
-        thresholds, drift = self._thresholds, self._drift
-        if thresholds.active or model_changes:
-            self._soft_state(self._config.thresholds_file, thresholds.save, thresholds.restore)
-        if drift.active or model_changes:
-            self._soft_state(self._config.drift_file, drift.save, drift.restore)
+        config, (thresholds, gate, drift) = self._config, self._learnt
+        learning = ((config.thresholds_file, thresholds), (config.gate_file, gate), (config.drift_file, drift))
+        for file, part in learning:
+            if part.active or model_changes:
+                self._soft_state(file, part.save, part.restore)
         if self._examples is not None:
             self._open_examples(self._examples, pipeline, publish_status)
-        path = self._config.state_file
+        path = config.state_file
         if path is not None and (stateful or drift.active or model_changes):
             self._look_for(lambda: resets.serve(path, pipeline.reset))
 

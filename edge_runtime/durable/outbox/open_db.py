@@ -180,11 +180,11 @@ def fold_log(path: Path, db: Connection, pages: int) -> None:
     """
     log = log_of(path)
     page_bytes = int(db.execute("PRAGMA page_size").fetchone()[0])
-    if log.exists() and log.stat().st_size >= pages * (_LOG_FRAME_BYTES + page_bytes):
+    if log.exists() and log.stat().st_size >= pages * (LOG_FRAME_BYTES + page_bytes):
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-_LOG_FRAME_BYTES = 24
+LOG_FRAME_BYTES = 24
 """Header of each page in the log: https://www.sqlite.org/fileformat.html section 4.1."""
 
 

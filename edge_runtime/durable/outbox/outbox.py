@@ -12,6 +12,7 @@ What it promises:
 - A case that leaves without an answer leaves a `Closing`, written in that transaction and kept until the sinks have it.
 - Order and age follow sequence numbers and powered time, never the wall clock: a clock that jumps expires nothing. Time
   with the power off does not count towards age, because a board without a battery clock cannot tell how long it was.
+- A case is accepted only while the disk has room to delete it again (`edge_runtime.durable.outbox.room`).
 - An I/O error refuses the call that met it and nothing else; the next call opens the file again.
 - A damaged file is set aside, what can be read is carried over, the rest is counted (`Damage`).
 
@@ -36,6 +37,7 @@ from edge_runtime.durable.outbox import closings, queries
 from edge_runtime.durable.outbox.queries import Lease, Queued
 from edge_runtime.durable.outbox.records import DELIVERED, Closing, Counts, DeadLetter, HardCase, PutResult
 from edge_runtime.durable.outbox.recovery import Damage
+from edge_runtime.durable.outbox.room import make_room
 from edge_runtime.durable.outbox.schema import (
     READ_CASE,
     Connect,
@@ -51,7 +53,8 @@ from edge_runtime.durable.outbox.session import Session
 log = logging.getLogger(__name__)
 
 _SPARE_PAGES = 32
-"""Kept free of cases, so that acknowledging, retrying and dead letters never lack a page in a full outbox."""
+"""Kept free of cases, so that acknowledging, retrying and dead letters never lack a page in a full outbox. More pages
+than such a transaction touches besides those of its cases."""
 _HOUSEKEEPING_S = 1.0
 _EXPIRE_AT_ONCE = 256
 _SAVE_TIME_S = 600.0
@@ -100,6 +103,7 @@ class Outbox:
         self._refused: Counter[str] = Counter()
         self._duplicates = 0
         self._next_housekeeping = 0.0
+        self._largest = 0.0  # pages of the largest case: the log must have room for them when it is deleted
         self._page_limit = config.max_bytes // PAGE_BYTES - _SPARE_PAGES
 
     def __enter__(self) -> Outbox:
@@ -176,10 +180,15 @@ class Outbox:
             else:
                 result.refused[case.id] = "invalid"
         # Far above what they can need, and soon computed; near the limit each case is looked at.
-        tight = 2 * total / PAGE_BYTES + 4 * len(cases) > queries.free_pages(db, self._page_limit)
+        pages = 2 * total / PAGE_BYTES + 4 * len(cases)
+        tight = pages > queries.free_pages(db, self._page_limit)
         if tight and self._config.when_full == "reject":
             cases = self._that_fit(db, cases, result)  # before the transaction: an outbox at its limit writes nothing
         if cases:
+            largest = max(self._largest, *(queries.pages_for(case) for case in cases))
+            if not make_room(self._config.path, db, pages + 2 * (_SPARE_PAGES + largest)):
+                raise self._file.full()
+            self._largest = largest
             with self._file.transaction(db) as draft:
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
@@ -405,6 +414,10 @@ class Outbox:
 
     def _end_some_leases(self, ids: list[str], work: Work, db: Connection) -> int:
         leases = {case_id: self._leases[case_id] for case_id in ids if case_id in self._leases}
+        pages = sum(lease.size for lease in leases.values()) / PAGE_BYTES + 4 * len(leases) + _SPARE_PAGES
+        if not make_room(self._config.path, db, pages) and len(leases) > 1:  # each leaves room for the next
+            half = len(ids) // 2
+            return sum(self._end_some_leases(part, work, db) for part in (ids[:half], ids[half:]))
         if leases:
             with self._file.transaction(db) as draft:
                 work(db, draft, list(leases.values()))
@@ -424,6 +437,7 @@ class Outbox:
 
     def _opened(self, db: Connection) -> None:
         self._memory.load(db)
+        self._largest = queries.largest(db) / PAGE_BYTES + 2
         self._leases = {case_id: lease for case_id, lease in self._leases.items() if queries.is_queued(db, lease)}
 
     # Dead letters -----------------------------------------------------------------------------------------------------

@@ -30,6 +30,10 @@ _NEWEST = "SELECT priority, seq, size FROM ready WHERE priority = ? ORDER BY seq
 _DUE = "SELECT priority, seq, size, attempts, due_s FROM waiting WHERE due_s <= ? ORDER BY due_s, seq LIMIT ?"
 
 
+_LARGEST = """SELECT max(size) FROM
+    (SELECT size FROM ready UNION ALL SELECT size FROM waiting UNION ALL SELECT size FROM dead)"""
+
+
 class Lease(NamedTuple):
     """A case in flight. Only in memory, so a restart ends all leases."""
 
@@ -103,6 +107,12 @@ def free_pages(db: Connection, limit: int) -> int:
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     (unused,) = db.execute("PRAGMA freelist_count").fetchone()
     return int(limit - pages + unused)
+
+
+def largest(db: Connection) -> int:
+    """Return the bytes of body and meta of the largest case that is in the outbox, queued or dead; 0 for none."""
+    (size,) = db.execute(_LARGEST).fetchone()
+    return int(size or 0)
 
 
 def case_of(row: Sequence[Any], attempts: int) -> HardCase:

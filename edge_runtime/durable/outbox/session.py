@@ -120,6 +120,10 @@ class Session:
             raise
         self.ledger = draft
 
+    def full(self) -> StoreFull:
+        """Return the error of a disk that has no room."""
+        return StoreFull(f"no room for the outbox {self._config.path}: free space on its disk")
+
     def close(self) -> None:
         """Fold the log into the database and give the file back; twice does no harm."""
         with self.lock:
@@ -234,7 +238,7 @@ class Session:
         if code in _DAMAGE:
             return Damaged(str(error))
         if code == Code.FULL:
-            return StoreFull(f"no room for the outbox {path}: free space on its disk")
+            return self.full()
         if code in {Code.BUSY, Code.LOCKED}:
             return StoreError(f"the outbox {path} is in use by another program; close it")
         if code == Code.READONLY:

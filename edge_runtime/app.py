@@ -728,6 +728,8 @@ class App:
         self.model, self.fallback_chain = model, fallback_chain
         if self.governor is not None:
             self.governor.follow(fallback_chain)
+        if self.escalator is not None:
+            self.escalator.follow(model.manifest)
 
 
 def _broker_clients(config: AppConfig, metrics: Metrics) -> dict[str, BrokerClient]:

@@ -6,8 +6,8 @@
    taken; a student on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
 3. *choose* (`edge_export.selection.choice`): every candidate is timed on this machine and evaluated on validation
    groups; the recipe's limits decide.
-4. *gate* (`edge_export.evaluation.gate`): temperature after quantisation, then the threshold; both on validation
-   groups.
+4. *surround* (`edge_export.surround`): calibration after quantisation, then the gate; fitted to answers about groups
+   not trained on: validation groups or, with folds, all of them.
 5. *evaluate* (`edge_export.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
    these metrics.
 6. *pack* (`edge_export.package.bundles`): a bundle per architecture, and its streaming form where the recipe names a
@@ -25,7 +25,7 @@ from typing import Any
 
 import orjson
 
-from edge_export.evaluation.calibration import fit_temperature
+from edge_export.evaluation.calibration import at_temperature
 from edge_export.evaluation.expected import Expected, measure_expected
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import metrics_on_test
@@ -44,6 +44,8 @@ from edge_export.stages import Models, make_models, refit_models
 from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.bundle import stream_bundle
 from edge_export.streaming.student import stream_student
+from edge_export.surround.cross_fit import CLOUD, answers_unseen
+from edge_export.surround.prior import choose_calibration
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError
@@ -87,14 +89,20 @@ def build(
 
     splits = read_splits(recipe, folders, say)
     models = make_models(recipe, splits, steps, say, teacher)
-    chosen = choose_files(recipe, models.candidates.sources(1.0), splits.validation, steps, say)
+    chosen = choose_files(recipe, models.candidates.sources(), splits.validation, steps, say)
 
     device = chosen.device.name
-    temperature = fit_temperature(answers(chosen.device, splits.validation.x), splits.validation.y)
-    shipped = {source.name: source for source in models.candidates.sources(temperature)}
-    local, remote = answers(shipped[device], splits.validation.x), answers(models.cloud, splits.validation.contexts)
-    gate = fit_gate(recipe.gate, local, remote, splits.validation, metric=recipe.metric)
-    say(f"gate: temperature {temperature:g}")
+    unseen = answers_unseen(recipe, splits, models, device, steps, say)
+    calibration, losses = choose_calibration(
+        unseen.given[device], unseen.windows.y, unseen.fold, unseen.windows.group, balance=recipe.balance
+    )
+    shipped = {source.name: source for source in models.candidates.sources(calibration.logits)}
+    local, remote = (
+        calibration.apply(unseen.given[device]),
+        at_temperature(unseen.given[CLOUD], models.cloud_temperature),
+    )
+    gate = fit_gate(recipe.gate, local, remote, unseen.windows, metric=recipe.metric)
+    say(f"calibrated: {calibration.said}")
     for line in gate.said:
         say(line)
 
@@ -103,7 +111,7 @@ def build(
     if recipe.split.refit:
         splits = with_validation(recipe, splits)
         models = refit_models(recipe, splits, models, steps, say)
-        shipped = {source.name: source for source in models.candidates.sources(temperature)}
+        shipped = {source.name: source for source in models.candidates.sources(calibration.logits)}
     tested = metrics_on_test(
         splits.test,
         splits.train,
@@ -119,7 +127,8 @@ def build(
         **splits.metrics(),
         **models.metrics(),
         **chosen.metrics(),
-        "temperature": temperature,
+        "temperature": round(1 / calibration.logits.scale, 3),
+        "calibration": {**asdict(calibration), "cross_entropy": dict(losses)},
         "gate": gate.metrics(),
         "test": tested,
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),

@@ -23,7 +23,7 @@ from edge_export.onnx_graph.out_of_distribution import OodDetector
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
-from edge_export.onnx_graph.passes.temperature import with_softmax, with_temperature
+from edge_export.onnx_graph.passes.temperature import LogitMap, with_softmax, with_temperature
 from edge_export.quantize.equalize import equalize
 from edge_export.quantize.layers import layers
 from edge_export.quantize.mixed import round_to_halves
@@ -134,7 +134,7 @@ TOOLS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto | bytes]] = {
     "out of distribution": lambda model: _unfamiliar(canonicalise(model)),
     "minimise": minimise,
     "shield": lambda model: shield(canonicalise(model)),
-    "shipped": lambda model: shipped(_unfamiliar(with_temperature(canonicalise(model), 1.75)), 1.0),
+    "shipped": lambda model: shipped(_unfamiliar(with_temperature(canonicalise(model), 1.75)), LogitMap()),
     "streaming": _stateful,
     "tflite": convert,
     "tflite, compact": lambda model: convert(canonicalise(model), compact=True),

@@ -249,7 +249,7 @@ def test_a_build_names_its_steps_by_our_own_version_and_code(
         (('test = ["p4", "p5"]', 'test = ["p4", "p5", "p0"]'), "group 'p0' is in two sets"),
         (('key = "waves"', 'key = "other"'), r"--data waves=\.\.\.: the recipe's keys are other"),
         (('"flat"]', '"flat", "round"]'), "has no 'round'"),
-        (('train = ["p0"', 'refit = true\ntrain = ["p0"'), "split.refit and .prune. exclude each other"),
+        (('train = ["p0"', 'refit = true\ntrain = ["p0"'), "split.refit or folds and .prune. exclude each other"),
         (("depth = 2, kernel = 5", "depth = 9, kernel = 9"), "needs more than the 39 frames of 4 rows"),
     ],
 )
@@ -340,3 +340,24 @@ def test_a_refit_changes_the_files_and_neither_temperature_nor_gate(refitted: Pa
         with open_bundle(tmp_path / "out" / name) as one, open_bundle(refitted / name) as other:
             for variant in one.manifest.variants:
                 assert one.read_variant(variant.name) != other.read_variant(variant.name)
+
+
+@pytest.mark.slow
+def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_seen_it(
+    refitted: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text((refitted.parent / "recipe.toml").read_text().replace("refit = true", "refit = true\nfolds = 2"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "cache").symlink_to(refitted / "cache")
+    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    held = [set(found.split(", ")) for found in re.findall(r"fold \d of 2: without (.*)", said)]
+    assert sorted(set.union(*held)) == ["p0", "p1", "p2", "p3"]
+    assert not set.intersection(*held)
+    report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
+    assert sorted(report["gate"]["promise"]["forwarded_by_group"]) == ["p0", "p1", "p2", "p3"]
+    assert report["groups"]["test"] == ["p4", "p5"]
+    plain = orjson.loads((refitted / "report.json").read_bytes())
+    assert plain["gate"]["promise"]["forwarded_by_group"].keys() == {"p3"}
+    assert plain["test"]["judged"]["onnx-fp32"]["windows"] == report["test"]["judged"]["onnx-fp32"]["windows"]

@@ -31,6 +31,8 @@ class SplitRecipe:
         exclude: groups that are dropped before anything else sees them.
         refit: once everything has been chosen on validation groups, train what was chosen again, on training and
             validation groups together, and ship that.
+        folds: what surrounds the networks, and the gate, are fitted to answers of networks that were trained once
+            without each fold of training and validation groups; 0: to those of the first fit on validation groups.
         validation_share: of the groups left to the hash.
         test_share: of the groups left to the hash.
     """
@@ -40,6 +42,7 @@ class SplitRecipe:
     test: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     refit: bool = False
+    folds: int = 0
     validation_share: float = 0.2
     test_share: float = 0.2
 
@@ -48,6 +51,8 @@ class SplitRecipe:
         for group in named:
             if named.count(group) > 1:
                 raise ValueError(f"group {group!r} is in two sets: what it teaches would be asked of it again")
+        if self.folds and self.folds < 2:
+            raise ValueError("folds must be 0, or 2 and more")
         if not (self.validation_share > 0 and self.test_share > 0 and self.validation_share + self.test_share < 1):
             raise ValueError("validation_share and test_share must be above 0 and below 1 together")
 

@@ -399,10 +399,10 @@ class Recipe:
         for target in self.targets:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
-        if self.split.refit and self.prune is not None:
+        if (self.split.refit or self.split.folds) and self.prune is not None:
             raise ValueError(
-                "split.refit and [prune] exclude each other: channels would be chosen again, with no group left to "
-                "judge by; leave one of the two out"
+                "split.refit or folds and [prune] exclude each other: channels would be chosen again, with no group "
+                "left to judge by; leave one of the two out"
             )
         self._check_augmentation()
         self._check_references()

@@ -17,7 +17,7 @@ from edge_export.onnx_graph.passes.conv2d import Conv1dToConv2d
 from edge_export.onnx_graph.passes.minimise import Minimise
 from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
 from edge_export.onnx_graph.passes.shield import ShieldFloatLayers
-from edge_export.onnx_graph.passes.temperature import DivideByTemperature, with_temperature
+from edge_export.onnx_graph.passes.temperature import LogitMap, MapLogits
 from edge_export.onnx_graph.run import answers
 from edge_export.package.pack import VariantSource
 from edge_export.quantize import Scheme
@@ -279,9 +279,9 @@ class Candidates:
     left_out: Mapping[str, str]
     mixed: bool = False
 
-    def sources(self, temperature: float) -> list[VariantSource]:
-        """Write the files, answering at a temperature; best bets first, which counts where nothing was measured."""
-        return [_source(name, graph, temperature, mixed=self.mixed) for name, graph in self.graphs.items()]
+    def sources(self, logits: LogitMap = LogitMap()) -> list[VariantSource]:  # noqa: B008 - frozen
+        """Write the files, their logits mapped; best bets first, which counts where nothing was measured."""
+        return [_source(name, graph, logits, mixed=self.mixed) for name, graph in self.graphs.items()]
 
 
 def candidates(
@@ -309,7 +309,7 @@ def candidates(
         if detector is not None:
             graph = with_ood_detector(graph, detector)
         try:
-            _source(name, graph, 1.0, mixed=mixed)
+            _source(name, graph, LogitMap(), mixed=mixed)
         except ConfigError as error:
             left_out[name] = str(error)
         else:
@@ -323,22 +323,22 @@ def candidates(
     return Candidates(graphs=graphs, left_out=left_out, mixed=mixed)
 
 
-def shipped(graph: onnx.ModelProto, temperature: float) -> bytes:
+def shipped(graph: onnx.ModelProto, logits: LogitMap) -> bytes:
     """Write the ONNX file that ships of a graph; all passes in a row, since reading and writing cost more than they.
 
     Raises:
         ConfigError: a pass does not take the graph.
     """
-    passes = (DivideByTemperature(temperature), Canonicalise(), Conv1dToConv2d(), ShieldFloatLayers(), Minimise())
+    passes = (MapLogits(logits), Canonicalise(), Conv1dToConv2d(), ShieldFloatLayers(), Minimise())
     return bytes(transform(without_traces(graph), *passes).SerializeToString())
 
 
-def _source(name: str, graph: onnx.ModelProto, temperature: float, *, mixed: bool) -> VariantSource:
+def _source(name: str, graph: onnx.ModelProto, logits: LogitMap, *, mixed: bool) -> VariantSource:
     tflite, int8 = name.startswith("tflite"), "int8" in name
     scheme: Literal["", "u8s8", "s8s8"] = ("u8s8" if name.endswith("u8s8") else "s8s8") if int8 else ""
     return VariantSource(
         name=name,
-        model=convert(with_temperature(graph, temperature), compact=True) if tflite else shipped(graph, temperature),
+        model=convert(transform(graph, MapLogits(logits)), compact=True) if tflite else shipped(graph, logits),
         format="tflite" if tflite else "onnx",
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,

@@ -47,6 +47,32 @@ class OutOfFold:
     fold: Int64
 
 
+def answers_unseen(
+    recipe: Recipe, splits: Splits, models: Models, device: str, steps: StepCache, say: Say
+) -> OutOfFold:
+    """Return answers to groups that the models have not seen: by folds where the recipe has some, else of validation.
+
+    Args:
+        recipe: how.
+        splits: of the build.
+        models: trained on training groups.
+        device: name of the file that ships.
+        steps: keep what takes long.
+        say: told which fold is trained.
+    """
+    if recipe.split.folds:
+        parts = splits.recordings.train, splits.recordings.validation
+        both = replace(parts[0], recordings=(*parts[0].recordings, *parts[1].recordings))
+        return cross_fit(recipe, both, splits.digest, models, steps, say, folds=recipe.split.folds, files=[device])
+    own = {source.name: source for source in models.candidates.sources()}[device]
+    given = {
+        device: answers(own, splits.validation.x),
+        CLOUD: answers(models.cloud_at(1.0), splits.validation.contexts),
+    }
+    _, fold = np.unique(splits.validation.group, return_inverse=True)
+    return OutOfFold(windows=splits.validation, given=given, fold=fold)
+
+
 def deal(counts: Mapping[str, int], folds: int) -> list[list[str]]:
     """Deal groups into folds of about the same number of windows (rule 1).
 
@@ -99,7 +125,7 @@ def cross_fit(
         )  # fmt: skip
         say(f"fold {number + 1} of {len(dealt)}: without {', '.join(held)}")
         models = refit_models(recipe, splits, first, steps, say)
-        sources = {source.name: source for source in models.candidates.sources(1.0)}
+        sources = {source.name: source for source in models.candidates.sources()}
         given = {name: answers(sources[name], unseen.x) for name in files if name in sources}
         given[CLOUD] = answers(models.cloud_at(1.0), unseen.contexts)
         parts.append((_numbered(unseen, left_out, dataset), given, number))

@@ -423,7 +423,7 @@ def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:
         "data": task.data,
         "window": recipe.window,
         "groups": task.train.groups,
-        "split": replace(recipe.split, refit=False),  # the first fit is the same with a refit and without
+        "split": replace(recipe.split, refit=False, folds=0),  # the first fit is the same with them and without
         "split_seed": recipe.seed,
         "augmentation": recipe.augmentation,
         "balance": recipe.balance,

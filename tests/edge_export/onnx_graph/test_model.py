@@ -9,7 +9,7 @@ import pytest
 from edge_export.onnx_graph.model import UnsuitableModelError, add_constant, from_proto, rename, to_proto, transform
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.shield import ShieldFloatLayers
-from edge_export.onnx_graph.passes.temperature import AppendSoftmax, DivideByTemperature
+from edge_export.onnx_graph.passes.temperature import AppendSoftmax, LogitMap, MapLogits
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_runtime.errors import ConfigError
@@ -77,20 +77,20 @@ def test_a_constant_gets_a_number_where_its_name_is_taken() -> None:
 
 def test_a_model_that_no_pass_changes_is_the_given_one() -> None:
     model = canonicalise(device_net())
-    assert transform(model, ShieldFloatLayers(), DivideByTemperature(1.0)) is model
+    assert transform(model, ShieldFloatLayers(), MapLogits(LogitMap())) is model
 
 
 def test_passes_run_one_after_the_other() -> None:
     x = windows(3, *(dim.dim_value for dim in plain().graph.input[0].type.tensor_type.shape.dim[1:]))
     logits = onnx_answers(plain(), x)
     softened = np.exp(logits / 2 - (logits / 2).max(axis=1, keepdims=True))
-    found = onnx_answers(transform(plain(), AppendSoftmax(), DivideByTemperature(2.0)), x)
+    found = onnx_answers(transform(plain(), AppendSoftmax(), MapLogits(LogitMap.at(2.0))), x)
     np.testing.assert_allclose(found, softened / softened.sum(axis=1, keepdims=True), atol=1e-6)
 
 
 def test_what_a_pass_does_not_take_is_an_error_of_the_user() -> None:
     with pytest.raises(UnsuitableModelError, match="comes from Gemm, not from a Softmax") as refused:
-        transform(plain(), DivideByTemperature(2.0))
+        transform(plain(), MapLogits(LogitMap.at(2.0)))
     assert isinstance(refused.value, ConfigError)
     assert isinstance(refused.value, ir.passes.PreconditionError)
 

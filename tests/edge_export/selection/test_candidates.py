@@ -111,7 +111,7 @@ def test_a_spectrum_in_front_stays_in_float_where_that_keeps_the_answers(mixed: 
     assert {"table", "bands"} <= {one.layer for one in found.kept}
     assert "body" not in {one.layer for one in found.kept}
     made = candidates(net, found.graphs, mixed=bool(found.kept))
-    precisions = {source.name: source.precision for source in made.sources(1.0)}
+    precisions = {source.name: source.precision for source in made.sources()}
     assert precisions["onnx-int8-s8s8"] == "mixed"
     assert precisions["onnx-fp32"] == "fp32"
 
@@ -141,7 +141,7 @@ def test_what_stays_in_float_is_stored_in_halves_where_that_costs_nothing(
     found = quantize_student(net, calibration, validation, nearness, recipe, max_drop=0.02)
     stored = {
         tensor.data_type
-        for source in candidates(net, found.graphs, mixed=True).sources(1.0)
+        for source in candidates(net, found.graphs, mixed=True).sources()
         if source.name == "onnx-int8-s8s8"
         for tensor in onnx.load_model_from_string(source.model).graph.initializer
     }
@@ -151,5 +151,5 @@ def test_what_stays_in_float_is_stored_in_halves_where_that_costs_nothing(
 
 def test_nothing_quantised_leaves_the_float_files_and_says_why() -> None:
     made = candidates(device_net(), {})
-    assert {source.name for source in made.sources(1.0)} == {"onnx-fp32", "tflite-fp32"}
+    assert {source.name for source in made.sources()} == {"onnx-fp32", "tflite-fp32"}
     assert "within the limits" in made.left_out["tflite-int8"]

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
-from edge_export.evaluation.calibration import at_temperature
-from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
+from edge_export.evaluation.calibration import at_temperature, log_probabilities
+from edge_export.onnx_graph.model import transform
+from edge_export.onnx_graph.passes.temperature import (
+    LogitMap,
+    MapLogits,
+    ends_in_softmax,
+    with_softmax,
+    with_temperature,
+)
+from edge_export.tflite.convert import convert
 from onnx import TensorProto, helper
 
 from edge_runtime.errors import ConfigError
-from tests.edge_export.graphs import onnx_answers
+from tests.edge_export.graphs import onnx_answers, tflite_answers
 
 
 def net(last: str = "Softmax") -> onnx.ModelProto:
@@ -33,6 +42,35 @@ def test_the_graph_answers_as_softened_probabilities(temperature: float) -> None
     softened = with_temperature(net(), temperature)
     onnx.checker.check_model(softened, full_check=True)
     np.testing.assert_allclose(onnx_answers(softened, x), at_temperature(plain, temperature), atol=2e-6)
+
+
+def mapped(probabilities: npt.NDArray[np.float32], logits: LogitMap) -> npt.NDArray[np.float64]:
+    """What a softmax gives when its logits are mapped, from what it gives as they are."""
+    terms = np.exp(log_probabilities(probabilities) * logits.scale + np.array(logits.bias or 0.0))
+    shares: npt.NDArray[np.float64] = terms / terms.sum(axis=1, keepdims=True)
+    return shares
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        LogitMap(bias=(0.5, -1.0, 0.5)),
+        LogitMap(scale=0.7, bias=(0.0, 2.0, -2.0)),
+    ],
+)
+def test_logits_are_scaled_and_moved_in_both_formats(logits: LogitMap) -> None:
+    x = np.random.default_rng(2).normal(0, 2, (20, 3, 8)).astype(np.float32)
+    made = transform(net(), MapLogits(logits))
+    onnx.checker.check_model(made, full_check=True)
+    expected = mapped(onnx_answers(net(), x), logits)
+    np.testing.assert_allclose(onnx_answers(made, x), expected, atol=2e-6)
+    np.testing.assert_allclose(tflite_answers(convert(made), x), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("bias", [(np.nan, 0.0, 0.0), (np.inf, 0.0, 0.0)])
+def test_a_bias_must_be_finite(bias: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match="bias must be finite"):
+        LogitMap(bias=bias)
 
 
 def test_a_temperature_of_one_changes_nothing() -> None:

@@ -26,8 +26,8 @@ SHARE = 0.08
 LIMITS = (0.05, 0.1)
 AUDIT_SHARE = 0.05
 COLUMNS = (
-    "set, asked", "groups", "repeated", "off, stays", "off, moves", "near, stays", "near, moves", "in band",
-    "wrong", "sent wrong, stays", "sent wrong, moves", "margin", "margin low", "beat random",
+    "set, asked", "groups", "repeated", "stays, range", "moves, range", "off, stays", "off, moves", "near, stays",
+    "near, moves", "in band", "wrong", "sent wrong, stays", "sent wrong, moves", "margin", "margin low", "beat random",
 )  # fmt: skip
 
 
@@ -59,6 +59,8 @@ def row(name: str, found: Sequence[HeldShare]) -> tuple[Cell, ...]:
         f"{name}, {asked:.0%}",
         len(found),
         sum(one.windows < STREAM for one in found),
+        _range([one.fixed for one in found]),
+        _range([one.held for one in found]),
         round(float(np.mean(off[0])), 3),
         round(float(np.mean(off[1])), 3),
         sum(one <= 0.1 for one in off[0]),
@@ -71,6 +73,10 @@ def row(name: str, found: Sequence[HeldShare]) -> tuple[Cell, ...]:
         round(low, 3),
         sum(one.margin > 0 for one in found),
     )
+
+
+def _range(shares: Sequence[float]) -> str:
+    return f"{min(shares):.1%} to {max(shares):.1%}"
 
 
 def hold(sets: Sequence[tuple[str, OutOfFold]]) -> Report:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from edge_export.evaluation.calibration import at_temperature, fit_temperature, scores
 from edge_export.surround.cross_fit import CLOUD, OutOfFold
-from edge_export.surround.hold import AUDITED, STREAM, HeldShare, Judged, judge_hold, judge_promise
+from edge_export.surround.hold import AUDITED, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 
 from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.accuracy.scoring import paired
@@ -31,12 +31,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def calibrated(given: OutOfFold, fold: int, file: str = FILES[-1]) -> Judged:
+def calibrated(given: OutOfFold, fold: int, file: str = FILES[-1]) -> ScoredAnswers:
     """Return the network's own answers and their confidence, calibrated without a fold."""
     windows, rest = given.windows, given.fold != fold
     answers = at_temperature(given.given[file], fit_temperature(given.given[file][rest], windows.y[rest]))
     best = answers.argmax(axis=1)
-    return Judged(
+    return ScoredAnswers(
         trust=scores(answers, "confidence"),
         wrong=best != windows.y,
         disputed=best != given.given[CLOUD].argmax(axis=1),
@@ -45,7 +45,7 @@ def calibrated(given: OutOfFold, fold: int, file: str = FILES[-1]) -> Judged:
     )
 
 
-def by_fold(given: OutOfFold) -> list[tuple[int, Judged]]:
+def by_fold(given: OutOfFold) -> list[tuple[int, ScoredAnswers]]:
     """Return the answers calibrated without each fold in turn, in which that fold is judged."""
     return [(fold, calibrated(given, fold)) for fold in np.unique(given.fold).tolist()]
 

@@ -112,7 +112,7 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ScoredAnswers:
     """Answers that gates are judged on.
 
     Attributes:
@@ -138,7 +138,7 @@ class Judged:
                 yield group, of, self.trust[~np.isin(self.fold, held)]
 
 
-def judge_hold(given: Judged, share: float, folds: Collection[int] | None = None) -> list[HeldShare]:
+def judge_hold(given: ScoredAnswers, share: float, folds: Collection[int] | None = None) -> list[HeldShare]:
     """Judge thresholds on groups that they were not fitted to.
 
     Args:
@@ -149,7 +149,7 @@ def judge_hold(given: Judged, share: float, folds: Collection[int] | None = None
     return [_held(given, group, of, rest, share) for group, of, rest in given.groups(folds)]
 
 
-def _held(given: Judged, group: str, of: Bools, rest: Float32, share: float) -> HeldShare:
+def _held(given: ScoredAnswers, group: str, of: Bools, rest: Float32, share: float) -> HeldShare:
     fitted = fit_hold(rest, share)
     scores, errors = given.trust[of], given.wrong[of]
     times = math.ceil(STREAM / len(scores))
@@ -182,7 +182,7 @@ class KeptError(NamedTuple):
 
 
 def judge_promise(
-    given: Judged, share: float, limit: float, audit_share: float, folds: Collection[int] | None = None
+    given: ScoredAnswers, share: float, limit: float, audit_share: float, folds: Collection[int] | None = None
 ) -> list[KeptError]:
     """Judge a promise on groups that nothing was fitted to.
 
@@ -197,7 +197,7 @@ def judge_promise(
 
 
 def _kept(
-    given: Judged, group: str, of: Bools, rest: Float32, share: float, limit: float, audit_share: float
+    given: ScoredAnswers, group: str, of: Bools, rest: Float32, share: float, limit: float, audit_share: float
 ) -> KeptError:
     fitted = fit_hold(rest, share)
     stream = np.resize(given.trust[of], AUDITED)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edge_export.data.dataset import Windows
-from edge_export.surround.hold import STREAM, HeldShare, Judged, decide, fit_hold, judge_hold, judge_promise
+from edge_export.surround.hold import STREAM, HeldShare, ScoredAnswers, decide, fit_hold, judge_hold, judge_promise
 
 PEOPLE = 12
 FOLDS = 4
 
 
-def answers(per_person: int, *, seed: int = 0, apart: float = 1.5) -> Judged:
+def answers(per_person: int, *, seed: int = 0, apart: float = 1.5) -> ScoredAnswers:
     """Scores of people who differ, wrong as often as they say."""
     rng = np.random.default_rng(seed)
     middles = 4.0 + apart * rng.standard_normal(PEOPLE)
@@ -28,7 +28,9 @@ def answers(per_person: int, *, seed: int = 0, apart: float = 1.5) -> Judged:
         start=np.tile(np.arange(per_person), PEOPLE).astype(np.int64),
     )
     wrong = rng.random(n) > trust
-    return Judged(trust=trust, wrong=wrong, disputed=wrong, windows=windows, fold=(person % FOLDS).astype(np.int64))
+    return ScoredAnswers(
+        trust=trust, wrong=wrong, disputed=wrong, windows=windows, fold=(person % FOLDS).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("share", [0.08, 0.1])

@@ -102,7 +102,7 @@ class AnswersOverTime:
         """What is filtered by; None: answers stay what they are."""
 
     def use(self, manifest: Manifest) -> None:
-        """Filter answers of this bundle from now on; keys begin again where it does so otherwise than the one before."""
+        """Filter answers of this bundle from now on; keys begin again where its filter is another one."""
         spec = None if self._alone or manifest.surround is None else manifest.surround.over_time
         if spec == self.spec:
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from edge_export.data.dataset import Windows
+from edge_export.data.dataset import Windows, write_npz
 from edge_export.recipe.recipe import Recipe, load
 from edge_export.splits import read_all, read_splits
 from edge_export.stages import make_models
@@ -50,8 +50,9 @@ def answers_of(recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say,
 def write_answers(path: Path, found: OutOfFold) -> None:
     """Write answers and windows, without pickles."""
     windows = found.windows
-    plain = {name: getattr(windows, name) for name in ("y", "group", "recording", "start", "samples", "contexts")}
-    np.savez_compressed(path, fold=found.fold, **plain, **{f"p_{name}": each for name, each in found.given.items()})
+    arrays = {name: getattr(windows, name) for name in ("y", "group", "recording", "start", "contexts")}
+    arrays |= {f"p_{name}": each for name, each in found.given.items()}
+    write_npz(path, arrays | {"samples": np.array(windows.samples), "fold": found.fold})
 
 
 def read_answers(path: Path) -> OutOfFold:

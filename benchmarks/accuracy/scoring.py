@@ -130,7 +130,7 @@ def event_f1(answers: Int64, y: Int64, run: Int64, *, reach: int) -> float:
     Each answered stretch finds one true stretch at most.
     """
     true, given = stretches(y, run), stretches(answers, run)
-    free = {}
+    free: dict[int, list[int]] = {}
     for place, one in enumerate(given):
         free.setdefault(one.label, []).append(place)
     found = 0

@@ -36,11 +36,11 @@ from edge_runtime.observe.config import OtlpConfig
 from edge_runtime.observe.exposition import Figures
 from edge_runtime.observe.otlp_metrics import metrics_request
 from edge_runtime.observe.otlp_spans import Begun, Closed, HandedOver, Ids, Traced, attributes, trace_request
-from edge_runtime.pipeline import Answered
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.system.secrets import ClientTls, SecretFile
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.types import Answer, Done, Event, Prediction
 
 log = logging.getLogger(__name__)

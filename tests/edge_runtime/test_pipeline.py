@@ -22,8 +22,9 @@ from edge_runtime.manifest import Manifest, Surround
 from edge_runtime.manifest.surround import SurroundGate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.pipeline import Answered, Pipeline
+from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.tasks.classification import Classification
 from edge_runtime.types import Answer, Event, Hard, Prediction, Reading, SuspectPrediction
 from edge_runtime.windowing.window import Windower

@@ -13,7 +13,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.observe.otlp import MAX_BEGUN, Tracer
 from edge_runtime.observe.otlp_spans import Closed, HandedOver, Ids, Traced, trace_request
-from edge_runtime.pipeline import Answered
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.types import Correction, FinalAnswer, Prediction
 from tests.edge_runtime.observe.collector import plain
 from tests.models import completed

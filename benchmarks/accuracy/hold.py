@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from edge_export.evaluation.calibration import at_temperature, fit_temperature, scores
 from edge_export.surround.cross_fit import CLOUD, OutOfFold
-from edge_export.surround.hold import AUDITED, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 
 from benchmarks.accuracy.answers import FILES, read_answers
+from benchmarks.accuracy.held_share import AUDITED, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 from benchmarks.accuracy.scoring import paired
 from benchmarks.report import Cell, Goal, Report
 from edge_runtime.drift.agreement import wilson

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from edge_export.evaluation.calibration import at_temperature, fit_temperature, scores
 from edge_export.surround.cross_fit import CLOUD, OutOfFold
-from edge_export.surround.hold import AUDITED, STREAM, HeldShare, Judged, judge_hold, judge_promise
 
 from benchmarks.accuracy.answers import FILES, read_answers
+from benchmarks.accuracy.held_share import AUDITED, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 from benchmarks.accuracy.scoring import paired
 from benchmarks.report import Cell, Goal, Report
 from edge_runtime.drift.agreement import wilson
@@ -26,17 +26,17 @@ SHARE = 0.08
 LIMITS = (0.05, 0.1)
 AUDIT_SHARE = 0.05
 COLUMNS = (
-    "set, asked", "groups", "repeated", "off, stays", "off, moves", "near, stays", "near, moves", "in band",
-    "wrong", "sent wrong, stays", "sent wrong, moves", "margin", "margin low", "beat random",
+    "set, asked", "groups", "repeated", "stays, range", "moves, range", "off, stays", "off, moves", "near, stays",
+    "near, moves", "in band", "wrong", "sent wrong, stays", "sent wrong, moves", "margin", "margin low", "beat random",
 )  # fmt: skip
 
 
-def calibrated(given: OutOfFold, fold: int, file: str = FILES[-1]) -> Judged:
+def calibrated(given: OutOfFold, fold: int, file: str = FILES[-1]) -> ScoredAnswers:
     """Return the network's own answers and their confidence, calibrated without a fold."""
     windows, rest = given.windows, given.fold != fold
     answers = at_temperature(given.given[file], fit_temperature(given.given[file][rest], windows.y[rest]))
     best = answers.argmax(axis=1)
-    return Judged(
+    return ScoredAnswers(
         trust=scores(answers, "confidence"),
         wrong=best != windows.y,
         disputed=best != given.given[CLOUD].argmax(axis=1),
@@ -45,7 +45,7 @@ def calibrated(given: OutOfFold, fold: int, file: str = FILES[-1]) -> Judged:
     )
 
 
-def by_fold(given: OutOfFold) -> list[tuple[int, Judged]]:
+def by_fold(given: OutOfFold) -> list[tuple[int, ScoredAnswers]]:
     """Return the answers calibrated without each fold in turn, in which that fold is judged."""
     return [(fold, calibrated(given, fold)) for fold in np.unique(given.fold).tolist()]
 
@@ -59,6 +59,8 @@ def row(name: str, found: Sequence[HeldShare]) -> tuple[Cell, ...]:
         f"{name}, {asked:.0%}",
         len(found),
         sum(one.windows < STREAM for one in found),
+        _range([one.fixed for one in found]),
+        _range([one.held for one in found]),
         round(float(np.mean(off[0])), 3),
         round(float(np.mean(off[1])), 3),
         sum(one <= 0.1 for one in off[0]),
@@ -71,6 +73,10 @@ def row(name: str, found: Sequence[HeldShare]) -> tuple[Cell, ...]:
         round(low, 3),
         sum(one.margin > 0 for one in found),
     )
+
+
+def _range(shares: Sequence[float]) -> str:
+    return f"{min(shares):.1%} to {max(shares):.1%}"
 
 
 def hold(sets: Sequence[tuple[str, OutOfFold]]) -> Report:

@@ -25,7 +25,7 @@ and the pool may have moved it as far the other way. Without rule 3 a stream wou
 beginning.
 
 Sources: Gibbs and Candes 2021 (arXiv:2106.00170), for a share without assumptions on the scores and for the level that
-moves; Angelopoulos, Barber and Bates 2024 (arXiv:2402.01139), for steps that become smaller. Figures: docs/gate.md.
+moves; Angelopoulos, Barber and Bates 2024 (arXiv:2402.01139), for steps that become smaller. Figures: docs/guide.md.
 """
 
 from __future__ import annotations

@@ -29,21 +29,25 @@ class GateConfig:
     """Share of trusted answers that is sent all the same, to see whether the trust is deserved."""
 
     def __post_init__(self) -> None:
-        if self.share is not None:
-            if not 0 < self.share <= 0.5:
-                raise ValueError("share must be above 0 and at most 0.5; adapt = false keeps the threshold where it is")
-            if self.threshold is not None or not self.adapt:
-                raise ValueError("share moves the threshold; leave it out, or threshold and adapt = false")
-        if self.max_local_error is not None:
-            if not 0 < self.max_local_error < 1:
-                raise ValueError("max_local_error must be above 0 and below 1")
-            if not self.audit_share:
-                raise ValueError("max_local_error is held by audits; set audit_share, for example 0.02")
-            if self.threshold is not None or not self.adapt:
-                raise ValueError("max_local_error moves the threshold; leave it out, or threshold and adapt = false")
+        self._check_moving()
         for name in ("max_share", "audit_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be 0 to 1")
         for name in ("max_calls_per_day", "max_bytes_per_day"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
+
+    def _check_moving(self) -> None:
+        """Check what moves thresholds."""
+        if self.share is not None and not 0 < self.share <= 0.5:
+            raise ValueError("share must be above 0 and at most 0.5; adapt = false keeps the threshold where it is")
+        if self.max_local_error is not None:
+            if not 0 < self.max_local_error < 1:
+                raise ValueError("max_local_error must be above 0 and below 1")
+            if not self.audit_share:
+                raise ValueError("max_local_error is held by audits; set audit_share, for example 0.02")
+        if self.adapt and self.threshold is None:
+            return
+        for name in ("share", "max_local_error"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} moves the threshold; leave it out, or threshold and adapt = false")

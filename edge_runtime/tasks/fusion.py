@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from edge_runtime.manifest.surround import Fusion
-from edge_runtime.types import Float32
+from edge_runtime.types import Float32, Float64
 
-SMALLEST = 1e-7
+_SMALLEST = 1e-7
 """Floor under probabilities before a logarithm: answers are written down with seven decimals."""
 
 
@@ -27,10 +27,15 @@ def fuse(fusion: Fusion, device: Float32, cloud: Float32) -> Float32:
     Returns:
         (windows, labels), rows that sum to one.
     """
-    one, other = (np.log(np.maximum(p.astype(np.float64), SMALLEST)) for p in (device, cloud))
-    logits = fusion.device * one + fusion.cloud * other
+    logits = fusion.device * logarithms(device) + fusion.cloud * logarithms(cloud)
     if fusion.bias:
         logits += fusion.bias
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     fused: Float32 = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
     return fused
+
+
+def logarithms(probabilities: Float32) -> Float64:
+    """Return the terms that the weights belong to, (windows, labels)."""
+    terms: Float64 = np.log(np.maximum(probabilities.astype(np.float64), _SMALLEST))
+    return terms

@@ -39,11 +39,11 @@ from edge_runtime.observe.exposition import Figures
 from edge_runtime.observe.otlp import CLOSE_S, Otlp, Tracer
 from edge_runtime.observe.otlp_metrics import metrics_request
 from edge_runtime.observe.otlp_spans import Ids, Traced, trace_request
-from edge_runtime.pipeline import Answered
 from edge_runtime.server.bundle_model import served_model
 from edge_runtime.server.server import ServeConfig, Server
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.barrier import Barrier
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.types import Correction, Float32, Prediction, Reading
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.observe.collector import collecting, plain

@@ -209,6 +209,12 @@ class AppConfig:
         return path.with_suffix(".thresholds")
 
     @property
+    def gate_file(self) -> Path | None:
+        """File of the gate's thresholds of keys: ``outbox.gate`` beside the others."""
+        path = self.thresholds_file
+        return None if path is None else path.with_suffix(".gate")
+
+    @property
     def drift_file(self) -> Path | None:
         """File of how the sensors of keys began, and of alarms: ``outbox.drift`` beside the thresholds."""
         path = self.thresholds_file

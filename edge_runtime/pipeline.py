@@ -17,74 +17,40 @@ by `edge_runtime.drift`, which finds sensors that are mounted otherwise than in 
 
 from __future__ import annotations
 
-import itertools
-import logging
-import operator
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from edge_runtime.clock import Clock
 from edge_runtime.drift.agreement import Agreement
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.events.tracker import EventTracker
-from edge_runtime.gate.audit import audited
+from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.budget import Budget
 from edge_runtime.handover import Escalation, HandOver, Join
 from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.cache import CachedModel, require_cacheable
-from edge_runtime.model.explain import Explainer, explain
+from edge_runtime.model.explain import Explainer, explain_alone
 from edge_runtime.model.loading import Predictor, calls, play
+from edge_runtime.over_time import AnswersOverTime
+from edge_runtime.selection import Selection
 from edge_runtime.sinks import Sink
 from edge_runtime.tasks import Task
-from edge_runtime.tasks.answers import suspected
+from edge_runtime.tasks.answered import Answered, Tap, Unanswered, latencies_ms, marked, without_answer
+from edge_runtime.tasks.follower import Follower
 from edge_runtime.tasks.key_thresholds import KeyThresholds
-from edge_runtime.types import (
-    Correction,
-    Done,
-    FinalAnswer,
-    Float32,
-    Hard,
-    Prediction,
-    Reading,
-    Route,
-    SuspectPrediction,
-)
+from edge_runtime.types import Correction, Done, FinalAnswer, Float32, Hard, Prediction, Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.join import AnyWindower
+from edge_runtime.windowing.thinning import Thinning
 from edge_runtime.windowing.window import KeyState, Window
 
 if TYPE_CHECKING:
     from edge_runtime.durable.reading_log import ReadingLog
     from edge_runtime.durable.window_state import SavedWindows
     from edge_runtime.tasks.learnt_examples import LearntExamples
-
-log = logging.getLogger(__name__)
-
-_received = operator.attrgetter("received")
-
-
-class Answered(NamedTuple):
-    """Windows of one call of the model, with their answers, for those who look on (`Pipeline.tap`)."""
-
-    windows: Sequence[Window]
-    predictions: Sequence[Prediction]
-    """One for each window; not handed over yet."""
-    began: float
-    """Monotonic time at which the model was asked."""
-    ended: float
-    """Monotonic time at which it had answered, or failed."""
-    cuts: Mapping[float, tuple[float, float]]
-    """When the readings of an arrival were cut into windows, from and to, by `Window.received`; arrivals of the run
-    before are missing. Emptied after the call."""
-
-
-Tap = Callable[[Answered], None]
 
 
 class Pipeline:
@@ -105,7 +71,9 @@ class Pipeline:
         intake: finds keys whose readings are suspect; None takes all as they come.
         drift: finds keys whose sensors are mounted otherwise, or have changed; None looks for neither.
         events: makes events of the answers; its state is kept where the windows' is. None: the bundle's rules.
+        over_time: what a key's answers before say of one; None: nothing.
         thresholds: those of keys, where the bundle's task learns them; None begins with none.
+        gate: moves the thresholds of keys; None: as the bundle asks.
         examples: those that users add to an embedding; None: the bundle's alone.
         cache: windows and distance of `edge_runtime.model.cache.CachedModel`; no windows is no cache.
         explain_share: share of the time that may go into explaining hard cases.
@@ -130,7 +98,9 @@ class Pipeline:
         intake: Intake | None = None,
         drift: Drift | None = None,
         events: EventTracker | None = None,
+        over_time: AnswersOverTime | None = None,
         thresholds: KeyThresholds | None = None,
+        gate: AdaptiveGate | None = None,
         examples: LearntExamples | None = None,
         cache: tuple[int, float] = (0, 0.0),
         explain_share: float = 0.0,
@@ -141,29 +111,36 @@ class Pipeline:
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
-        self._thresholds = thresholds or KeyThresholds(metrics=metrics)
+        self._over_time = over_time or AnswersOverTime()
+        self._gate = gate or AdaptiveGate(metrics=metrics)
         self._examples = examples
+        # Between the model's numbers and the task's decision, in this order.
+        self._followers: list[Follower] = [self._over_time, thresholds or KeyThresholds(metrics=metrics)]
+        if examples is not None:
+            self._followers.insert(0, examples)
+        self._thinning = Thinning(metrics)
         self._metrics = metrics
         self._cache = cache
         if cache[0]:
             require_cacheable(model, cache[1])
-        self._explainer = Explainer(explain_share, model, clock, metrics) if explain_share and escalation else None
+        self._selection: Selection | None = None
+        if escalation is not None:
+            explainer = Explainer(explain_share, model, clock, metrics) if explain_share else None
+            self._selection = Selection(escalation, budget, audit_share, explainer, metrics)
         self._use(model)
         if reading_log is not None:
             reading_log.keep(model.states)
         self._windower = windower
-        self._follow_task(task)
+        self._untaught = task
+        self.take_examples()
         self._budget = budget
         self._out = HandOver(sinks, escalation, metrics, clock)
-        self._escalation = escalation
         self._clock = clock
-        self._audit_share = audit_share if escalation is not None else 0.0
         self._agreement = Agreement(metrics)
-        self._every = 1
         self._ready: list[Window] = []
         self._again: list[Window] = []  # completed by the run before
         self._waiting: list[Done] = []
-        self._unanswering = False
+        self._lost = Unanswered(metrics)
         self._taps: list[Tap] = []
         self._cuts: dict[float, tuple[float, float]] = {}  # of this iteration; kept only for taps
 
@@ -188,14 +165,9 @@ class Pipeline:
             EngineError: nothing on the device answers, or its answers depend on earlier windows.
             InputError: the engine will not have these values.
         """
-        model = self._explained
-        if model is None or model.states is not None:
-            raise EngineError(
-                f"{self._name}: answers of a model with states depend on earlier windows and cannot be explained"
-                if model is not None
-                else f"{self._name} is on trial; ask again later"
-            )
-        return explain(model.manifest, model.predict, window, max_batch=model.max_batch).plain()
+        if self._explained is None:
+            raise EngineError(f"{self._manifest.model} is on trial; ask again later")
+        return explain_alone(self._explained, window)
 
     @property
     def idle(self) -> bool:
@@ -220,8 +192,8 @@ class Pipeline:
         windows = self._windower.push(readings, received)
         ended = self._clock.monotonic()
         self._metrics.stages["window"].observe(ended - began)
-        if self._every > 1 and not self._steps:
-            windows = self._thinned(windows)
+        if self._thinning.every > 1 and not self._steps:
+            windows = self._thinning.thinned(windows)
         if windows:
             self._ready += windows
             if self._taps:
@@ -239,7 +211,7 @@ class Pipeline:
         """Use what waits for the lateness bound, before stopping; a reading log keeps it instead."""
         if self._reading_log is None:
             windows = self._windower.flush(self._clock.monotonic())
-            self._ready += windows if self._steps else self._thinned(windows)
+            self._ready += windows if self._steps else self._thinning.thinned(windows)
         self.flush_iteration()
         if self._reading_log is None and (ended := self._events.finish()):
             self._out.give(ended, [], [])
@@ -266,7 +238,8 @@ class Pipeline:
         states = self._model.states
         known = set() if self._drift is None else set(filter(self._drift.reset, keys))
         moved = set() if states is None else set(filter(states.reset, keys))
-        done = len(known | moved)
+        passed = set(filter(self._over_time.reset, keys))
+        done = len(known | moved | passed)
         if moved and self._reading_log is not None:
             self._reading_log.save(self._windower)
         return done
@@ -280,21 +253,8 @@ class Pipeline:
         """Answer every n-th window of each key from now on; the others are counted as dropped, ``rate_reduced``.
 
         A model with states is asked about all of them, since each moves the state; its answers are left out then.
-
-        The choice follows their number, so the same stream is thinned the same way on every run; the keys alternate, so
-        that the load is spread.
         """
-        self._every = n
-
-    def _thinned(self, windows: list[Window]) -> list[Window]:
-        if self._every == 1:
-            return windows
-        kept = [window for window in windows if self._answers(window)]
-        self._metrics.dropped["rate_reduced"] += len(windows) - len(kept)
-        return kept
-
-    def _answers(self, window: Window) -> bool:
-        return (window.slot // self._hop + zlib.crc32(window.key.encode())) % self._every == 0
+        self._thinning.every = n
 
     def flush_iteration(self) -> None:
         """Answer all windows that this iteration made ready."""
@@ -341,9 +301,6 @@ class Pipeline:
         if model.states is not None:
             model.states.follow(self._model.states)
         self._use(model, trial=trial)
-        self._follow_task(task)
-
-    def _follow_task(self, task: Task) -> None:
         self._untaught = task
         self.take_examples()
 
@@ -357,7 +314,9 @@ class Pipeline:
         self._metrics.counts["corrections_total"] += len(corrections)
         self._metrics.counts["final_total"] += len(answers) - len(corrections)
         if corrections:
-            self._agreement.take((answer.hard, self._task.upheld(answer)) for answer in corrections)
+            outcomes = [(answer.hard, self._task.upheld(answer)) for answer in corrections]
+            self._agreement.take(outcomes)
+            self._gate.take(outcomes)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
@@ -368,19 +327,18 @@ class Pipeline:
         caches = windows and not trial and not self._steps
         self._model = CachedModel(model, windows, distance, self._metrics) if caches else model
         self._manifest = manifest
-        self._name = manifest.model
-        self._length_s = manifest.input.window / manifest.input.rate_hz
-        self._history = manifest.input.history
-        self._hop = manifest.input.hop
+        self._thinning.hop = manifest.input.hop
+        if self._selection is not None:
+            self._selection.history = manifest.input.history
         if self._intake is not None:
             self._intake.follow(manifest)
         if self._drift is not None:
             self._drift.follow(manifest)
         self._events.use(manifest)
-        self._thresholds.use(manifest)
-        if self._examples is not None:
-            self._examples.use(manifest)
-        self._learns = self._thresholds.active or (self._examples is not None and self._examples.active)
+        self._gate.use(manifest)
+        for follower in self._followers:
+            follower.use(manifest)
+        self._active = [follower for follower in self._followers if follower.active]
 
     def _answer(self, windows: list[Window], answers: list[Prediction], hard: list[Hard]) -> None:
         stages, clock = self._metrics.stages, self._clock
@@ -393,30 +351,23 @@ class Pipeline:
         except EngineError as error:
             self._unanswered(windows, error, answers, hard, began)
             return
-        self._unanswering = False
+        self._lost.end()
         ended = clock.monotonic()
         stages["engine"].observe((ended - began) / len(windows), len(windows))
         if answered is not windows:  # a chain that is not full yet answers nothing
             self._metrics.counts["warmup_total"] += len(windows) - len(answered)
             windows = list(answered)
-        if self._every > 1 and self._steps:
-            kept = [position for position, window in enumerate(answered) if self._answers(window)]
-            self._metrics.dropped["rate_reduced"] += len(answered) - len(kept)
+        if self._thinning.every > 1 and self._steps:
+            kept = self._thinning.kept(answered)
             numbers, windows = numbers[kept], [answered[position] for position in kept]
         if windows:
             made = self._follow(windows, numbers, hard, (began, ended))
-            self._give(windows, made, answers, (began, ended))
+            answers += made
+            self._show(windows, made, began, ended)
 
-    def _give(
-        self,
-        windows: Sequence[Window],
-        made: Sequence[Prediction],
-        answers: list[Prediction],
-        times: tuple[float, float],
-    ) -> None:
-        answers += made
+    def _show(self, windows: Sequence[Window], made: Sequence[Prediction], began: float, ended: float) -> None:
         for tap in self._taps:
-            tap(Answered(windows, made, *times, self._cuts))
+            tap(Answered(windows, made, began, ended, self._cuts))
 
     def _follow(
         self,
@@ -425,46 +376,38 @@ class Pipeline:
         hard: list[Hard],
         times: tuple[float, float],
     ) -> Sequence[Prediction]:
-        """Make predictions of a model's numbers, and send hard cases on their way."""
+        """Make predictions of a model's numbers, and send hard cases on their way.
+
+        1. What follows keys sees the numbers, and may change them.
+        2. The task decides: which answer, how far it is trusted, whether it is hard.
+        3. Answers are made of the decision; those of suspect readings are hard.
+        4. The cloud is asked about some of them.
+        """
         task = self._task
-        if self._learns:
-            numbers = self._learn(windows, numbers)
-        decision = task.decide(numbers)
+        for follower in self._active:  # rule 1
+            numbers = follower.follow(windows, numbers, self._suspects)
+        decision = task.decide(numbers)  # rule 2
+        if self._gate.active:
+            decision = decision._replace(hard=self._gate.hard(windows, decision.trust, self._suspects))
         self._budget.seen(len(windows))
         # Asked of the model each time: one made of several answers under the name of the one that answered.
         manifest = self._model.manifest
-        made = task.predictions(
+        made = task.predictions(  # rule 3
             windows,
             numbers,
             decision,
-            self._latencies_ms(windows, *times),
-            (self._name if manifest is self._manifest else manifest.model, self._model.variant.name),
+            latencies_ms(windows, *times, self._metrics),
+            (manifest.model, self._model.variant.name),
         )
         if self._suspects:
-            made = [self._marked(window, answer) for window, answer in zip(windows, made, strict=True)]
+            made = marked(windows, made, self._suspects)
             decision = decision._replace(hard=[answer.hard for answer in made])
         n_hard = sum(decision.hard)
-        if self._escalation is not None and (n_hard or self._audit_share):
-            for window, prediction, score in zip(windows, made, decision.trust, strict=True):
-                if prediction.hard or self._audit_share:
-                    self._escalate(self._escalation, window, prediction, score, hard)
+        if self._selection is not None and (n_hard or self._selection.audit_share):  # rule 4
+            self._selection.select(windows, made, decision.trust, hard, self._explained)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += n_hard
         return made
-
-    def _learn(self, windows: Sequence[Window], numbers: Float32) -> Float32:
-        """Follow the scores of keys, or remember windows that a user may label; returns what the task reads."""
-        if self._examples is not None and self._examples.active:
-            self._examples.remember(windows, numbers, self._suspects)
-        return self._thresholds.follow(windows, numbers, self._suspects) if self._thresholds.active else numbers
-
-    def _marked(self, window: Window, answer: Prediction) -> Prediction:
-        """Return the answer; as a hard one that says why, where the window's readings are suspect."""
-        suspect = self._suspects.get((window.key, window.slot))
-        if suspect is None:
-            return answer
-        answer.hard = True
-        return suspected(answer, suspect)
 
     def _refuse(self, windows: list[Window], error: InputError, answers: list[Prediction], hard: list[Hard]) -> None:
         """Refuse windows the engine cannot take: values near float32's end can become infinite between two samples."""
@@ -485,67 +428,18 @@ class Pipeline:
     ) -> None:
         """Ask the cloud for windows that nothing on the device can answer, within the budget; count the others.
 
-        The stream goes on. What is published says so: no label, no scores, and `variant` is ``none``.
+        The stream goes on, and what is published says so (`without_answer`).
         """
-        if not self._unanswering:  # one line when it begins, not one for every batch
-            self._unanswering = True
-            log.error("windows go unanswered: %s", error)
-        self._metrics.counts["unanswered_total"] += len(windows)
+        self._lost.begin(windows, error)
         self._lose(windows)
-        if self._escalation is None:
+        if self._selection is None:
             self._metrics.dropped["engine_error"] += len(windows)
             return
         self._budget.seen(len(windows))
         now = self._clock.monotonic()
-        length = self._length_s
-        made: list[Prediction] = []
-        for window in windows:
-            start = round(window.start * 1e6) / 1e6
-            end = round((start + length) * 1e6) / 1e6
-            latency_ms = round((now - window.received) * 1e3, 3)
-            prediction = self._task.types.prediction(
-                window.id, window.key, start, end, "", 0.0, [], "local", True, self._name, "none", latency_ms
-            )
-            made.append(prediction)
-            self._escalate(self._escalation, window, prediction, 0.0, hard)
-        self._give(windows, made, answers, (began, now))
+        made = without_answer(self._task, self._manifest, windows, now)
+        self._selection.select(windows, made, [0.0] * len(made), hard, None)
+        answers += made
+        self._show(windows, made, began, now)
         self._metrics.counts["predictions_total"] += len(windows)
         self._metrics.counts["hard_total"] += len(windows)
-
-    def _latencies_ms(self, windows: Sequence[Window], began: float, ended: float) -> list[float]:
-        """Measure milliseconds from arrival to answer of each window; windows of one arrival are counted together."""
-        latencies: list[float] = []
-        for arrived, together in itertools.groupby(map(_received, windows)):
-            n = len(list(together))
-            self._metrics.stages["wait"].observe(began - arrived, n)
-            self._metrics.stages["total"].observe(ended - arrived, n)
-            latencies += [round((ended - arrived) * 1e3, 3)] * n
-        return latencies
-
-    def _escalate(
-        self, escalation: Escalation, window: Window, prediction: Prediction, score: float, hard: list[Hard]
-    ) -> None:
-        if isinstance(prediction, SuspectPrediction):
-            self._metrics.dropped["suspect"] += 1
-            return
-        audit = not prediction.hard
-        if audit and not audited(prediction.id, self._audit_share):
-            return
-        self._metrics.counts["audit_total"] += audit
-        if reason := escalation.refuses():
-            self._metrics.dropped[reason] += 1
-            return
-        context = window.context
-        if len(context) < self._history and not escalation.takes_short():
-            self._metrics.dropped["context_short"] += 1
-            return
-        refused = self._budget.spend(context.nbytes)
-        if refused is not None:
-            self._metrics.dropped[f"budget_{refused}"] += 1
-            return
-        route: Route = "local" if audit else "provisional"
-        prediction.route = route
-        case = Hard(prediction, np.ascontiguousarray(context.T), score, audit)
-        if self._explainer is not None and self._explained is not None and not audit and not self._unanswering:
-            case.explanation = self._explainer.explain(self._explained, window)
-        hard.append(case)

@@ -2,9 +2,10 @@
 
 Both modes of durability share it (`edge_runtime.durable.window_state`, `edge_runtime.durable.reading_log`).
 
-States of events are saved as they were after the last window whose answer is safe. The windows after it are answered
-again, and make the same events again, with the same ids. States of a model are saved as they were before the first of
-these windows; windows that were completed since, and whose answers are safe, are computed again and not answered.
+States of events, and of answers over time, are saved as they were after the last window whose answer is safe. The
+windows after it are answered again, and make the same events again, with the same ids. States of a model are saved as
+they were before the first of these windows; windows that were completed since, and whose answers are safe, are computed
+again and not answered.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import orjson
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.answer_states import AnswerStates, AnyState, Changed
 from edge_runtime.durable.model_states import ModelStates, Resets
 from edge_runtime.durable.reading_log_file import Recovered
 from edge_runtime.durable.reading_log_records import (
@@ -29,8 +31,7 @@ from edge_runtime.durable.reading_log_records import (
     decode_snapshot_model,
     encode_snapshot,
 )
-from edge_runtime.events.rules import KeyState as EventState
-from edge_runtime.events.tracker import Changed, EventTracker
+from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done
@@ -53,12 +54,12 @@ class Progress:
         events: whose states are saved with the windows.
     """
 
-    def __init__(self, path: Path, clock: Clock, events: EventTracker | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock, events: AnswerStates | None = None) -> None:
         self._path = path
         self._clock = clock
-        self._events = events or EventTracker(())
+        self._events = events or AnswerStates(EventTracker(()))
         self._rules = self._events.rules
-        self._safe_events: dict[str, EventState] = {}
+        self._safe_events: dict[str, AnyState] = {}
         self._event_changes: deque[tuple[int, Changed]] = deque()  # with the iteration that made them
         self._model: ModelStates | None = None
         self._resets: Resets | None = None
@@ -145,7 +146,7 @@ class Progress:
         """
         rules = self._rules
         self._collect_events()
-        safe: dict[str, EventState | None] = {}
+        safe: dict[str, AnyState | None] = {}
         while self._event_changes and self._event_changes[0][0] <= self.acked:
             safe |= self._event_changes.popleft()[1]
         for key, state in safe.items():

@@ -19,13 +19,13 @@ from enum import Enum
 from typing import Final
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.answer_states import AnswerStates
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.durable.model_states import ModelStates
 from edge_runtime.durable.progress import Play, Progress, counted_before
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.group_commit import GroupCommit
@@ -107,7 +107,7 @@ class ReadingLog:
         metrics: Metrics,
         clock: Clock,
         file: ReadingLogFile | None = None,
-        events: EventTracker | None = None,
+        events: AnswerStates | None = None,
     ) -> None:
         self._config = config
         self._file = file or ReadingLogFile(config.path, config.max_bytes)

@@ -24,11 +24,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.answer_states import AnswerStates
 from edge_runtime.durable.model_states import ModelStates
 from edge_runtime.durable.progress import Play, Progress, counted_before, nothing
 from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done
@@ -62,7 +62,7 @@ class SavedWindows:
         metrics: Metrics,
         clock: Clock,
         file: ReadingLogFile | None = None,
-        events: EventTracker | None = None,
+        events: AnswerStates | None = None,
     ) -> None:
         self._path = path
         self._file = file or ReadingLogFile(path, max_bytes)

@@ -1,1 +1,1 @@
-"""Is a window hard, and may it be asked about."""
+"""Share of hard windows that is kept for every key; whether one may be asked about, and which are audited."""

@@ -20,7 +20,7 @@ _EXACT = 1e-6
 class OverTime:
     """Sequence of the labels of a key, from one window to the next that is `InputContract.hop` samples later.
 
-    A hidden Markov model, whose observations are the network's answers; `edge_runtime.tasks.over_time` filters by it.
+    A hidden Markov model, whose observations are the network's answers; `edge_runtime.over_time` filters by it.
     """
 
     transition: tuple[tuple[float, ...], ...]
@@ -93,6 +93,8 @@ class SurroundGate:
     share: float = 0.0
     """Share of its windows that is hard for every key: its threshold moves to keep it (`edge_runtime.gate.adaptive`).
     0: the threshold stays."""
+    spread: float = 1.0
+    """Distance between the thresholds for half and for twice the share, in log-odds: the unit of these moves."""
     expected: dict[str, float] = field(default_factory=dict)
     """As of `GateSpec`."""
 
@@ -103,6 +105,8 @@ class SurroundGate:
             raise ValueError("the score gain and the table gain go together")
         if not 0 <= self.share < 1:
             raise ValueError("share must be 0 to below 1")
+        if not 0.01 <= self.spread <= 10:
+            raise ValueError("spread must be 0.01 to 10")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

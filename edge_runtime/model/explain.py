@@ -145,6 +145,21 @@ def explain(
     )
 
 
+def explain_alone(model: Predictor, window: Window) -> dict[str, Any]:
+    """Explain the answer of a model to a window, as plain data.
+
+    Raises:
+        EngineError: nothing on the device answers, or its answers depend on earlier windows.
+        InputError: the engine will not have these values.
+    """
+    manifest = model.manifest
+    if model.states is not None:
+        raise EngineError(
+            f"{manifest.model}: answers of a model with states depend on earlier windows and cannot be explained"
+        )
+    return explain(manifest, model.predict, window, max_batch=model.max_batch).plain()
+
+
 class Explainer:
     """Explains hard cases while they are made, within a share of the time.
 
@@ -178,14 +193,14 @@ class Explainer:
             self._metrics.counts["explanations_skipped_total"] += 1
             return None
         try:
-            found = explain(model.manifest, model.predict, window, max_batch=model.max_batch)
+            found = explain_alone(model, window)
         except (EngineError, InputError):  # the answer itself is given; what failed is replaced by the fallback chain
             self._metrics.counts["explanations_skipped_total"] += 1
             return None
         finally:
             self._spent_s += self._clock.monotonic() - began
         self._metrics.counts["explanations_total"] += 1
-        return found.plain()
+        return found
 
 
 def _effects(manifest: Manifest, rows: Float32) -> tuple[str, float, Float64]:

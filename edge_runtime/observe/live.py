@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from edge_runtime.clock import Clock
-from edge_runtime.pipeline import Answered
 from edge_runtime.system.loop import Loop
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.types import Answer, Correction, Done, Event, FinalAnswer, Prediction
 from edge_runtime.windowing.window import Window
 

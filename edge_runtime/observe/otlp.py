@@ -18,7 +18,7 @@ import socket
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
@@ -35,12 +35,12 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.observe.config import OtlpConfig
 from edge_runtime.observe.exposition import Figures
 from edge_runtime.observe.otlp_metrics import metrics_request
-from edge_runtime.observe.otlp_spans import Closed, HandedOver, Ids, Traced, attributes, spans_of, trace_request
-from edge_runtime.pipeline import Answered
+from edge_runtime.observe.otlp_spans import Begun, Closed, HandedOver, Ids, Traced, attributes, trace_request
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.system.secrets import ClientTls, SecretFile
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.types import Answer, Done, Event, Prediction
 
 log = logging.getLogger(__name__)
@@ -57,17 +57,6 @@ EVERY_S: Final = 2.0
 """Longest time that a trace waits to be sent."""
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 _RETRY: Final = Retry(base_s=1.0, cap_s=60.0)
-
-
-class _Begun(NamedTuple):
-    """A traced window whose answer is on its way to the sinks."""
-
-    trace_id: bytes
-    received: float
-    cut: tuple[float, float] | None
-    began: float
-    ended: float
-    provisional: bool
 
 
 class Tracer:
@@ -87,7 +76,7 @@ class Tracer:
         self._clock = clock
         self._put = put
         self._lose = lose
-        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        self._begun: OrderedDict[str, Begun] = OrderedDict()
 
     def note(self, answered: Answered) -> None:
         """Note windows that were answered, before they are handed over."""
@@ -98,12 +87,12 @@ class Tracer:
                 continue
             cut = answered.cuts.get(window.received)
             provisional = prediction.route == "provisional"
-            self._begun[prediction.id] = _Begun(
+            self._begun[prediction.id] = Begun(
                 trace_id, window.received, cut, answered.began, answered.ended, provisional
             )
             if len(self._begun) > MAX_BEGUN:
                 _, lost = self._begun.popitem(last=False)
-                self._lose(spans_of(lost.cut))
+                self._lose(lost.spans)
 
     def open(self, loop: Loop) -> None:
         """Nothing to open."""
@@ -119,9 +108,9 @@ class Tracer:
         now = clock.monotonic()
         for answer in answers:
             if isinstance(answer, Prediction):
-                times = begun.pop(answer.id, None)
-                if times is not None:
-                    self._put(HandedOver(answer, *times, now, clock.wall() - now))
+                window = begun.pop(answer.id, None)
+                if window is not None:
+                    self._put(HandedOver(answer, window, now, clock.wall() - now))
             elif not isinstance(answer, Event):
                 trace_id = self._ids.trace(answer.id)
                 if self._ids.traced(trace_id):

@@ -64,15 +64,9 @@ class Ids:
         return int.from_bytes(trace_id[-_RANDOM_BYTES:], "big") >= self._threshold
 
 
-def spans_of(cut: tuple[float, float] | None) -> int:
-    """Return how many spans a window has, by whether it is known when it was cut."""
-    return 4 if cut is None else 6
+class Begun(NamedTuple):
+    """A traced window that was answered. Monotonic times, in seconds."""
 
-
-class HandedOver(NamedTuple):
-    """A traced window whose answer was handed over. Monotonic times, in seconds."""
-
-    prediction: Prediction
     trace_id: bytes
     received: float
     cut: tuple[float, float] | None
@@ -80,15 +74,28 @@ class HandedOver(NamedTuple):
     began: float
     ended: float
     provisional: bool
-    """It waited for the commit of its case."""
-    handed: float
+    """Its answer waits for the commit of its case."""
+
+    @property
+    def spans(self) -> int:
+        """Number of its spans."""
+        return 4 if self.cut is None else 6
+
+
+class HandedOver(NamedTuple):
+    """A traced window whose answer was handed over to the sinks."""
+
+    prediction: Prediction
+    begun: Begun
+    at: float
+    """Monotonic time, seconds."""
     wall: float
     """Wall clock less monotonic clock at the hand-over."""
 
     @property
     def spans(self) -> int:
         """Number of its spans."""
-        return spans_of(self.cut)
+        return self.begun.spans
 
 
 class Closed(NamedTuple):
@@ -118,19 +125,19 @@ def trace_request(items: Iterable[Traced], ids: Ids, resource: Resource) -> Expo
 
 
 def _window_spans(item: HandedOver, ids: Ids) -> list[Span]:
-    prediction, wall = item.prediction, item.wall
+    prediction, begun = item.prediction, item.begun
     root = ids.span(prediction.id, "answer")
-    last = "outbox" if item.provisional else "publish"
-    if item.cut is None:
+    last = "outbox" if begun.provisional else "publish"
+    if begun.cut is None:
         names: Sequence[str] = ("wait", "engine", last)
-        seconds = [item.received, item.began, item.ended, item.handed]
+        seconds = [begun.received, begun.began, begun.ended, item.at]
     else:
         names = ("receive", "window", "wait", "engine", last)
-        seconds = [item.received, *item.cut, item.began, item.ended, item.handed]
-    stamps = [round((one + wall) * 1e9) for one in seconds]
+        seconds = [begun.received, *begun.cut, begun.began, begun.ended, item.at]
+    stamps = [round((one + item.wall) * 1e9) for one in seconds]
     spans = [
         Span(
-            trace_id=item.trace_id,
+            trace_id=begun.trace_id,
             span_id=root,
             name="answer",
             kind=Span.SPAN_KIND_INTERNAL,
@@ -143,7 +150,7 @@ def _window_spans(item: HandedOver, ids: Ids) -> list[Span]:
     for position, name in enumerate(names):
         spans.append(
             Span(
-                trace_id=item.trace_id,
+                trace_id=begun.trace_id,
                 span_id=ids.span(prediction.id, name),
                 parent_span_id=root,
                 name=name,

@@ -11,8 +11,8 @@ from edge_runtime.drift.alarm import Alarm
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.pipeline import Tap
 from edge_runtime.system.loop import Loop
+from edge_runtime.tasks.answered import Tap
 from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ Scores of one machine are not those of another, and they drift. Rules, for ``ada
 A fault that lasts is taken for normal in the end; an event rule tells of it before. Of windows whose readings are
 suspect, nothing is learnt.
 
-Sources: Robbins and Monro 1951 for the recursion of a quantile; Gibbs and Candes 2021 (arXiv:2106.00170) for the rate
-that it keeps without assumptions on the scores. Figures: docs/tasks.md.
+Recursion and sources: `edge_runtime.gate.quantile`. Figures: docs/tasks.md.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.errors import StoreError
+from edge_runtime.gate.quantile import outward
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.metrics import Metrics
@@ -126,10 +126,10 @@ class KeyThresholds:
                 self._set(state)
             return
         above = score > state.threshold
-        step = _STEP * state.spread * (above - self._rate)  # rule 3
+        moved = outward(_STEP * state.spread, self._rate, beyond=above)  # rule 3
         if score > state.threshold + _FAR * state.spread:  # rule 4
-            step *= _FAR_STEP
-        state.threshold += step
+            moved *= _FAR_STEP
+        state.threshold += moved
 
     def _set(self, state: _Key) -> None:
         """End a warm-up (rule 2)."""

@@ -157,14 +157,17 @@ class LearntExamples:
             return task
         return task.taught(as_examples(own))
 
-    def remember(self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = ()) -> None:
-        """Remember the numbers of windows for a while (rule 5); not of those whose readings are suspect."""
+    def follow(
+        self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = ()
+    ) -> Float32:
+        """Remember the numbers of windows for a while (rule 5), not of suspect ones; returns them as they are."""
         most = min(RECENT, max(1, MAX_BYTES // (4 * self._size)))
         for window, row in zip(windows, numbers, strict=True):
             if (window.key, window.slot) not in suspects and np.isfinite(row).all():
                 self._recent[window.id] = row.reshape(-1).copy()
         while len(self._recent) > most:
             self._recent.popitem(last=False)
+        return numbers
 
     # -- by request --------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,13 @@ from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
 from edge_runtime.intake.config import IntakeConfig
 from edge_runtime.intake.intake import Intake
-from edge_runtime.manifest import Manifest
+from edge_runtime.manifest import Manifest, Surround
+from edge_runtime.manifest.surround import SurroundGate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant
-from edge_runtime.pipeline import Answered, Pipeline
+from edge_runtime.pipeline import Pipeline
 from edge_runtime.system.loop import Loop
+from edge_runtime.tasks.answered import Answered
 from edge_runtime.tasks.classification import Classification
 from edge_runtime.types import Answer, Event, Hard, Prediction, Reading, SuspectPrediction
 from edge_runtime.windowing.window import Windower
@@ -512,6 +514,51 @@ def test_answers_of_suspect_readings_are_hard_and_say_why_and_no_cloud_is_asked(
     assert b.metrics.dropped["suspect"] == len(suspect)
     asked = {case.prediction.id for case in b.escalation.cases}
     assert asked == ({p.id for p in others} if audit_share else set())
+
+
+def held(share: float = 0.1) -> Manifest:
+    surround = Surround(gate=SurroundGate(threshold=0.8, share=share))
+    return dataclasses.replace(manifest(), schema_version=2, surround=surround)
+
+
+def play_levels(b: Bench, n: int, *, keys: Sequence[str] = ("k",), step_s: float = 0.1) -> None:
+    """Answers between .5 and 1, so that a threshold of .8 would call three of five hard."""
+    rng = np.random.default_rng(1)
+    for i, level in enumerate(rng.uniform(0.5, 1.0, n)):
+        b.pipeline.deliver([reading(key, 1000 + i * step_s, level) for key in keys], 0.0, None)
+        b.pipeline.flush_iteration()
+
+
+def test_a_bundle_that_asks_for_a_share_has_it_of_every_key_and_the_budget_stays_a_bound() -> None:
+    b = bench(held(), config=GateConfig(max_share=0.05))
+    play_levels(b, 3000, keys=("a", "b"))
+    for key in ("a", "b"):
+        hard = [p.hard for p in predictions(b) if p.key == key]
+        assert np.mean(hard) == pytest.approx(0.1, rel=0.1)
+    assert b.metrics.counts["hard_total"] == sum(p.hard for p in predictions(b))
+    assert len(b.escalation.cases) <= 0.05 * len(predictions(b)) + 3
+    assert b.metrics.dropped["budget_share"] == b.metrics.counts["hard_total"] - len(b.escalation.cases)
+    assert {p.id for p in predictions(b) if p.hard} >= {case.prediction.id for case in b.escalation.cases}
+
+
+def test_the_share_is_of_the_windows_that_a_reduced_rate_leaves() -> None:
+    b = bench(held())
+    b.pipeline.answer_every(3)
+    play_levels(b, 6000)
+    assert len(predictions(b)) == b.metrics.counts["predictions_total"] < 1100
+    assert np.mean([p.hard for p in predictions(b)]) == pytest.approx(0.1, rel=0.15)
+
+
+def test_suspect_windows_are_hard_and_move_no_threshold() -> None:
+    b = bench(held(), checked=True)
+    gate = b.pipeline._gate
+    play_levels(b, 600, step_s=0.2)  # half the samples that the model takes
+    assert {p.hard for p in predictions(b)[-50:]} == {True}
+    before = gate.save()
+    for i in range(200):
+        b.pipeline.deliver([reading("k", 1120 + i * 0.2, 1.0)], 0.0, None)
+        b.pipeline.flush_iteration()
+    assert gate.save() == before
 
 
 def test_another_model_is_what_the_intake_follows() -> None:

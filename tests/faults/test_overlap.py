@@ -125,6 +125,23 @@ def test_over_kills_and_stops_every_promise_is_kept(
     check(findings, mode.durability, lives.kills)
 
 
+@pytest.mark.parametrize("mode", [Mode("reading", 1, "5", over_time=True)])
+def test_answers_over_time_are_the_same_after_every_kill(
+    tmp_path: Path, mode: Mode, seed: int, tier: Tier, messages: int, undisturbed: Heard, note: Note
+) -> None:
+    """An answer depends on all windows before it, over every kill: none of them may be lost, or count twice."""
+    (tmp_path / "control").mkdir()
+    (tmp_path / "device").mkdir()
+    alone = control(tmp_path / "control", messages, over_time=True)
+    answered = alone.own()
+    changed = [one for one, answer in undisturbed.own().items() if answer["label"] != answered[one]["label"]]
+    assert len(changed) > 10, "the filter changes what is answered"
+    hows = {"kill": 3, "kill at a call": 2, "stop": 1}
+    findings, lives = lead(tmp_path / "device", mode, messages, random.Random(seed), tier(8, 60), hows, alone)
+    note("R17", f"answers over time, {mode.durability}, QoS {mode.qos}: {told(findings, lives)}")
+    check(findings, mode.durability, lives.kills)
+
+
 @pytest.mark.parametrize("durability", ["reading", "window"])
 def test_orderly_stops_under_load_cost_nothing_in_any_mode(
     tmp_path: Path,

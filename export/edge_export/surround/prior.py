@@ -1,12 +1,14 @@
 """Prior and temperature put back: how sure answers are, and of which class, after training that was balanced.
 
 Training draws rare classes more often than they come (``balance`` of the recipe), so a network expects them more often
-than a stream has them. Three ways to put that right, from the simplest; the first is taken unless a later one has the
+than a stream has them. Ways to put that right, from the simplest; the first is taken unless a later one has the
 lower cross-entropy on groups left out, by more than its standard error over groups:
 
-1. *temperature*: one number for how sure answers are;
-2. *analytic*: the shares that training has changed, put back into the logits by a formula, and the temperature;
-3. *bias*: a bias for each class, fitted, and the temperature.
+1. *none*: answers as they are trained, where a group unlike the others would spoil any fit;
+2. *temperature*: one number for how sure answers are;
+3. *shares*: what training has changed of the classes' shares, put back into the logits by a formula;
+4. *analytic*: the formula and a temperature;
+5. *bias*: a bias for each class, fitted, and the temperature.
 
 A temperature for each class (vector scaling) was tried and left out: it is no function of probabilities alone.
 
@@ -29,8 +31,8 @@ from edge_export.onnx_graph.passes.temperature import LogitMap
 from edge_export.surround.log_linear import Float64, cross_entropy, fit_log_linear, softmax
 
 Balance = Literal["classes", "root", "none"]
-Way = Literal["temperature", "analytic", "bias"]
-WAYS: tuple[Way, ...] = ("temperature", "analytic", "bias")
+Way = Literal["none", "temperature", "shares", "analytic", "bias"]
+WAYS: tuple[Way, ...] = ("none", "temperature", "shares", "analytic", "bias")
 
 _PULL = 4.0
 """Windows' worth of evidence that a class needs no bias."""
@@ -66,13 +68,15 @@ def fit_calibration(probabilities: Float32, y: Int64, way: Way, *, balance: Bala
         probabilities: (n, classes) at temperature 1, of groups not trained on.
         y: (n,) class indices.
         way: which.
-        balance: how training drew the classes; for ``analytic``.
+        balance: how training drew the classes; for ``shares`` and ``analytic``.
     """
     n, classes = probabilities.shape
+    known = _analytic(y, classes, balance) if way in {"shares", "analytic"} else np.zeros(classes)
+    if way in {"none", "shares"}:
+        return _calibration(way, 1.0, known)
     logs, targets = log_probabilities(probabilities), smoothed_targets(y, classes)
     logs = logs - logs.mean(axis=1, keepdims=True)
     if way in {"temperature", "analytic"}:
-        known = _analytic(y, classes, balance) if way == "analytic" else np.zeros(classes)
         # The known bias is scaled with the logits: what training has changed, it changed at temperature 1.
         (scale,) = fit_log_linear((logs + known)[:, :, None], targets, start=np.ones(1), ridge=np.zeros(1))
         return _calibration(way, float(scale), scale * known)
@@ -121,9 +125,9 @@ def choose_calibration(
             fold,
         )
         for way in WAYS
-        if way != "analytic" or balance != "none"
+        if way not in {"shares", "analytic"} or balance != "none"
     }
-    best: Way = "temperature"
+    best: Way = "none"
     for way, loss in losses.items():
         if convinces(losses[best], loss, group):
             best = way

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.durable.answer_states import AnswerStates
 from edge_runtime.durable.config import ReadingLogConfig
 from edge_runtime.durable.reading_log import ReadingLog
 from edge_runtime.durable.reading_log_file import ReadingLogFile
-from edge_runtime.events.tracker import EventTracker
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant, play
@@ -32,7 +32,7 @@ class Bench:
         folder: Path,
         file: ReadingLogFile | None = None,
         spec: InputContract | None = None,
-        events: EventTracker | None = None,
+        events: AnswerStates | None = None,
         model: LoadedVariant | None = None,
     ) -> None:
         self.folder = folder

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.durable.answer_states import AnswerStates
 from edge_runtime.durable.progress import Progress
 from edge_runtime.durable.reading_log_file import LogEntry, Recovered
 from edge_runtime.durable.reading_log_records import encode_readings
 from edge_runtime.durable.window_state import SavedWindows
 from edge_runtime.event_rule import EventRule
 from edge_runtime.events.tracker import EventTracker
+from edge_runtime.manifest.surround import OverTime, Surround, SurroundGate
 from edge_runtime.metrics import Metrics
+from edge_runtime.over_time import AnswersOverTime
 from edge_runtime.types import Done, Event, Prediction, Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.window import Window, Windower
@@ -54,20 +59,32 @@ def tracker(*rules: EventRule) -> EventTracker:
     return made
 
 
+def filters(spec: OverTime | None) -> AnswersOverTime:
+    made = AnswersOverTime()
+    made.use(replace(with_rules(input=SPEC), surround=Surround(gate=SurroundGate(), over_time=spec)))
+    return made
+
+
+FILTER = OverTime(transition=((0.95, 0.05), (0.1, 0.9)), prior=(0.6, 0.4), weight=0.5)
+
+
 class Run:
     """One run of an application, as far as its file and its events go."""
 
-    def __init__(self, left: Recovered | None, rules: Sequence[EventRule] = RULES) -> None:
+    def __init__(
+        self, left: Recovered | None, rules: Sequence[EventRule] = RULES, over_time: OverTime | None = None
+    ) -> None:
         self.events = tracker(*rules)
+        self.over_time = filters(over_time)
         self.windower = Windower(SPEC)
-        self.progress = Progress(Path("log.db"), SystemClock(), self.events)
+        self.progress = Progress(Path("log.db"), SystemClock(), AnswerStates(self.events, self.over_time))
         self.progress.use(SPEC, WindowConfig())
         self.again: list[Window] = []
         self.waiting: list[Done] = []
         if left is not None:
             self.again, _, done = self.progress.restore(left, self.windower)
             self.waiting.append(done)
-        self.unsafe: list[tuple[list[Done], list[Event]]] = []
+        self.unsafe: list[tuple[list[Done], list[Any]]] = []
         self.write_snapshot()
 
     def write_snapshot(self) -> None:
@@ -84,12 +101,20 @@ class Run:
         self.left = self.left._replace(seq=entry.seq, entries=[*self.left.entries, entry], acked=self.progress.acked)
         if safe is None:
             self.write_snapshot()
-        answers = self.events.follow([answer(window) for window in [*self.again, *windows]])
+        answers = self.events.follow([self.answered(window) for window in [*self.again, *windows]])
         self.again = []
-        self.unsafe.append((self.waiting, [one for one in answers if isinstance(one, Event)]))
+        told = [one for one in answers if isinstance(one, Event) or self.over_time.active]
+        self.unsafe.append((self.waiting, told))
         self.waiting = []
 
-    def ack(self, place: int) -> list[Event]:
+    def answered(self, window: Window) -> Prediction:
+        plain = answer(window)
+        if self.over_time.active:
+            scores = self.over_time.follow([window], np.array([plain.scores], np.float32))
+            plain.scores = scores[0].tolist()
+        return plain
+
+    def ack(self, place: int) -> list[Any]:
         """The sinks have the answers of one of the iterations that wait for it."""
         done, events = self.unsafe.pop(place)
         for one in done:
@@ -97,7 +122,7 @@ class Run:
         return events
 
 
-def lines(events: Sequence[Event]) -> list[bytes]:
+def lines(events: Sequence[Prediction | Event]) -> list[bytes]:
     return [event.to_json() for event in events]
 
 
@@ -127,6 +152,56 @@ def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.Data
     assert set(found) == set(expected)
 
 
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from((0.1, 0.4, 0.9)), min_size=8, max_size=60), st.booleans(), st.data())
+def test_a_crash_at_any_time_changes_no_answer_over_time(levels: list[float], rules: bool, data: st.DataObject) -> None:
+    """Mutation that this finds: restoring no posterior, or the one after windows whose answers are not safe yet."""
+    stream, own = readings(levels), RULES if rules else ()
+    whole = Run(None, own, FILTER)
+    whole.take(stream)
+    expected = lines(whole.ack(0))
+    run, found = Run(None, own, FILTER), []
+    while stream:
+        n = data.draw(st.integers(1, min(8, len(stream))))
+        run.take(stream[:n])
+        stream = stream[n:]
+        for _ in range(data.draw(st.integers(0, len(run.unsafe)))):
+            found += lines(run.ack(data.draw(st.integers(0, len(run.unsafe) - 1))))
+        match data.draw(st.sampled_from(["go on", "go on", "snapshot", "crash"])):
+            case "snapshot":
+                run.write_snapshot()
+            case "crash":
+                run = Run(run.left, own, FILTER)
+    run.take([])
+    while run.unsafe:
+        found += lines(run.ack(0))
+    assert set(found) == set(expected)
+
+
+def test_a_filter_that_changes_begins_keys_again_and_keeps_their_events() -> None:
+    run = Run(None, RULES, FILTER)
+    run.take(readings([0.9] * 20))
+    run.ack(0)
+    run.write_snapshot()
+    other = replace(FILTER, weight=1.0)
+    after = Run(run.left, RULES, other)
+    assert not after.over_time.reset("k0")
+    after.take(readings([0.1] * 40)[20:])
+    assert any(isinstance(one, Event) and one.kind == "end" and one.reason == "off" for one in after.ack(0))
+
+
+def test_a_file_of_a_bundle_without_a_filter_is_taken_over_by_one_with_it_and_back() -> None:
+    run = Run(None)
+    run.take(readings([0.9] * 20))
+    run.ack(0)
+    for spec in (FILTER, None, FILTER):
+        run.write_snapshot()
+        run = Run(run.left, RULES, spec)
+        assert run.progress.snapshot(run.windower)
+        run.take(readings([0.9] * 24)[20:])
+        assert not any(isinstance(one, Event) for one in run.ack(0)), "the event goes on"
+
+
 @pytest.mark.parametrize("crash_at", range(3, 40, 4))
 def test_iterations_without_a_reading_leave_no_hole(tmp_path: Path, crash_at: int) -> None:
     """The loop wakes for many reasons; a state that became safe in between is written with the next reading."""
@@ -138,7 +213,7 @@ def test_iterations_without_a_reading_leave_no_hole(tmp_path: Path, crash_at: in
     folder = tmp_path
     for part in (stream[:crash_at], stream[crash_at:]):
         events = tracker(*RULES)
-        bench = Bench(folder, spec=SPEC, events=events)
+        bench = Bench(folder, spec=SPEC, events=AnswerStates(events))
         windows = bench.recovered
         for reading in part:
             windows = [*windows, *bench.turn(reading)]
@@ -157,7 +232,9 @@ def test_saved_windows_carry_an_open_event_over_an_orderly_stop(tmp_path: Path) 
     found = []
     for part in (stream[:12], stream[12:]):
         events, windower = tracker(*RULES), Windower(SPEC)
-        saved = SavedWindows(tmp_path / "w.db", 2**22, metrics=Metrics(), clock=SystemClock(), events=events)
+        saved = SavedWindows(
+            tmp_path / "w.db", 2**22, metrics=Metrics(), clock=SystemClock(), events=AnswerStates(events)
+        )
         again, safe = saved.recover(SPEC, WindowConfig(), windower)
         saved.begin()
         windows = windower.push(part)

@@ -279,7 +279,7 @@ def test_the_filter_of_chunks_is_ended_when_the_fetch_ends(factory: Factory, sit
         site.operator.retain("fleet/chunks/0", data)
         site.announce(announcement(bundle, 2, chunks="fleet/chunks", chunk_bytes=len(data)))
         device.until_runs("watch/2")
-        (broker_client,) = device.app._broker_clients.values()
+        (broker_client,) = device.app.brokers.clients.values()
         device.until(lambda: not broker_client._unsubscribing and not broker_client._leaving)
         assert [one for one, _ in broker_client._router.filters()] == ["fleet/update", "fleet/keys"]
         for topic in ("fleet/never0/0", "fleet/never2/0", "fleet/chunks/0"):

@@ -55,5 +55,5 @@ def test_the_broker_gets_a_status_topic_unless_it_has_one(tmp_path: Path) -> Non
     )
     for status, topic in (("", "edge-runtime/pi/gym/status"), ('status_topic = "own"\n', "own")):
         app = App(parse(text.format(status=status), tmp_path / "app.toml"))
-        assert app._broker_clients["b"].config.status_topic == topic
+        assert app.brokers.clients["b"].config.status_topic == topic
         app.close()

@@ -1,0 +1,30 @@
+"""Threshold and spread of a gate that keeps a share for every key (`edge_runtime.gate.adaptive`).
+
+How they do on groups left out: ``python -m benchmarks.accuracy.hold``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from edge_export.data.dataset import Float32
+from edge_export.evaluation.calibration import threshold_for_share
+from edge_runtime.gate.adaptive import log_odds
+
+
+class Fitted(NamedTuple):
+    """Begin of the keys of a device (`edge_runtime.manifest.surround.SurroundGate`)."""
+
+    threshold: float
+    spread: float
+
+
+def fit_hold(trust: Float32, share: float) -> Fitted:
+    """Fit threshold and spread to scores of windows not trained on.
+
+    Args:
+        trust: (n,) of the gate.
+        share: of the windows that is to be hard, above 0 and at most 0.5.
+    """
+    half, at, twice = (threshold_for_share(trust, part) for part in (share / 2, share, 2 * share))
+    return Fitted(at, min(max(log_odds(twice) - log_odds(half), 0.1), 10.0))

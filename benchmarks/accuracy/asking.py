@@ -1,4 +1,4 @@
-"""What asking the cloud adds on groups left out: its answer alone, fused with the device's, by expected gain, at random.
+"""Gain of asking the cloud on groups left out: its answer alone, fused with the device's, by expected gain, at random.
 
 ::
 

@@ -18,7 +18,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-models conformance lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-accuracy bench-models conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -117,6 +117,10 @@ bench-models: $(VENV)/.test
 # The recipes under examples/ from recordings to bundles: make bench-export DATA="har=FOLDER ecg=FOLDER ..."
 bench-export: $(EXPORT)/.ready
 	$(EXPORT)/bin/python -m benchmarks.tasks $(addprefix --data ,$(DATA)) $(ARGS)
+
+# Accuracy on groups that nothing was fitted to: make bench-accuracy DATA=../shared ARGS="exercise-watch". Hours, then minutes.
+bench-accuracy: $(EXPORT)/.ready
+	$(EXPORT)/bin/python -m benchmarks.accuracy $(if $(DATA),--data $(DATA)) $(ARGS)
 
 # Our quantiser, writer and search beside the defaults of others, each in an environment of its own (3 GB).
 bench-export-peers: $(VENV)/.test

@@ -2,7 +2,8 @@
 
 Training draws rare classes more often than they come (``balance`` of the recipe), so a network expects them more often
 than a stream has them. Ways to put that right, from the simplest; the first is taken unless a later one has the
-lower cross-entropy on groups left out, by more than its standard error over groups:
+lower cross-entropy on groups left out, by more than its standard error over groups, and names no fewer of their windows
+right:
 
 1. *none*: answers as they are trained, where a group unlike the others would spoil any fit;
 2. *temperature*: one number for how sure answers are;
@@ -117,20 +118,21 @@ def choose_calibration(
     """
     if len(np.unique(fold)) < 2:
         return fit_calibration(probabilities, y, "temperature"), {}
-    losses = {
-        way: out_of_fold(
-            lambda seen, left, way=way: _loss(  # type: ignore[misc]
+    losses: dict[Way, Float64] = {}
+    best: Way = "none"
+    most = 0.0
+    for way in WAYS:
+        if way in {"shares", "analytic"} and balance == "none":
+            continue
+        found = out_of_fold(
+            lambda seen, left, way=way: _judged(  # type: ignore[misc]
                 fit_calibration(probabilities[seen], y[seen], way, balance=balance), probabilities[left], y[left]
             ),
             fold,
         )
-        for way in WAYS
-        if way not in {"shares", "analytic"} or balance != "none"
-    }
-    best: Way = "none"
-    for way, loss in losses.items():
-        if convinces(losses[best], loss, group):
-            best = way
+        losses[way], right = found[:, 0], float(_by_group(found[:, 1], group).mean())
+        if way == best or (convinces(losses[best], losses[way], group) and right >= most):
+            best, most = way, right
     chosen = fit_calibration(probabilities, y, best, balance=balance)
     return chosen, {way: float(_by_group(loss, group).mean()) for way, loss in losses.items()}
 
@@ -155,8 +157,11 @@ def out_of_fold(judge: Callable[[npt.NDArray[np.bool_], npt.NDArray[np.bool_]], 
     return filled
 
 
-def _loss(calibration: Calibration, probabilities: Float32, y: Int64) -> Float64:
-    return cross_entropy(calibration.apply(probabilities).astype(np.float64), np.eye(probabilities.shape[1])[y])
+def _judged(calibration: Calibration, probabilities: Float32, y: Int64) -> Float64:
+    """Return the loss of each window, and whether its label is right, (n, 2)."""
+    calibrated = calibration.apply(probabilities)
+    losses = cross_entropy(calibrated.astype(np.float64), np.eye(probabilities.shape[1])[y])
+    return np.stack([losses, (calibrated.argmax(axis=1) == y).astype(np.float64)], axis=1)
 
 
 def _by_group(values: Float64, group: npt.NDArray[np.str_]) -> Float64:

@@ -125,13 +125,15 @@ class App:
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.cloud = self._cloud(stack)
             self.outbox = None if self.cloud is None else self.cloud.outbox
-            self.escalator = None if self.cloud is None else self.cloud.escalator
+            self.escalator = escalator = None if self.cloud is None else self.cloud.escalator
+            if escalator is not None:
+                self.host.on_change(lambda model, _: escalator.follow(model.manifest))
             # What is known of each key, what of it is kept over a restart, and the way of a message.
             max_keys = config.window.max_keys
             self.events = EventTracker(
                 config.events, max_keys=max_keys, max_jump_s=config.window.max_jump_s, metrics=self.metrics
             )
-            self.over_time = AnswersOverTime(max_keys, self.metrics, alone=config.model.alone)
+            self.over_time = AnswersOverTime(max_keys, self.metrics)
             self.intake = Intake(config.intake, max_keys, self.metrics, self.clock)
             self.thresholds = KeyThresholds(max_keys, self.metrics)
             self.gate = AdaptiveGate(config.gate, max_keys, self.metrics, alone=config.model.alone)
@@ -288,7 +290,7 @@ class App:
             on_status=self._publish_governor_status,
         )
         stack.callback(governor.close)
-        self.host.on_change(governor.follow)
+        self.host.on_change(lambda _, chain: governor.follow(chain))
         return governor
 
     def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:

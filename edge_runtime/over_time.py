@@ -88,11 +88,9 @@ class AnswersOverTime:
     Args:
         max_keys: keys held at a time; the one silent longest leaves first, and begins again when it comes back.
         metrics: receives ``over_time_keys_evicted_total``.
-        alone: the application wants the network's own answers.
     """
 
-    def __init__(self, max_keys: int = 10_000, metrics: Metrics | None = None, *, alone: bool = False) -> None:
-        self._alone = alone
+    def __init__(self, max_keys: int = 10_000, metrics: Metrics | None = None) -> None:
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
         self._keys: OrderedDict[str, KeyPosterior] = OrderedDict()
@@ -103,7 +101,7 @@ class AnswersOverTime:
 
     def use(self, manifest: Manifest) -> None:
         """Filter answers of this bundle from now on; keys begin again where its filter is another one."""
-        spec = None if self._alone or manifest.surround is None else manifest.surround.over_time
+        spec = None if manifest.surround is None else manifest.surround.over_time
         if spec == self.spec:
             return
         self._changed |= dict.fromkeys(self._keys)

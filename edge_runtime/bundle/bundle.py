@@ -11,6 +11,7 @@ or edited while it is open is refused too.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import stat
 import weakref
@@ -73,6 +74,10 @@ class Bundle:
     def close(self) -> None:
         """Close the file; may be called twice. The manifest stays readable."""
         self._finalizer()
+
+    def leave_out_surround(self) -> None:
+        """Let the manifest say no more of what surrounds the network: answers are what it says of one window."""
+        self.manifest = dataclasses.replace(self.manifest, surround=None)
 
     @property
     def signature(self) -> str:

@@ -19,7 +19,7 @@ from edge_runtime.errors import CloudError, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.tasks import Finding
+from edge_runtime.tasks import Finding, Task
 from edge_runtime.tasks.answers import types_of
 from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Correction, FinalAnswer
@@ -55,8 +55,7 @@ class CloudModel:
         self._look_at = 0.0
         self._input_name = ""
         self._name = ""
-        self.task = build_task(manifest, labels=config.labels)
-        """Meaning of what the cloud answers."""
+        self.follow(manifest)
         if not self.task.asked:
             raise ConfigError(
                 f"the cloud cannot be asked about answers of kind {manifest.output.kind!r}; take [cloud] out"
@@ -67,6 +66,15 @@ class CloudModel:
         """True if it takes cases with fewer samples: its input leaves that axis open. None: it was never asked."""
         self.checked = False
         """It is known to take what this device sends. False looks again before the next case."""
+
+    def follow(self, manifest: Manifest) -> None:
+        """Read the cloud's answers by this bundle from now on, which has the labels of before. On any thread."""
+        self._reader = build_task(manifest, labels=self._config.labels), manifest.model
+
+    @property
+    def task(self) -> Task:
+        """Meaning of what the cloud answers."""
+        return self._reader[0]
 
     def look(self) -> None:
         """Learn whether short cases may be sent, before the first one; to be called while there is nothing to ask."""
@@ -132,7 +140,10 @@ class CloudModel:
             "context_short": samples < self.history,
             "context_samples": samples,
         }
-        return self.task.correction(found, meta.get("own", {}), common)
+        task, bundle = self._reader
+        # A bundle's fusion was fitted to its own scores; a case may have waited for longer than its bundle answered.
+        scores = meta.get("scores", []) if meta.get("model") == bundle else []
+        return task.correction(found, Finding(meta["label"], meta["confidence"], scores, meta.get("own", {})), common)
 
     def closing(self, closing: Closing) -> Correction | FinalAnswer | None:
         """Make the last message of a case that has left the outbox; None where nothing was promised (an audit)."""

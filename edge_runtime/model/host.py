@@ -40,7 +40,7 @@ class Host:
         self._clock = clock
         self._handed_over = handed_over
         self._open: Callable[[FallbackChain], None] | None = None
-        self._changed: Callable[[FallbackChain | None], None] | None = None
+        self._watchers: list[Callable[[Model, FallbackChain | None], None]] = []
         self.model: Model
         """The one that answers. There is none before `serves` is called."""
         self.fallback_chain: FallbackChain | None = None
@@ -61,9 +61,9 @@ class Host:
         if self.fallback_chain is not None:
             self.attend(self.fallback_chain)
 
-    def on_change(self, callback: Callable[[FallbackChain | None], None]) -> None:
-        """Have a function told of the fallback chain of each model that answers from now on."""
-        self._changed = callback
+    def on_change(self, callback: Callable[[Model, FallbackChain | None], None]) -> None:
+        """Have a function told of each model that answers from now on, and of its fallback chain."""
+        self._watchers.append(callback)
 
     def adopt(self, model: Model) -> tuple[Model, FallbackChain | None]:
         """Take a model that was loaded elsewhere, as `start` would have loaded it."""
@@ -108,8 +108,8 @@ class Host:
     def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
         """Note the model that answers now."""
         self.model, self.fallback_chain = model, fallback_chain
-        if self._changed is not None:
-            self._changed(fallback_chain)
+        for callback in self._watchers:
+            callback(model, fallback_chain)
 
     def _bounded(self, model: Model) -> Model:
         """Bound the states of keys, where it has some; a model that breaks the bounds is closed."""

@@ -271,6 +271,8 @@ def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str
     clock = clock or SystemClock()
     try:
         _require_usable(bundle, config, clock)
+        if config.alone:
+            bundle.leave_out_surround()
         return _load(bundle, config, clock, failed)
     except BaseException:
         bundle.close()

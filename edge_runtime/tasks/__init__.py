@@ -92,12 +92,13 @@ class Task(Protocol):
         """
         ...
 
-    def correction(self, found: Finding, own: Mapping[str, Any], common: Mapping[str, Any], /) -> Correction:
+    def correction(self, found: Finding, mine: Finding, common: Mapping[str, Any], /) -> Correction:
         """Make the correction of a case.
 
         Args:
             found: what the cloud answered.
-            own: what the device answered, the fields of the task's own (`edge_runtime.tasks.answers.own_fields`).
+            mine: what the device answered. Where nothing did there are no scores, and `Finding.own` has ``task`` at
+                most; scores of another bundle are left out too.
             common: the fields that `found` does not have.
         """
         ...

@@ -19,6 +19,15 @@ class _Corrected:
     """The cloud says what the device said; the task's page in docs/tasks.md has what that means."""
 
 
+@dataclass
+class FusedCorrection(_Corrected, Correction):
+    """Answer to a hard case that both had a part in (`edge_runtime.tasks.fusion`): `label`, `confidence`, `scores`."""
+
+    cloud_label: str = field(kw_only=True)
+    """What the cloud itself answered; `upheld` compares this one."""
+    cloud_confidence: float = field(kw_only=True)
+
+
 @dataclass(kw_only=True)
 class _MultiLabel:
     task: str = "multi-label"
@@ -193,6 +202,7 @@ class AnswerTypes(NamedTuple):
 
 
 CLASSIFICATION = AnswerTypes(Prediction, Correction, FinalAnswer)
+FUSED = CLASSIFICATION._replace(correction=FusedCorrection)
 TYPES = {
     "multi-label": AnswerTypes(MultiLabelPrediction, MultiLabelCorrection, MultiLabelFinal),
     "regression": AnswerTypes(RegressionPrediction, RegressionCorrection, RegressionFinal),
@@ -217,7 +227,9 @@ def own_fields(answer: Prediction) -> dict[str, Any]:
 
 
 def types_of(fields_of_answer: Mapping[str, Any]) -> AnswerTypes:
-    """Return the classes of an answer that was written down, by its field `task`."""
+    """Return the classes of an answer that was written down, by its field `task`; a fused correction has none."""
+    if "cloud_label" in fields_of_answer:
+        return FUSED
     return TYPES.get(str(fields_of_answer.get("task", "")), CLASSIFICATION)
 
 

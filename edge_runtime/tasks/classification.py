@@ -5,32 +5,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import GateSpec, Manifest
+from edge_runtime.manifest.surround import Fusion, Gain, SurroundGate
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.tasks import Author, Decision, Finding, ReplyValues
-from edge_runtime.tasks.answers import CLASSIFICATION
-from edge_runtime.types import Correction, Float32, Prediction
+from edge_runtime.tasks.answers import CLASSIFICATION, FusedCorrection
+from edge_runtime.tasks.fusion import fuse
+from edge_runtime.types import Correction, Float32, Float64, Prediction
 from edge_runtime.windowing.window import Window
 
 PROBABILITIES = "probabilities"
+
+_Float = TypeVar("_Float", Float32, Float64)
 
 
 class Gate:
     """Tells hard windows from easy ones by a calibrated score.
 
     Args:
-        spec: score and threshold from the bundle.
+        spec: score and threshold from the bundle, of the network's own answers or of what surrounds it.
         threshold: replaces the bundle's one.
     """
 
-    def __init__(self, spec: GateSpec, threshold: float | None = None) -> None:
-        self._score = _SCORES[spec.score]
+    def __init__(self, spec: GateSpec | SurroundGate, threshold: float | None = None) -> None:
+        gain = spec.gain if isinstance(spec, SurroundGate) else None
+        self._score = _SCORES[spec.score] if gain is None else partial(_no_gain, gain, np.array(gain.bias))
+        self._gain = gain if gain is not None and not gain.entropy else None
         # As float32, which the scores are: a window gets the same decision alone and among others.
         self._threshold = float(np.float32(spec.threshold if threshold is None else threshold))
 
@@ -46,20 +54,32 @@ class Gate:
             row = probabilities[0].tolist()
             top = max(row)
             return Decision([row.index(top)], [top], [not top >= threshold])
+        if len(probabilities) == 1 and self._gain is not None:
+            row = probabilities[0].tolist()
+            if not math.isnan(sum(row)):
+                return self._decide_one(self._gain, row)
         trust = self._score(probabilities).tolist()
         return Decision(probabilities.argmax(axis=1).tolist(), trust, [not score >= threshold for score in trust])
 
+    def _decide_one(self, gain: Gain, row: list[float]) -> Decision:
+        """Reckon as `_no_gain` does, in the same order and precision, for a lone window: 3 us where that takes 13."""
+        second, first = sorted(row)[-2:]
+        best = row.index(first)
+        expected = gain.bias[best] + gain.confidence * (1.0 - first) + gain.margin * (1.0 - (first - second))
+        trust = float(np.float32(min(max(0.5 - expected / 2, 0.0), 1.0)))
+        return Decision([best], [trust], [not trust >= self._threshold])
 
-def _confidence(p: Float32) -> Float32:
+
+def _confidence(p: _Float) -> _Float:
     """Highest probability (Hendrycks and Gimpel 2017, arXiv:1610.02136)."""
-    top: Float32 = p.max(axis=1)
+    top: _Float = p.max(axis=1)
     return top
 
 
-def _margin(p: Float32) -> Float32:
+def _margin(p: _Float) -> _Float:
     """Lead of the first over the second."""
     two = np.partition(p, p.shape[1] - 2, axis=1)[:, -2:]
-    lead: Float32 = two[:, 1] - two[:, 0]
+    lead: _Float = two[:, 1] - two[:, 0]
     return lead
 
 
@@ -70,7 +90,25 @@ def _entropy(p: Float32) -> Float32:
     return certain
 
 
-_SCORES = {"confidence": _confidence, "margin": _margin, "entropy": _entropy}
+def _no_gain(gain: Gain, bias: Float64, p: Float32) -> Float32:
+    """Return half of one minus the expected gain of asking: 0 where the cloud will put it right, 1 where it harms.
+
+    Learning to defer by what both models got right (Narasimhan et al. 2022; Jitkrittum et al. 2023, arXiv:2307.02764).
+    """
+    exact = p.astype(np.float64)
+    top, lead = _confidence(exact), _margin(exact)
+    expected = bias[p.argmax(axis=1)] + gain.confidence * (1.0 - top) + gain.margin * (1.0 - lead)
+    if gain.entropy:
+        expected += gain.entropy * (1.0 - _entropy(p))
+    trust: Float32 = np.clip(0.5 - expected / 2, 0.0, 1.0).astype(np.float32)
+    return trust
+
+
+_SCORES: dict[str, Callable[[Float32], Float32]] = {
+    "confidence": _confidence,
+    "margin": _margin,
+    "entropy": _entropy,
+}
 
 
 class Classification:
@@ -83,12 +121,17 @@ class Classification:
     """
 
     def __init__(self, manifest: Manifest, *, threshold: float | None = None, labels: Sequence[str] = ()) -> None:
+        self._own_labels = manifest.output.labels
         self._labels = labels or manifest.output.labels
+        self._places = [self._labels.index(label) for label in self._own_labels if label in self._labels]
         self._length_s = manifest.input.window / manifest.input.rate_hz
         self.outputs: tuple[TensorSpec, ...] = (TensorSpec(PROBABILITIES, "FP32", (-1, len(self._labels))),)
         self.asked = True
         self.types = CLASSIFICATION
-        self.decide = Gate(manifest.gate, threshold).decide
+        surround = manifest.surround
+        self.decide = Gate(manifest.gate if surround is None else surround.gate, threshold).decide
+        same = len(self._places) == len(self._own_labels) == len(self._labels)
+        self._fusion = surround.fusion if surround is not None and same else None
 
     def predictions(
         self, windows: Sequence[Window], answers: Float32, decision: Decision, latencies_ms: list[float], by: Author
@@ -147,10 +190,33 @@ class Classification:
             raise CloudRejected("the cloud answered numbers that are no probabilities; is output_kind right?", None)
         return rows
 
-    def correction(self, found: Finding, _own: Mapping[str, Any], common: Mapping[str, Any], /) -> Correction:
-        """See `Task`."""
-        return Correction(label=found.label, confidence=found.confidence, scores=found.scores, **common)
+    def correction(self, found: Finding, mine: Finding, common: Mapping[str, Any], /) -> Correction:
+        """See `Task`; fused where the bundle says how, and both have answered about the same labels."""
+        fused = None if self._fusion is None else self._fused(self._fusion, mine.scores, found.scores)
+        if fused is None:
+            return Correction(label=found.label, confidence=found.confidence, scores=found.scores, **common)
+        row = fused[0].round(7).tolist()
+        top = max(row)
+        return FusedCorrection(
+            label=self._own_labels[row.index(top)],
+            confidence=top,
+            scores=row,
+            upheld=found.label == mine.label,
+            cloud_label=found.label,
+            cloud_confidence=found.confidence,
+            **common,
+        )
+
+    def _fused(self, fusion: Fusion, mine: Sequence[float], theirs: Sequence[float]) -> Float64 | None:
+        """Fuse one answer of each; None where the device had none, or one that is not a number."""
+        device = np.array([mine], np.float32)  # null is NaN as JSON has it
+        if device.shape[1] != len(self._places) or not np.isfinite(device).all():
+            return None
+        cloud = np.array([[theirs[place] for place in self._places]], np.float32)
+        return fuse(fusion, device, cloud).astype(np.float64)
 
     def upheld(self, correction: Correction) -> bool:
-        """Return whether the cloud gave the device's label."""
+        """Return whether the cloud, for itself, gave the device's label."""
+        if isinstance(correction, FusedCorrection):
+            return correction.upheld
         return correction.label == correction.supersedes

@@ -109,11 +109,10 @@ class WindowTask(ABC):
     def read_reply(self, reply: Mapping[str, Array], n: int, values: ReplyValues, /) -> list[Finding]:
         """See `Task`."""
 
-    def correction(self, found: Finding, own: Mapping[str, Any], common: Mapping[str, Any]) -> Correction:
+    def correction(self, found: Finding, mine: Finding, common: Mapping[str, Any], /) -> Correction:
         """See `Task`."""
-        mine = Finding(common["supersedes"], 0.0, [], own)
         # Of a case without an answer of the device's, there is nothing to uphold.
-        more = {**common, **found.own, "upheld": len(own) > 1 and self.same(mine, found)}
+        more = {**common, **found.own, "upheld": len(mine.own) > 1 and self.same(mine, found)}
         return self.types.correction(label=found.label, confidence=found.confidence, scores=found.scores, **more)
 
     def upheld(self, correction: Correction) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 
 import orjson
 
+from edge_export.data.dataset import Float32
 from edge_export.evaluation.calibration import at_temperature
 from edge_export.evaluation.expected import Expected, measure_expected
 from edge_export.evaluation.gate import fit_gate
@@ -44,7 +45,8 @@ from edge_export.stages import Models, make_models, refit_models
 from edge_export.step_cache import Say, StepCache, code_digest
 from edge_export.streaming.bundle import stream_bundle
 from edge_export.streaming.student import stream_student
-from edge_export.surround.cross_fit import CLOUD, answers_unseen
+from edge_export.surround.cross_fit import CLOUD, OutOfFold, answers_unseen
+from edge_export.surround.fit import FittedSurround, fit_surround, require_groups
 from edge_export.surround.prior import choose_calibration
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
@@ -88,6 +90,8 @@ def build(
     steps = StepCache(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
     splits = read_splits(recipe, folders, say)
+    if recipe.surround is not None:
+        require_groups(len(splits.unseen(recipe).groups))
     models = make_models(recipe, splits, steps, say, teacher)
     chosen = choose_files(recipe, models.candidates.sources(), splits.validation, steps, say)
 
@@ -103,6 +107,9 @@ def build(
     )
     gate = fit_gate(recipe.gate, local, remote, unseen.windows, metric=recipe.metric)
     say(f"calibrated: {calibration.said}")
+    around = _surround(recipe, unseen, local, remote)
+    for line in around.said:
+        say(line)
     for line in gate.said:
         say(line)
 
@@ -130,6 +137,7 @@ def build(
         "temperature": round(1 / calibration.logits.scale, 3),
         "calibration": {**asdict(calibration), "cross_entropy": dict(losses)},
         "gate": gate.metrics(),
+        "surround": dict(around.measured),
         "test": tested,
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
         "streaming": _stream(recipe, models, splits),
@@ -143,6 +151,7 @@ def build(
         },
         cloud=models.cloud,
         gate=gate.spec,
+        surround=around.surround,
         accuracy={name: evaluation["accuracy"] for name, evaluation in tested["judged"].items()},
         groups=splits.recordings.groups,
         versions=versions,
@@ -155,6 +164,14 @@ def build(
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures
+
+
+def _surround(recipe: Recipe, unseen: OutOfFold, local: Float32, remote: Float32) -> FittedSurround:
+    """Fit what surrounds the network; nothing where the recipe does not ask for it."""
+    if recipe.surround is None:
+        return FittedSurround(surround=None, measured={}, said=())
+    hop = recipe.window.hop
+    return fit_surround(recipe.surround, recipe.gate, unseen, local, remote, hop=hop, metric=recipe.metric)
 
 
 def _expected(recipe: Recipe, splits: Splits, cost: Cost, say: Say) -> Expected:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,66 @@ def evaluate(
     return tuple(
         _evaluated(name, tables[name], base, drawn, base_drawn, float((p.argmax(axis=1) != chosen).mean()))
         for name, p in probabilities.items()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """What one set of answers gains over another on the same windows.
+
+    Attributes:
+        score: of the second.
+        gain: the second's less the first's.
+        low: lower end of the gain's interval, by group.
+        high: upper end.
+        groups: they come from.
+        groups_gained: of which the accuracy is higher.
+        groups_lost: of which it is lower.
+    """
+
+    score: float
+    gain: float
+    low: float
+    high: float
+    groups: int
+    groups_gained: int
+    groups_lost: int
+
+
+def paired(
+    before: Integers,
+    after: Integers,
+    labels: Integers,
+    groups: Sequence[str] | npt.NDArray[Any],
+    *,
+    metric: Literal["accuracy", "macro_f1"] = "accuracy",
+) -> Paired:
+    """Compare two sets of answers to the same windows.
+
+    Args:
+        before: (n,) classes answered.
+        after: the same of the other.
+        labels: (n,) classes.
+        groups: (n,).
+        metric: of which gains are told.
+    """
+    group_of = np.unique(np.asarray(groups), return_inverse=True)[1]
+    count, classes = int(group_of.max()) + 1, int(max(before.max(), after.max(), labels.max())) + 1
+    one, other = (_confusion(answers, labels, group_of, count, classes) for answers in (before, after))
+    measure = table_accuracy if metric == "accuracy" else table_macro_f1
+    drawn = _draw(count, RESAMPLES, 0)
+    score = float(measure(other.sum(axis=0)))
+    gain = score - float(measure(one.sum(axis=0)))
+    low, high = _interval(measure(_drawn_tables(drawn, other)) - measure(_drawn_tables(drawn, one)), gain)
+    by_group = table_accuracy(other) - table_accuracy(one)
+    return Paired(
+        score=score,
+        gain=gain,
+        low=low,
+        high=high,
+        groups=count,
+        groups_gained=int((by_group > 0).sum()),
+        groups_lost=int((by_group < 0).sum()),
     )
 
 

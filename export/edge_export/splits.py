@@ -47,6 +47,13 @@ class Splits:
     digest: str
     notes: tuple[str, ...] = ()
 
+    def unseen(self, recipe: Recipe) -> Dataset:
+        """Return the recordings that what surrounds the networks is fitted to: with folds, all but those of test."""
+        train, validation = self.recordings.train, self.recordings.validation
+        return (
+            replace(train, recordings=(*train.recordings, *validation.recordings)) if recipe.split.folds else validation
+        )
+
     def metrics(self) -> dict[str, Any]:
         """Collect their part of the report."""
         return {

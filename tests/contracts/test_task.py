@@ -25,7 +25,8 @@ from edge_runtime.manifest.outputs import (
     TextOutput,
     VectorOutput,
 )
-from edge_runtime.tasks import ReplyValues, Task
+from edge_runtime.manifest.surround import Fusion, Gain, Surround, SurroundGate
+from edge_runtime.tasks import Finding, ReplyValues, Task
 from edge_runtime.tasks.answers import CLASSIFICATION, own_fields, suspected, types_of
 from edge_runtime.tasks.build import build_task
 from edge_runtime.types import Correction, Float32, Prediction
@@ -79,6 +80,32 @@ CASES = [
         uniform(1),
     ),
     Case("classification", build_task(manifest(score="margin")), probabilities, ("probabilities", "logits")),
+    Case(
+        "classification, gain of asking, fused",
+        build_task(
+            manifest(
+                surround=Surround(
+                    gate=SurroundGate(
+                        score="gain", threshold=0.45, gain=Gain(bias=(0.02, -0.05), confidence=0.3, margin=0.05)
+                    ),
+                    fusion=Fusion(device=0.7, cloud=0.4, bias=(0.1, -0.1)),
+                )
+            )
+        ),
+        probabilities,
+        ("probabilities", "logits"),
+    ),
+    Case(
+        "classification, gain of asking with entropy",
+        build_task(
+            manifest(
+                surround=Surround(
+                    gate=SurroundGate(score="gain", threshold=0.4, gain=Gain(bias=(0.02, 0.0), entropy=0.4))
+                )
+            )
+        ),
+        probabilities,
+    ),
     Case(
         "detection",
         build_task(manifest(output=DetectionOutput(labels=("a",), height=9, width=9, candidates=1))),
@@ -180,7 +207,11 @@ def common(made: Prediction) -> dict[str, Any]:
 def corrected(case: Case, mine: Float32, theirs: Float32) -> list[Correction]:
     found = case.task.read_reply(case.task.offer(theirs), len(theirs), case.replies[0])
     pairs = zip(predictions(case.task, mine), found, strict=True)
-    return [case.task.correction(one, own_fields(made), common(made)) for made, one in pairs]
+    return [case.task.correction(one, said(made), common(made)) for made, one in pairs]
+
+
+def said(made: Prediction) -> Finding:
+    return Finding(made.label, made.confidence, made.scores, own_fields(made))
 
 
 @settings(derandomize=True, deadline=None)
@@ -332,9 +363,8 @@ def test_a_case_that_nothing_on_the_device_answered_is_not_upheld(case: Case) ->
     answers = case.answers(1, 6)
     (found,) = case.task.read_reply(case.task.offer(answers), 1, case.replies[0])
     nothing = case.task.types.prediction("k@0", "k", 1.0, 2.0, "", 0.0, [], "local", True, "m/1", "none", 0.0)
-    own = own_fields(nothing)
-    assert not case.task.upheld(case.task.correction(found, own, common(nothing)))
-    assert types_of(own) is case.task.types
+    assert not case.task.upheld(case.task.correction(found, said(nothing), common(nothing)))
+    assert types_of(own_fields(nothing)) is case.task.types
 
 
 def test_no_other_room_takes_the_largest_of_several_scores() -> None:

@@ -15,6 +15,7 @@ from edge_runtime.manifest import (
     Variant,
     needed_schema,
 )
+from edge_runtime.manifest.surround import Surround
 
 DIGEST = "0" * 64
 
@@ -22,17 +23,20 @@ DIGEST = "0" * 64
 LABELS = OutputContract(labels=("low", "high"))
 
 
-def manifest(layout: str = "NCW", output: AnyOutput = LABELS, **gate: Any) -> Manifest:
+def manifest(
+    layout: str = "NCW", output: AnyOutput = LABELS, surround: Surround | None = None, **gate: Any
+) -> Manifest:
     contract = InputContract(
         channels=(Channel(name="a", unit="1"), Channel(name="b", unit="1")), rate_hz=10, window=4, hop=2, context=8
     )
     return Manifest(
-        schema_version=needed_schema(contract, output=output),
+        schema_version=needed_schema(contract, output=output, surround=surround),
         name="bench",
         version=3,
         input=contract,
         output=output,
         gate=GateSpec(**({"threshold": 0.8} | gate)),
+        surround=surround,
         variants=(
             Variant(
                 name="null",

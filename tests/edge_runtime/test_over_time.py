@@ -137,8 +137,7 @@ def test_the_key_silent_longest_leaves_and_is_counted() -> None:
     assert not filters.backlog
 
 
-def test_alone_and_bundles_without_it_leave_answers_as_they_are() -> None:
-    assert not started(alone=True).active
+def test_bundles_without_a_filter_leave_answers_as_they_are() -> None:
     filters = started()
     filters.follow(windows(0), answers(1))
     filters.use(bundle(None))

@@ -185,10 +185,7 @@ class Outbox:
         if tight and self._config.when_full == "reject":
             cases = self._that_fit(db, cases, result)  # before the transaction: an outbox at its limit writes nothing
         if cases:
-            largest = max(self._largest, *(queries.pages_for(case) for case in cases))
-            if not make_room(self._config.path, db, pages + 2 * (_SPARE_PAGES + largest)):
-                raise self._file.full()
-            self._largest = largest
+            self._require_room(db, pages, cases)
             with self._file.transaction(db) as draft:
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
@@ -205,6 +202,13 @@ class Outbox:
         self._refused.update(result.refused.values())
         self._duplicates += len(result.duplicates)
         return result
+
+    def _require_room(self, db: Connection, pages: float, cases: Sequence[HardCase]) -> None:
+        """Refuse cases, as many as are written in these pages, that the disk would have no room to delete again."""
+        largest = max(self._largest, *map(queries.pages_for, cases))
+        if not make_room(self._config.path, db, pages + 2 * (_SPARE_PAGES + largest)):
+            raise self._file.full()
+        self._largest = largest
 
     def _without_repeats(self, group: list[HardCase], result: PutResult, db: Connection) -> list[HardCase]:
         """Return the cases that have not left already; of the others, publish the closings again."""

@@ -89,7 +89,7 @@ def fit_gate(
         promise |= asdict(risk)
     else:
         threshold = threshold_for_share(trust, recipe.max_forwarded)
-    threshold = _just_below(threshold)
+    threshold = just_below(threshold)
     hard = np.array(Gate(GateSpec(score=score, threshold=threshold)).decide(device).hard)
     promise["forwarded_by_group"] = {
         str(group): float(hard[windows.group == group].mean()) for group in np.unique(windows.group)
@@ -97,7 +97,7 @@ def fit_gate(
     promise["useless"] = _useless(device, cloud, hard, windows.y, metric)
     if promise["useless"] and not recipe.max_local_error:  # rules 2 and 3
         promise["withheld"] = asdict(gate_metrics(device, cloud, windows.y, threshold=threshold, score=score))
-        threshold = _just_below(threshold_for_share(trust, 0.0))
+        threshold = just_below(threshold_for_share(trust, 0.0))
     expected = gate_metrics(device, cloud, windows.y, threshold=threshold, score=score)
     promise["validation"] = asdict(expected)
     spec = GateSpec(
@@ -112,7 +112,7 @@ def fit_gate(
     return FittedGate(spec=spec, promise=promise)
 
 
-def _just_below(threshold: float) -> float:
+def just_below(threshold: float) -> float:
     """Round down to a float32 below: that is what scores are, and a window below the threshold is hard."""
     return float(np.nextafter(np.float32(threshold), np.float32(0))) if threshold > 0 else threshold
 

@@ -20,7 +20,7 @@ from edge_export.step_cache import digest
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.errors import BundleError, EngineError
-from edge_runtime.manifest import GateSpec, InputContract, OutputContract, Reference, SensorReference
+from edge_runtime.manifest import GateSpec, InputContract, OutputContract, Reference, SensorReference, Surround
 
 TEACHER = "teacher"
 TEACHER_GOLDEN = 4
@@ -42,6 +42,7 @@ class Release:
         versions: of the packages that made it.
         references: of the device's bundles.
         sensors: the same.
+        surround: the same.
     """
 
     variants: Mapping[str, Sequence[VariantSource]]
@@ -52,6 +53,7 @@ class Release:
     versions: Mapping[str, str]
     references: Sequence[Reference] = ()
     sensors: SensorReference | None = None
+    surround: Surround | None = None
 
 
 def write_bundles(
@@ -99,6 +101,7 @@ def write_bundles(
             gate=release.gate,
             references=release.references,
             sensors=release.sensors,
+            surround=release.surround,
             variants=[_with_accuracy(variant, release.accuracy[variant.name]) for variant in variants],
             golden_inputs=in_halves(_golden(windows, contract)),
             **common,

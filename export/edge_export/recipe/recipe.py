@@ -343,6 +343,19 @@ class GateRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SurroundRecipe:
+    """Parts around the network that are tried, and kept where they win on groups left out (`edge_export.surround`).
+
+    Attributes:
+        over_time: what a key's answers before say about this one.
+        hold: the share of windows that goes to the cloud holds for every key, by a threshold of its own.
+    """
+
+    over_time: bool = True
+    hold: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """The whole file."""
 
@@ -381,6 +394,8 @@ class Recipe:
     limits: Limits = field(default_factory=Limits)
     """What may ship, see `edge_export.recipe.limits.Limits`."""
     gate: GateRecipe
+    surround: SurroundRecipe | None = None
+    """None tries none of it: each answer is what the network says of one window."""
     references: ReferencesRecipe | None = None
     """None writes none, and a bundle that earlier releases read."""
 

@@ -61,9 +61,8 @@ def answers_unseen(
         say: told which fold is trained.
     """
     if recipe.split.folds:
-        parts = splits.recordings.train, splits.recordings.validation
-        both = replace(parts[0], recordings=(*parts[0].recordings, *parts[1].recordings))
-        return cross_fit(recipe, both, splits.digest, models, steps, say, folds=recipe.split.folds, files=[device])
+        whole, folds = splits.unseen(recipe), recipe.split.folds
+        return cross_fit(recipe, whole, splits.digest, models, steps, say, folds=folds, files=[device])
     own = {source.name: source for source in models.candidates.sources()}[device]
     given = {
         device: answers(own, splits.validation.x),

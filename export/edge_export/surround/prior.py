@@ -127,15 +127,19 @@ def choose_calibration(
         for way in WAYS
         if way not in {"shares", "analytic"} or balance != "none"
     }
-    by_group = {way: _by_group(loss, group) for way, loss in losses.items()}
     best: Way = "none"
-    for way, means in by_group.items():
-        better = by_group[best] - means
-        error = float(better.std(ddof=1)) / np.sqrt(len(better)) if len(better) > 1 else np.inf
-        if float(better.mean()) > error:
+    for way, loss in losses.items():
+        if convinces(losses[best], loss, group):
             best = way
     chosen = fit_calibration(probabilities, y, best, balance=balance)
-    return chosen, {way: float(means.mean()) for way, means in by_group.items()}
+    return chosen, {way: float(_by_group(loss, group).mean()) for way, loss in losses.items()}
+
+
+def convinces(before: Float64, after: Float64, group: npt.NDArray[np.str_]) -> bool:
+    """Return whether losses, (n,), are lower after than before by more than the standard error over groups."""
+    lower = _by_group(before, group) - _by_group(after, group)
+    error = float(lower.std(ddof=1)) / np.sqrt(len(lower)) if len(lower) > 1 else np.inf
+    return float(lower.mean()) > error
 
 
 def out_of_fold(judge: Callable[[npt.NDArray[np.bool_], npt.NDArray[np.bool_]], Float64], fold: Int64) -> Float64:

@@ -19,10 +19,12 @@ from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult, control
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
+from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
+from edge_runtime.tasks.answers import FusedCorrection
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud, high
 from tests.edge_runtime.durable.outbox.outboxes import WRITE_FAILED, Failing
@@ -36,6 +38,7 @@ class Rig:
         config: EscalationConfig | None = None,
         outbox: OutboxConfig | Outbox | None = None,
         on_status: Callable[[str], None] | None = None,
+        surround: Surround | None = None,
     ) -> None:
         self.loop, self.metrics, self.cloud = Loop(), Metrics(), FakeCloud()
         self.corrections: list[Correction] = []
@@ -45,7 +48,7 @@ class Rig:
         self.outbox = outbox if isinstance(outbox, Outbox) else Outbox(outbox or OutboxConfig(path=path), SystemClock())
         self.escalator = Escalator(
             config=config or EscalationConfig(),
-            manifest=manifest(),
+            manifest=manifest(surround=surround),
             outbox=self.outbox,
             client=self.cloud,
             loop=self.loop,
@@ -123,6 +126,24 @@ def test_every_hard_case_gets_its_correction_with_the_same_id(rig: Rig) -> None:
     counts = rig.outbox.counts()
     assert (counts.accepted, counts.delivered) == (40, 40)
     assert rig.metrics.counts["cloud_bytes_total"] == 40 * 2 * 8 * 4
+
+
+def test_what_the_device_had_answered_has_its_part_in_a_correction_of_the_next_run(tmp_path: Path) -> None:
+    first = Rig(tmp_path / "outbox.db")
+    first.cloud.down = True
+    done: list[int] = []
+    first.escalator.start()
+    first.escalator.submit([case(1)], lambda: done.append(1))
+    first.until(lambda: done)
+    first.close()
+    fusion = Fusion(device=2.0, cloud=0.5)
+    second = Rig(tmp_path / "outbox.db", surround=Surround(gate=SurroundGate(), fusion=fusion))
+    second.escalator.start()
+    second.until(lambda: second.corrections)
+    (fused,) = second.corrections
+    assert isinstance(fused, FusedCorrection)
+    assert (fused.label, fused.cloud_label, fused.upheld) == ("low", "high", False)
+    second.close()
 
 
 def test_an_explanation_is_kept_with_its_case(rig: Rig) -> None:

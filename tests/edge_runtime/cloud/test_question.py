@@ -13,17 +13,23 @@ from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import LIVE
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.cloud.refusals import UnaskableCase
-from edge_runtime.durable.outbox import HardCase
+from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudRejected, ConfigError
+from edge_runtime.manifest import Manifest
+from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.metrics import Metrics
 from edge_runtime.oip import Array
+from edge_runtime.tasks.answers import FusedCorrection
+from edge_runtime.types import Correction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.manifests import manifest
 
 META = {"start": 1.0, "end": 2.0, "label": "low", "confidence": 0.6, "hard": True}
+FUSING = manifest(surround=Surround(gate=SurroundGate(), fusion=Fusion(device=2.0, cloud=0.5)))
 
 
-def hard(i: int, samples: int = 8, *, age_s: float = 0.0, marked: bool = False) -> HardCase:
+def hard(i: int, samples: int = 8, *, age_s: float = 0.0, marked: bool = False, bundle: str = "") -> HardCase:
+    answered = {"model": bundle, "scores": [0.6, 0.4]} if bundle else {}
     return HardCase(
         id=f"k@{i}",
         key="k",
@@ -32,14 +38,16 @@ def hard(i: int, samples: int = 8, *, age_s: float = 0.0, marked: bool = False) 
         priority=LIVE,
         value=0.4,
         body=np.full((2, samples), i, "<f4").tobytes(),
-        meta=orjson.dumps(META | ({"samples": samples} if marked else {})),
+        meta=orjson.dumps(META | answered | ({"samples": samples} if marked else {})),
     )
 
 
 class Rig:
-    def __init__(self, config: EscalationConfig | None = None) -> None:
+    def __init__(self, config: EscalationConfig | None = None, bundle: Manifest | None = None) -> None:
         self.cloud, self.metrics = FakeCloud(), Metrics()
-        self.model = CloudModel(config or EscalationConfig(), manifest(), self.cloud, self.metrics, SystemClock())
+        self.model = CloudModel(
+            config or EscalationConfig(), bundle or manifest(), self.cloud, self.metrics, SystemClock()
+        )
 
     def answer(self, rows: Array) -> None:
         self.cloud.answer = lambda _: {"p": rows}
@@ -171,3 +179,28 @@ def test_a_clock_that_went_back_makes_no_negative_latency() -> None:
     case = hard(1, age_s=-3600.0)
     (correction,) = rig.model.ask([case])
     assert (correction.latency_ms, correction.late) == (0.0, False)
+
+
+def test_an_answer_is_fused_with_the_devices_by_the_bundle_that_gave_it_and_with_no_other() -> None:
+    """Mutation that this finds: the weights of one bundle on the scores of another."""
+    rig = Rig(bundle=FUSING)
+    fused, replaced, unanswered = rig.model.ask([hard(1, bundle="bench/3"), hard(2, bundle="bench/2"), hard(3)])
+    assert isinstance(fused, FusedCorrection)
+    assert (fused.label, fused.cloud_label) == ("low", "high")
+    assert [type(one) for one in (replaced, unanswered)] == [Correction, Correction]
+    assert replaced.label == "high"
+
+
+def test_a_bundle_that_takes_over_brings_its_own_way_to_fuse() -> None:
+    rig = Rig()
+    assert rig.model.ask([hard(1, bundle="bench/3")])[0].label == "high"
+    rig.model.follow(FUSING)
+    assert rig.model.ask([hard(2, bundle="bench/3")])[0].label == "low"
+    rig.model.follow(manifest())
+    assert rig.model.ask([hard(3, bundle="bench/3")])[0].label == "high"
+
+
+def test_a_fused_correction_is_repeated_with_what_the_cloud_answered() -> None:
+    rig = Rig(bundle=FUSING)
+    (fused,) = rig.model.ask([hard(1, bundle="bench/3")])
+    assert rig.model.closing(Closing(1, fused.id, fused.key, 0.0, DELIVERED, fused.to_json())) == fused

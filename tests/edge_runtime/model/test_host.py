@@ -32,4 +32,4 @@ def test_the_model_that_answers_is_the_one_last_served(tmp_path: Path) -> None:
         assert host.predictor is stand_in
         assert host.named()["variants"] == 2
         stand_in.open.assert_called_once_with(opened, changed)
-    assert [one.args for one in changed.call_args_list] == [(None,), (stand_in,)]
+    assert [one.args for one in changed.call_args_list] == [(first, None), (first, stand_in)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import BundleError, ConfigError, EngineError
+from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import load_model
 from edge_runtime.windowing.window import Window
@@ -33,6 +34,16 @@ def test_an_expired_bundle_is_refused(tmp_path: Path) -> None:
     old = tiny_bundle(tmp_path / "old.edge", expires="2001-01-31")
     with pytest.raises(BundleError, match="expired on 2001-01-31"):
         load_model(ModelConfig(bundle=old, unsigned="allow"))
+
+
+def test_alone_a_bundle_says_nothing_of_what_surrounds_its_network(tmp_path: Path) -> None:
+    surround = Surround(gate=SurroundGate(threshold=0.5), fusion=Fusion(device=0.5, cloud=0.5))
+    path = tiny_bundle(tmp_path / "watch.edge", surround=surround)
+    for alone, said in ((False, surround), (True, None)):
+        model = load_model(ModelConfig(bundle=path, unsigned="allow", alone=alone))
+        assert model.manifest.surround == said
+        assert model.manifest is model.bundle.manifest
+        model.close()
 
 
 def test_a_model_that_takes_too_long_to_load_is_given_up(bundle: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from edge_export.data.dataset import Float32, Int64, Windows
-from edge_export.surround.hold import Fitted, fit_hold
+from edge_export.surround.hold import Place, decide, fit_hold
 
 from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.audit import audited
@@ -82,17 +82,6 @@ class HeldShare:
     def margin(self) -> float:
         """Error rate of what is sent, less that of what random forwarding sends."""
         return self.held_error - self.error
-
-
-class _Place(NamedTuple):
-    """A window, as far as the gate knows it."""
-
-    key: str
-    slot: int
-
-    @property
-    def id(self) -> str:
-        return f"{self.key}@{self.slot}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +179,7 @@ def _kept(
     gate.begin("", threshold=fitted.threshold, share=share, spread=fitted.spread)
     hard, audits = np.zeros(AUDITED, np.bool_), 0
     for slot, score in enumerate(stream.tolist()):
-        place = _Place(group, slot)
+        place = Place(group, slot)
         hard[slot] = gate.hard([place], [score])[0]
         if not hard[slot] and audited(place.id, audit_share):
             gate.take([(False, not disputed[slot])])
@@ -205,13 +194,6 @@ def _kept(
         share=float(hard[late].mean()),
         audits=audits,
     )
-
-
-def decide(stream: Float32, fitted: Fitted, share: float, key: str) -> Bools:
-    """Return which windows of a new key the device's gate calls hard, its scores in the order of time."""
-    gate = AdaptiveGate()
-    gate.begin("", threshold=fitted.threshold, share=share, spread=fitted.spread)
-    return np.array(gate.hard([_Place(key, slot) for slot in range(len(stream))], stream.tolist()), np.bool_)
 
 
 def _rate(wrong: Bools) -> float:

@@ -35,6 +35,7 @@ from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import write_evaluation
+from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
@@ -47,10 +48,12 @@ from edge_export.streaming.bundle import stream_bundle
 from edge_export.streaming.student import stream_student
 from edge_export.surround.cross_fit import CLOUD, OutOfFold, answers_unseen
 from edge_export.surround.fit import FittedSurround, fit_surround, require_groups
+from edge_export.surround.judge import rows, summary
 from edge_export.surround.prior import choose_calibration
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import GateSpec
 from edge_runtime.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
@@ -139,6 +142,7 @@ def build(
         "gate": gate.metrics(),
         "surround": dict(around.measured),
         "test": tested,
+        "ways": _ways(recipe, around, gate.spec, splits, shipped[device], models),
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
         "streaming": _stream(recipe, models, splits),
         "machine": this_machine().label,
@@ -172,6 +176,16 @@ def _surround(recipe: Recipe, unseen: OutOfFold, local: Float32, remote: Float32
         return FittedSurround(surround=None, measured={}, said=())
     hop = recipe.window.hop
     return fit_surround(recipe.surround, recipe.gate, unseen, local, remote, hop=hop, metric=recipe.metric)
+
+
+def _ways(
+    recipe: Recipe, around: FittedSurround, gate: GateSpec, splits: Splits, device: VariantSource, models: Models
+) -> dict[str, Any]:
+    """Judge each way to answer on test groups: alone, with the cloud, over time, and all together."""
+    test, hop = splits.test, recipe.window.hop
+    own, remote = answers(device, test.x), answers(models.cloud, test.contexts)
+    found, y, group = rows(around.surround, gate, test, own, remote, hop=hop)
+    return dict(summary(found, y, group, classes=len(recipe.classes)))
 
 
 def _expected(recipe: Recipe, splits: Splits, cost: Cost, say: Say) -> Expected:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edge_export.data.dataset import Windows
-from edge_export.surround.hold import fit_hold
+from edge_export.surround.hold import decide, fit_hold
 
-from benchmarks.accuracy.held_share import STREAM, HeldShare, ScoredAnswers, decide, judge_hold, judge_promise
+from benchmarks.accuracy.held_share import STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 
 PEOPLE = 12
 FOLDS = 4

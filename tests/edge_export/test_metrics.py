@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from edge_export.metrics import evaluate
+from edge_export.metrics import evaluate, paired
 
 from edge_runtime.drift.agreement import wilson
 from edge_runtime.errors import ConfigError
@@ -91,6 +91,29 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         )[0]
         hits += found.low <= 0.8 <= found.high
     assert hits / 120 > 0.88
+
+
+def test_a_paired_gain_is_that_of_the_same_windows_and_its_interval_goes_by_groups() -> None:
+    """What is hard for both cancels: a gain that every group has alike is certain, however few windows are right."""
+    labels = np.zeros(400, np.int64)
+    groups = np.repeat(np.arange(4), 100)
+    before = np.where(np.arange(400) % 10 < np.repeat([2, 4, 6, 8], 100), 0, 1)
+    after = np.where(np.arange(400) % 10 == 9, 0, before)
+    found = paired(before, after, labels, groups)
+    assert (found.score, found.groups) == (pytest.approx(0.6), 4)
+    assert [found.gain, found.low, found.high] == pytest.approx([0.1] * 3)
+    assert (found.groups_gained, found.groups_lost) == (4, 0)
+    one = paired(before, np.where(groups == 0, after, before), labels, groups)
+    assert one.low == 0 < one.gain < one.high
+    assert (one.groups_gained, one.groups_lost) == (1, 0)
+
+
+def test_a_paired_gain_of_macro_f1_counts_each_label_the_same() -> None:
+    labels = np.array([0] * 90 + [1] * 10)
+    before, after = np.zeros(100, np.int64), np.where(np.arange(100) >= 95, 1, 0)
+    groups = np.arange(100) % 5
+    found = paired(before, after, labels, groups, metric="macro_f1")
+    assert found.gain > 3 * paired(before, after, labels, groups).gain
 
 
 def test_the_same_arguments_give_the_same_figures() -> None:

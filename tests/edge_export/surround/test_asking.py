@@ -9,12 +9,12 @@ from tests.edge_export.surround.streams import CLASSES, simulated
 
 
 def test_a_cloud_that_knows_more_is_asked_and_what_is_chosen_beats_what_is_drawn() -> None:
-    asking = fit_asking(simulated(n=2400), share=0.08)
+    asking = fit_asking(simulated(n=2400, device=2.0, cloud=3.0), share=0.08)
     assert asking.way is not None
     assert asking.why.startswith(f"ask the cloud: {asking.way} at 8%")
     assert sorted(asking.measured) == sorted(SHARES)
-    for share, gains in asking.measured.items():
-        assert gains[asking.way].gain > 2 * gains[RANDOM].gain, share
+    for gains in asking.measured.values():
+        assert gains[asking.way].gain > 2 * gains[RANDOM].gain
 
 
 def test_a_cloud_that_knows_less_is_left_out_and_it_is_said_why() -> None:
@@ -77,6 +77,6 @@ def test_each_group_is_asked_about_the_same_share_of_its_least_trusted_windows()
 
 def test_macro_f1_counts_rare_labels_where_that_is_the_metric() -> None:
     given = simulated(n=2400)
-    by_accuracy, by_f1 = (fit_asking(given, share=0.1, metric=metric) for metric in ("accuracy", "macro_f1"))  # type: ignore[arg-type]
+    by_accuracy, by_f1 = (fit_asking(given, share=0.1, metric=metric) for metric in ("accuracy", "macro_f1"))
     assert "macro_f1" in by_f1.why
     assert by_accuracy.measured[0.1]["replaced"] != by_f1.measured[0.1]["replaced"]

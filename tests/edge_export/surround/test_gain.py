@@ -12,7 +12,7 @@ from tests.edge_export.surround.streams import CLASSES, simulated
 RIGHT = np.eye(CLASSES, dtype=np.float32)
 
 
-def answered(helps: np.ndarray[tuple[int], np.dtype[np.bool_]], device: Float32, y: np.ndarray) -> Float32:  # type: ignore[type-arg]
+def answered(helps: np.ndarray[tuple[int], np.dtype[np.bool_]], device: Float32, y: np.ndarray) -> Float32:
     """Answers that are right where the cloud helps, and the device's elsewhere."""
     return np.where(helps[:, None], RIGHT[y], device)
 

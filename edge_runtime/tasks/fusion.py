@@ -1,8 +1,8 @@
 """Fusion: one answer of the device's and the cloud's, where a correction would else be the cloud's alone.
 
-A weighted sum of log-probabilities, the logarithmic opinion pool: two models that err on different windows are right
-together more often than either. Sources: Genest and Zidek 1986 (Statistical Science 1); Hinton 2002 (products of
-experts). Figures: docs/accuracy.md.
+A weighted sum of log-probabilities, the logarithmic opinion pool: two models that err on different windows can be
+right together more often than either. Sources: Genest and Zidek 1986 (Statistical Science 1); Hinton 2002 (products
+of experts). Figures: docs/guide.md.
 """
 
 from __future__ import annotations

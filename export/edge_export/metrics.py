@@ -121,7 +121,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """What one set of answers gains over another on the same windows.
+    """Gain of one set of answers over another on the same windows.
 
     Attributes:
         score: of the second.

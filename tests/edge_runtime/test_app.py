@@ -23,6 +23,7 @@ from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.durable.sqlite_errors import Code
 from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
+from edge_runtime.manifest import Manifest
 from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.system.signals import stopped_by_signals
 from tests.edge_runtime.durable.outbox.outboxes import Failing
@@ -340,3 +341,16 @@ def test_the_budget_is_written_down_while_it_runs(
     in_vain.cancel()
     assert len(saved) >= 5  # once more when it stops
     assert set(saved) == {"budget"}
+
+
+def test_the_clouds_answers_are_read_by_the_bundle_that_took_over(
+    folder: Path, silent_cloud: SilentCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
+    followed: list[Manifest] = []
+    assert app.escalator is not None
+    monkeypatch.setattr(app.escalator, "follow", followed.append)
+    with loaded(folder / "watch.edge", "onnx-fp32") as newer:
+        app.host.serves(newer, None)
+        assert followed == [newer.manifest]
+    app.close()

@@ -366,8 +366,8 @@ function showCloud() {
   const parts = [
     element("p", {class: "cloud-line"}, `${percent(1 - share)} of ${short(answers)} answers stayed on the device, ${percent(share)} went to the cloud.`),
     shares([[answers - cloud.cases, "device"], [cloud.cases, "sent"]], "Share of the device and of the cloud"),
-    element("p", {class: "cloud-line"}, `Of ${short(cloud.corrections)} that came back, the cloud agreed with ${short(cloud.agreed)} and changed ${short(changed)}.`),
-    shares([[cloud.agreed, "device"], [changed, "changed"]], "Agreed and changed"),
+    element("p", {class: "cloud-line"}, `Of ${short(cloud.corrections)} that came back, the cloud agreed with ${short(cloud.agreed)} and said otherwise of ${short(changed)}.`),
+    shares([[cloud.agreed, "device"], [changed, "changed"]], "Agreed and said otherwise"),
   ];
   if (audits) parts.push(element("p", {class: "cloud-line"}, `Of ${short(audits)} trusted answers that were checked, ${short(counts.audit_agreed_total)} were right.`));
   parts.push(element("p", {class: "soft cloud-line"}, `${cloud.url} · ${count(cloud.failures, "failed request")}`));

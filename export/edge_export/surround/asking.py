@@ -1,4 +1,4 @@
-"""Whether to ask the cloud at all, about what, and what to make of its answer: judged on groups left out.
+"""Choice of asking the cloud or not, about which windows, and how its answer counts: judged on groups left out.
 
 1. Ways of asking are compared at the same shares of each group's windows, the least trusted first: the cloud's answer
    in place of the device's, both fused, and both fused where the *gain* of asking is expected to be highest. Random
@@ -83,7 +83,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How the cloud is asked, and what that is worth.
+    """Way of asking the cloud, and what it is worth.
 
     Attributes:
         way: how; None: it is not asked.
@@ -158,7 +158,7 @@ def _gain(given: Answers, fusion: Fusion) -> Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CrossFitted:
-    """What was fitted without the fold of the window: (n, classes) answers, (n,) trust."""
+    """Answers, (n, classes), and trust, (n,), by what was fitted without the fold of the window."""
 
     fused: Float32
     by_confidence: Float32

@@ -1,7 +1,8 @@
 """Judgement of gates on groups that they were not fitted to: the share of hard windows, and a promise on errors.
 
 1. Every group is a stream of its own: its recordings one after the other, in the order of time. The stream is repeated
-   until it has `STREAM` windows; a repeated window has an id of its own.
+   until it has `STREAM` windows; a repeated window has an id of its own. Groups of fewer than `LEAST` are left out: a
+   few words, said a hundred times over, are no stream.
 2. Threshold and spread are fitted to the groups of all other folds (`fit_hold`), as a bundle would have them.
 3. The gate of the device (`edge_runtime.gate.adaptive`) decides, as for a key that it has never met. Beside it stands
    the threshold that stays where it is.
@@ -31,6 +32,7 @@ Bools = npt.NDArray[np.bool_]
 
 STREAM: Final = 1000
 """Windows of a stream at least (rule 1)."""
+LEAST: Final = 100
 AUDITED: Final = 20_000
 NEAR: Final = 0.1
 """A share is held that lies within this part of what was asked."""
@@ -105,7 +107,7 @@ class ScoredAnswers:
         for group in np.unique(self.windows.group).tolist():
             of = self.windows.group == group
             held = self.fold[of]
-            if folds is None or held[0] in folds:
+            if len(held) >= LEAST and (folds is None or held[0] in folds):
                 yield group, of, self.trust[~np.isin(self.fold, held)]
 
 

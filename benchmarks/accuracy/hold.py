@@ -16,7 +16,7 @@ from edge_export.evaluation.calibration import at_temperature, fit_temperature, 
 from edge_export.surround.cross_fit import CLOUD, OutOfFold
 
 from benchmarks.accuracy.answers import FILES, read_answers
-from benchmarks.accuracy.held_share import AUDITED, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
+from benchmarks.accuracy.held_share import AUDITED, LEAST, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 from benchmarks.accuracy.scoring import paired
 from benchmarks.report import Cell, Goal, Report
 from edge_runtime.drift.agreement import wilson
@@ -95,7 +95,8 @@ def hold(sets: Sequence[tuple[str, OutOfFold]]) -> Report:
             margin = min(one.margin for one in found)
             report.goals.append(Goal(f"{name}, {asked:.0%}: margin over random, worst group", margin, 0.0))
     report.notes += [
-        f"Every group is a stream; one of fewer than {STREAM:,} windows is repeated until it has these.",
+        f"Every group is a stream; one of fewer than {STREAM:,} windows is repeated until it has these. Those of fewer",
+        f"than {LEAST} are left out.",
         "off: mean over groups of |share - asked| / asked. near: groups within 10 %. in band: groups whose first time",
         "through lies in the 95 % band of as many independent windows. margin: error rate of what is sent, less that",
         "of all answers, which random forwarding sends; low: lower end of its 95 % interval over groups.",

@@ -135,7 +135,8 @@ class AdaptiveGate:
         """Follow the scores of this bundle from now on; another model's scores say nothing of its."""
         surround = manifest.surround
         asked = self._config.share or (0.0 if surround is None else surround.gate.share)
-        why = _off(self._config, alone=self._alone) if asked else ""
+        gate = manifest.gate if surround is None else surround.gate
+        why = _off(self._config, gate.threshold, alone=self._alone) if asked else ""
         share = 0.0 if why else asked
         if (manifest.model, share) == (self._model, self._asked):
             return
@@ -143,7 +144,8 @@ class AdaptiveGate:
             log.warning("gate: max_local_error is not held: the bundle asks for no share; set share under [gate]")
         if why:
             log.info("gate: a share of %.3g of the windows of each key is not kept: %s", asked, why)
-        gate = manifest.gate if surround is None else surround.gate
+        if share:
+            log.info("gate: a share of %.3g of the windows of each key is kept; thresholds move", share)
         spread = 1.0 if surround is None else surround.gate.spread
         self.begin(manifest.model, threshold=gate.threshold, share=share, spread=spread)
 
@@ -291,13 +293,15 @@ def _state(row: Any) -> _Key:
     return _Key(float(threshold), float(pool), int(windows), float(excess))
 
 
-def _off(config: GateConfig, *, alone: bool) -> str:
-    """Say which setting keeps thresholds where they are; empty: none does."""
+def _off(config: GateConfig, threshold: float, *, alone: bool) -> str:
+    """Say what keeps thresholds where they are; empty: nothing does."""
     if alone:
         return "alone = true under [model]"
     if config.threshold is not None:
         return "threshold under [gate] is the operator's own"
-    return "" if config.adapt else "adapt = false under [gate]"
+    if not config.adapt:
+        return "adapt = false under [gate]"
+    return "" if 0 < threshold < 1 else f"the bundle's threshold is {threshold:g}, which says nothing of its scores"
 
 
 def log_odds(score: float) -> float:

@@ -103,8 +103,8 @@ class SurroundGate:
             raise ValueError("threshold must be finite")
         if (self.score == "gain") != (self.gain is not None):
             raise ValueError("the score gain and the table gain go together")
-        if not 0 <= self.share < 1:
-            raise ValueError("share must be 0 to below 1")
+        if not 0 <= self.share <= 0.5:
+            raise ValueError("share must be 0 to 0.5")
         if not 0.01 <= self.spread <= 10:
             raise ValueError("spread must be 0.01 to 10")
 

@@ -100,3 +100,8 @@ def test_the_band_of_a_short_stream_is_that_of_as_many_independent_windows() -> 
         )  # fmt: skip
 
     assert [first(share).likely for share in (0.03, 0.05, 0.1, 0.16, 0.17)] == [False, True, True, True, False]
+
+
+def test_a_group_of_a_few_windows_is_no_stream() -> None:
+    assert judge_hold(answers(99), 0.1) == []
+    assert len(judge_hold(answers(100), 0.1)) == PEOPLE

@@ -91,7 +91,7 @@ def test_the_share_is_what_the_bundle_or_the_operator_asks(folder: Path, gate: s
     [
         ({"gate": "adapt = false"}, "adapt = false under [gate]"),
         ({"gate": "threshold = 0.9"}, "threshold under [gate] is the operator's own"),
-        ({"model": "alone = true"}, "alone = true under [model]"),
+        ({"model": "alone = true", "gate": "share = 0.1"}, "alone = true under [model]"),
     ],
 )
 def test_a_setting_turns_it_off_and_the_log_says_which(

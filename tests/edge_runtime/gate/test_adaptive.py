@@ -275,6 +275,17 @@ def test_only_a_bundle_or_an_operator_that_asks_for_it_has_thresholds_of_keys() 
     assert play(gate, drawn(2000, 2.0)).mean() == pytest.approx(0.25, rel=0.05)
 
 
+@pytest.mark.parametrize("threshold", [0.0, 1.1])
+def test_a_gate_that_trusts_all_answers_or_none_is_no_place_to_begin(
+    threshold: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    gate = AdaptiveGate(GateConfig(share=0.1))
+    gate.use(manifest(threshold=threshold))
+    assert not gate.active
+    assert f"is not kept: the bundle's threshold is {threshold:g}, which says nothing of its scores" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

@@ -38,8 +38,6 @@ _FLOOR: Final = 1e-9
 
 KeyPosterior = tuple[int, list[float]]
 """Slot of a key's last window, and the posterior after it."""
-Changed = Mapping[str, KeyPosterior | None]
-"""States of keys that changed; None where the key is not held any more."""
 
 
 class Filter:
@@ -94,7 +92,8 @@ class AnswersOverTime:
         self._max_keys = max_keys
         self._metrics = metrics or Metrics()
         self._keys: OrderedDict[str, KeyPosterior] = OrderedDict()
-        self._changed: dict[str, KeyPosterior | None] = {}
+        self.changes: dict[str, KeyPosterior | None] = {}
+        """States of keys that changed, for those who save them, and take them out; None where a key is not held."""
         self._filter: Filter | None = None
         self.spec: OverTime | None = None
         """What is filtered by; None: answers stay what they are."""
@@ -104,7 +103,7 @@ class AnswersOverTime:
         spec = None if manifest.surround is None else manifest.surround.over_time
         if spec == self.spec:
             return
-        self._changed |= dict.fromkeys(self._keys)
+        self.changes |= dict.fromkeys(self._keys)
         self._keys.clear()
         self.spec = spec
         self._filter = None if spec is None else Filter(spec, manifest.input.hop)
@@ -138,9 +137,9 @@ class AnswersOverTime:
         state = keys.get(key)
         if state is None and len(keys) >= self._max_keys:
             evicted, _ = keys.popitem(last=False)
-            self._changed[evicted] = None
+            self.changes[evicted] = None
             self._metrics.counts["over_time_keys_evicted_total"] += 1
-        keys[key] = self._changed[key] = state = self._filter.step(state, slot, row)
+        keys[key] = self.changes[key] = state = self._filter.step(state, slot, row)
         keys.move_to_end(key)
         return state[1]
 
@@ -148,20 +147,10 @@ class AnswersOverTime:
         """Let a key begin again; whether it had a state."""
         if self._keys.pop(key, None) is None:
             return False
-        self._changed[key] = None
+        self.changes[key] = None
         return True
 
     # -- over a restart ----------------------------------------------------------------------------------------------
-
-    @property
-    def backlog(self) -> int:
-        """Keys that `changed` would return."""
-        return len(self._changed)
-
-    def changed(self) -> Changed:
-        """Return the states of the keys that changed since this was asked last."""
-        changed, self._changed = self._changed, {}
-        return changed
 
     def restore(self, keys: Mapping[str, Any]) -> None:
         """Go on where the run before was.
@@ -175,4 +164,4 @@ class AnswersOverTime:
         labels = 0 if self.spec is None else len(self.spec.prior)
         for key, (slot, posterior) in keys.items():
             if len(posterior) == labels:
-                self._keys[key] = self._changed[key] = (int(slot), [float(p) for p in posterior])
+                self._keys[key] = self.changes[key] = (int(slot), [float(p) for p in posterior])

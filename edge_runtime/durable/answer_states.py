@@ -65,11 +65,12 @@ class AnswerStates:
     @property
     def backlog(self) -> int:
         """Keys that `changed` would return, about."""
-        return max(self._events.backlog, self._over_time.backlog)
+        return max(self._events.backlog, len(self._over_time.changes))
 
     def changed(self) -> Changed:
         """Return the states of the keys that changed since this was asked last; all of them after a change of basis."""
-        events, posteriors = self._events.changed(), self._over_time.changed()
+        events, posteriors = self._events.changed(), self._over_time.changes
+        self._over_time.changes = {}
         if self._over_time.spec is None:
             self._event_of.clear()
             self._posterior_of.clear()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 _EXACT = 1e-6
-"""Sums of shares may lie this far from one: they are written with so many digits."""
+"""Sums of shares may lie this far from one: they are written with seven digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

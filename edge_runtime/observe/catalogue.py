@@ -36,6 +36,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "unanswered_total": "Windows that nothing on the device could answer.",
     "events_total": "Events that began or ended.",
     "event_keys_evicted_total": "Keys whose open events were given up for newer keys.",
+    "over_time_keys_evicted_total": "Keys whose answers before were forgotten for newer keys.",
     "threshold_keys_evicted_total": "Keys whose learnt threshold was given up for newer keys.",
     "gate_keys_evicted_total": "Keys whose threshold of the gate was given up for newer keys.",
     "gate_share_ratio": "Share of hard windows that is kept of each key, where the gate's thresholds move.",

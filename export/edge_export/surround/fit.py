@@ -3,7 +3,8 @@
 1. *Over time*: answers are filtered; kept if the recipe's metric is higher than without by more than its standard error
    over groups. Answers to a fold are filtered by what the other folds say.
 2. *Asking*: the cloud's answer in place of the device's, or joined with it; the least sure windows, or those with the
-   highest expected gain; or not at all (`edge_export.surround.asking`). Judged on what rule 1 publishes.
+   highest expected gain; or not at all (`edge_export.surround.asking`). It goes by what rule 1
+   publishes.
 3. *Gate*: its score is that of rule 2; its threshold is that of the recipe's share, which then holds for every key. A
    bound on errors, in place of a share, sets a threshold that stays. Where asking does not pay, the threshold lies
    below all that was seen.
@@ -33,14 +34,14 @@ from edge_runtime.manifest.surround import Surround, SurroundGate
 
 FEWEST_GROUPS = 3
 LASTS = (2, 3, 5)
-"""Means of so many answers, that the filter has to beat, are reported beside it."""
+"""The filter has to beat means of this many answers; they are reported beside it."""
 _ERRORS = 4.0
 """Standard errors in an interval of 95 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSurround:
-    """What was kept, and what everything that was tried came to.
+    """Parts that were kept, and figures of everything that was tried.
 
     Attributes:
         surround: as the manifest holds it; None: nothing wins.

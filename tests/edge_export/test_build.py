@@ -347,7 +347,10 @@ def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_
     refitted: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text((refitted.parent / "recipe.toml").read_text().replace("refit = true", "refit = true\nfolds = 2"))
+    recipe.write_text(
+        (refitted.parent / "recipe.toml").read_text().replace("refit = true", "refit = true\nfolds = 2")
+        + "\n[surround]\n"
+    )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "cache").symlink_to(refitted / "cache")
     assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 0
@@ -358,6 +361,12 @@ def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_
     report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
     assert sorted(report["gate"]["promise"]["forwarded_by_group"]) == ["p0", "p1", "p2", "p3"]
     assert report["groups"]["test"] == ["p4", "p5"]
+    assert report["ways"].keys() >= {"device", "with cloud"}
+    assert report["surround"]["over_time"]["filter"]["groups"] == 4
+    assert report["surround"]["asking"]["why"]
+    with open_bundle(tmp_path / "out" / "waves-any.edge") as bundle:
+        assert (bundle.manifest.surround is not None) == bool({"over time", "all"} & report["ways"].keys())
     plain = orjson.loads((refitted / "report.json").read_bytes())
+    assert not plain["surround"]
     assert plain["gate"]["promise"]["forwarded_by_group"].keys() == {"p3"}
     assert plain["test"]["judged"]["onnx-fp32"]["windows"] == report["test"]["judged"]["onnx-fp32"]["windows"]

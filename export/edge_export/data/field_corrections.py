@@ -63,7 +63,8 @@ class MatchedCorrections:
 def read_answers(path: Path, labels: Sequence[str]) -> list[FieldCorrection]:
     """Read corrections from lines of JSON, as the runtime's jsonl sink writes them.
 
-    The device's own predictions may stand among them and are passed over. Of two answers to the same window, the later
+    The device's own predictions may stand among them and are passed over. A correction that is of both, the device's
+    answer and the cloud's, counts as it was published. Of two answers to the same window, the later
     line counts.
 
     Args:

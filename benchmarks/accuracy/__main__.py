@@ -51,8 +51,8 @@ def _measure(one: Set, shared: Path | None, wheel: Path | None, cache: Path) -> 
     print(f"\n### {one.name}: {len(given.windows):,} windows of {groups} {one.groups}, {given.fold.max() + 1} folds\n")
     if groups < FEW:
         print(f"{groups} {one.groups} are too few to say what the next one gets.\n")
-    print("| way | accuracy, next group | macro F1 | near borders | over the device as of today | asked |")
-    print("|---|---|---|---|---|---|")
+    print("| way | accuracy, next one | macro F1 | near borders | events F1 | over the device as of today | asked |")
+    print("|---|---|---|---|---|---|---|")
     for line in lines(given.windows, recipe.window.hop, answered, asked, len(recipe.classes)):
         print(_row(line))
     sys.stdout.flush()
@@ -80,7 +80,8 @@ def _row(line: Line) -> str:
     mean, low, high = line.gain
     asked = f"{line.asked:.1%}" if line.asked else ""
     gain = "" if mean == low == high == 0 else f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
-    return f"| {line.name} | {line.accuracy} | {line.macro_f1:.3f} | {line.tolerant:.3f} | {gain} | {asked} |"
+    scores = " | ".join(f"{score:.3f}" for score in (line.macro_f1, line.tolerant, line.events))
+    return f"| {line.name} | {line.accuracy} | {scores} | {gain} | {asked} |"
 
 
 def _say(text: str) -> None:

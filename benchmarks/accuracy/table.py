@@ -20,7 +20,7 @@ from edge_export.surround.judge import rows
 from edge_export.surround.over_time import streams_of
 from edge_export.surround.prior import choose_calibration
 
-from benchmarks.accuracy.scoring import OverGroups, macro_f1, next_group, paired, tolerant_accuracy
+from benchmarks.accuracy.scoring import OverGroups, event_f1, macro_f1, next_group, paired, tolerant_accuracy
 
 DEVICE = "device as of today"
 
@@ -33,7 +33,8 @@ class Line:
         name: of the way to answer.
         accuracy: over groups.
         macro_f1: mean over groups.
-        tolerant: accuracy where, half a window's hop from a border, either label is right; of streams.
+        tolerant: accuracy where, beside a change of label, either one is right.
+        events: F1 of the stretches of one label, found if they begin and end within two windows.
         gain: accuracy over that of the device as of today, paired by group, with its 95 % interval.
         asked: share of windows that the cloud was asked about.
     """
@@ -42,6 +43,7 @@ class Line:
     accuracy: OverGroups
     macro_f1: float
     tolerant: float
+    events: float
     gain: tuple[float, float, float]
     asked: float
 
@@ -128,6 +130,7 @@ def lines(
                 accuracy=next_group(own),
                 macro_f1=f1,
                 tolerant=tolerant_accuracy(answers, y, run, reach=1),
+                events=event_f1(answers, y, run, reach=2),
                 gain=paired(own - base),
                 asked=share,
             )

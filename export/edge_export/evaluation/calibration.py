@@ -308,19 +308,19 @@ def upper_bound(errors: float, count: float, confidence: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if _beta_cdf(middle, errors + 1, count - errors) < confidence:
+        if beta_cdf(middle, errors + 1, count - errors) < confidence:
             low = middle
         else:
             high = middle
     return high
 
 
-def _beta_cdf(x: float, a: float, b: float) -> float:
+def beta_cdf(x: float, a: float, b: float) -> float:
     """Regularised incomplete beta function by its continued fraction (NIST DLMF 8.17.22)."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):  # beyond, the fraction of the complement converges faster
-        return 1.0 - _beta_cdf(1 - x, b, a)
+        return 1.0 - beta_cdf(1 - x, b, a)
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     fraction = 1.0
     for m in range(50 + int(5 * math.sqrt(a + b)), -1, -1):

@@ -8,7 +8,6 @@ from edge_export.evaluation.calibration import smoothed_targets
 from edge_export.surround.asking import Answers
 from edge_export.surround.fusion import HALF, choose_fusion, fit_fusion
 from edge_export.surround.log_linear import cross_entropy
-from scipy.optimize import minimize
 
 from edge_runtime.manifest.surround import Fusion
 from edge_runtime.tasks.fusion import fuse
@@ -25,6 +24,7 @@ def surer(p: Float32, by: float) -> Float32:
 
 
 def test_the_weights_are_those_that_another_optimiser_finds() -> None:
+    optimize = pytest.importorskip("scipy.optimize", reason="an oracle (edge-export[train], with sklearn)")
     given = simulated(n=400, device=1.0, cloud=1.0)
     given = replace(given, device=surer(given.device, 2.0), cloud=surer(given.cloud, 0.5))
     targets = smoothed_targets(given.y, CLASSES)
@@ -33,7 +33,7 @@ def test_the_weights_are_those_that_another_optimiser_finds() -> None:
         fused = fuse(Fusion(device=weights[0], cloud=weights[1]), given.device, given.cloud)
         return float(cross_entropy(fused.astype(float), targets).sum() + 10 * ((weights - 0.5) ** 2).sum())
 
-    found = minimize(cost, [0.6, 0.6], method="Nelder-Mead").x
+    found = optimize.minimize(cost, [0.6, 0.6], method="Nelder-Mead").x
     fitted = fit_fusion(given.device, given.cloud, given.y)
     assert [fitted.device, fitted.cloud] == pytest.approx(found, abs=0.01)
     assert fitted.cloud > 2 * fitted.device  # what is too sure of itself counts less
